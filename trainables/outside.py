@@ -9,14 +9,11 @@ Beside it, as an attribute of it or of its module, may stand what makes a plan s
     evaluate(settings, folder)  metrics of what a trial saved in `folder`, read again under other settings
 """
 
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -41,16 +38,6 @@ class Trainable:
     build: Callable[[Mapping[str, Any]], Any] | None = None
     example: Callable[[Mapping[str, Any]], Any] | None = None
     evaluate: Evaluate | None = None
-
-
-def not_installed(path: str, folder: Path) -> str | None:
-    """The file or package below `folder` that holds the trainable at `path`; None if it is installed."""
-    found = importlib.util.find_spec(path.partition(":")[0].partition(".")[0])
-    if found is None or found.origin is None:
-        return None
-    file = Path(found.origin).resolve()
-    inside = file.is_relative_to(folder.resolve()) and "site-packages" not in file.parts
-    return str(file.parent if file.name == "__init__.py" else file) if inside else None
 
 
 def load(path: str) -> Trainable:

@@ -1,7 +1,10 @@
 """The files of code from outside; to find them nothing is imported but the packages that a module is in."""
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,24 +13,47 @@ OURS = ("orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
 _SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
+_SENT = "py_modules_files"
+"""Folder of Ray: each module or package that a launch sent lies in a folder of its own in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeParts:
+    """What a module consists of."""
+
+    places: dict[Path, Path] = field(default_factory=dict)
+    """Files of modules and folders of packages; of each the path below the folder it is imported from."""
+    installed: bool = False
+    """Whether it is where packages are installed."""
 
 
 def source_files(module: str) -> list[Path]:
-    """Sorted files of the top-level package of `module`, or of the module and of what it imports beside it.
+    """Files of `parts_of`, of packages all; in the same order wherever they lie."""
+    files = {
+        file: place / file.relative_to(part)
+        for part, place in parts_of(module).places.items()
+        for file in _files_of(part)
+    }
+    return sorted(files, key=lambda file: (files[file], file))
 
-    Of packages all files count and no others; what modules import is followed, be it modules or packages,
-    but for ours. A folder without `__init__.py` may hold anything: in one, a module stands for itself. The
-    imports of what is installed are not followed.
+
+def parts_of(module: str) -> CodeParts:
+    """The top-level package of `module`, or the module itself, and what it imports that lies beside it.
+
+    What modules and packages import is followed, be it modules or packages, but for ours. A folder without
+    `__init__.py` may hold anything: in one, a module stands for itself. The imports of what is installed are
+    not followed. Empty where there is no such file.
     """
     top = _found(module.partition(".")[0])
-    if top is not None and top.name == "__init__.py":
-        return _of_package(top.parent)
     file = top or _found(module)
     if file is None:
-        return []
+        return CodeParts()
     root = file.parents[0 if top else module.count(".")]
-    found = {file} if _INSTALLED.intersection(root.parts) else _with_imported(file, root)
-    return sorted(each for one in found for each in (_of_package(one) if one.is_dir() else [one]))
+    if top is not None and top.name == "__init__.py":
+        file, root = top.parent, top.parents[1]
+    if _INSTALLED.intersection(root.parts):
+        return CodeParts({file: file.relative_to(root)}, installed=True)
+    return CodeParts(_with_imported(file, root))
 
 
 def _found(module: str) -> Path | None:
@@ -38,44 +64,79 @@ def _found(module: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin is not None else None
 
 
-def _of_package(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.rglob("*") if each.name.endswith(_SUFFIXES) and each.is_file())
+def _files_of(part: Path) -> list[Path]:
+    if not part.is_dir():
+        return [part]
+    return [each for each in part.rglob("*") if each.name.endswith(_SUFFIXES) and each.is_file()]
 
 
-def _with_imported(file: Path, root: Path) -> set[Path]:
-    """`file` and what it imports below `root`, directly or by modules: files, and folders of packages."""
-    found, waiting = {file}, [file]
+def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
+    """`first` and what it imports beside it, directly or by what it imports; each with its place."""
+    sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
+    roots = sent if root in sent else [root]
+    found, waiting = {first: first.relative_to(root)}, [(first, root)]
     while waiting:
-        new = {*_beside(waiting.pop(), root)} - found
-        found |= new
-        waiting += [each for each in new if each.suffix == ".py"]
+        part, root = waiting.pop()
+        for file in _files_of(part):
+            for new, place, home in _beside(file, root, roots):
+                if new not in found and not any(parent in found for parent in new.parents):
+                    found[new] = place
+                    waiting.append((new, home))
     return found
 
 
-def _beside(file: Path, root: Path) -> Iterator[Path]:
-    for folder, names in _imports(file, root):
-        for name in names:
-            if (folder / f"{name}.py").is_file():
-                yield folder / f"{name}.py"
+def _beside(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, Path, Path]]:
+    """What `file`, which was found below `root`, imports: a path, its place below a root, and that root."""
+    for level, names in _imports(file, file.stat().st_mtime_ns):
+        start = file.parents[level - 1] if 0 < level <= len(file.parents) else None
+        if start is None or start == root:
+            looked = [(each, each) for each in roots]
+        else:
+            looked = [(start, root)] if start.is_relative_to(root) else []
+        for folder, home in looked:
+            new = _named(folder, names)
+            if new is not None and (folder != home or _is_found_in(home, names[0])):
+                yield new, new.relative_to(home), home
                 break
-            if (folder / name / "__init__.py").is_file():
-                yield folder / name
-                break
-            folder /= name  # noqa: PLW2901 - a folder without __init__.py is a package all the same
 
 
-def _imports(file: Path, root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Where each import of `file` is looked for, and the names of packages, modules and perhaps a value."""
+def _is_found_in(root: Path, name: str) -> bool:
+    """Whether Python finds the top-level `name` below `root` and not in a place that comes first."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return False
+    places = [*(spec.submodule_search_locations or ())]
+    if spec.has_location and spec.origin is not None:
+        places.append(spec.origin)
+    return any(Path(place).is_relative_to(root) for place in places)
+
+
+def _named(folder: Path, names: Sequence[str]) -> Path | None:
+    """The module or package that comes first on the way from `folder` along `names`."""
+    for name in names:
+        if (folder / f"{name}.py").is_file():
+            return folder / f"{name}.py"
+        if (folder / name / "__init__.py").is_file():
+            return folder / name
+        folder /= name
+    return None
+
+
+@cache
+def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]:  # noqa: ARG001 another file then
+    """Of each import in `file` how many folders up, and names of packages, modules, perhaps of a value."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):  # compiled, or it cannot be imported either
-        return
+        return []
+    found: list[tuple[int, tuple[str, ...]]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            dotted = (each.name.split(".") for each in node.names)
-            yield from ((root, names) for names in dotted if names[0] not in OURS)
+            found += [(0, tuple(each.name.split("."))) for each in node.names]
         elif isinstance(node, ast.ImportFrom):
-            folder = file.parents[node.level - 1] if 0 < node.level <= len(file.parents) else root
             start = node.module.split(".") if node.module else []
-            if node.level or start[0] not in OURS:
-                yield from ((folder, [*start, each.name]) for each in node.names)
+            found += [(node.level, (*start, each.name)) for each in node.names]
+    return [(level, names) for level, names in found if level or names[0] not in OURS]

@@ -159,11 +159,10 @@ def _tell_edited_spec(folder: SweepFolder) -> None:
 
 
 def _setup(plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver) -> "Setup":
-    """Of what runs the trials of `plan`; its own modules are those of the current directory."""
+    """Of what runs the trials of `plan`; modules from outside may be in the current directory."""
     from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 
-    code = None if plan.trainable is None else str(Path.cwd())
-    workload = plan.trainable or DEFAULT_WORKLOAD
+    code, workload = str(Path.cwd()), plan.trainable or DEFAULT_WORKLOAD
     return Setup(data_dir, workload=workload, code=code, tracking_uri=tracking, driver=driver.value)
 
 

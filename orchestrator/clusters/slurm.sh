@@ -47,7 +47,8 @@ srun --nodes=1 --ntasks=1 --nodelist="$head" ray start --head --block --disable-
     --node-ip-address="$address" --port="$port" --temp-dir="$RAY_TMP" --include-dashboard=false \
     --num-cpus="$cpus" --num-gpus="$gpus" &
 ray+=($!)
-until ray status --address="$address:$port" >/dev/null 2>&1; do
+# It listens first; `ray status`, which takes seconds, is asked only then.
+until (: <"/dev/tcp/$address/$port") 2>/dev/null && ray status --address="$address:$port" >/dev/null 2>&1; do
     kill -0 "${ray[0]}" || { echo "the head of the Ray cluster did not come up" >&2; exit 1; }
     sleep 1
 done

@@ -41,7 +41,7 @@ class Setup:
     workload: str = DEFAULT_WORKLOAD
     """`module:name` of the trainable."""
     code: str | None = None
-    """Folder from which its modules were launched; None for the built-in one."""
+    """Folder from which it was launched: modules from outside may be in it."""
     storage: str | None = None
     """SQLAlchemy URL of the ledger; None for the one in the sweep's folder."""
     tracking_uri: str | None = None

@@ -19,6 +19,7 @@ from typing import Any, Self
 from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.datasets import content_hashes, require_task_files
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.drivers.sent_code import code_to_send
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
@@ -31,7 +32,6 @@ from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables import catalog
 from trainables.extensions import BadName
-from trainables.outside import not_installed
 from trainables.source_files import OURS, source_files
 
 SAME = ("torch", "numpy")
@@ -58,8 +58,8 @@ class NodeRequirements:
     """Names of every model; none for a workload that is not ours."""
     splits: tuple[str, ...]
     """Test splits that confirmed trials read."""
-    sent: str | None
-    """Module or package of the trainable that is not installed, and therefore sent to every node."""
+    sent: Mapping[str, str]
+    """Modules and packages that are not installed, and therefore sent to every node: `code_to_send`."""
     store: str | None
     """URI of the checkpoints; None: they are in the folder of sweeps, which must be shared."""
     mark: str = ""
@@ -105,7 +105,7 @@ def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
         tasks=tasks,
         models=models,
         splits=tuple(confirmed),
-        sent=None if setup.code is None else not_installed(setup.workload, Path(setup.code)),
+        sent=_sent(_strangers(setup.workload, tasks, models), setup.code),
         store=setup.checkpoints,
     )
 
@@ -113,11 +113,8 @@ def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
 def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
     """Where the results of `plan` come from, as JSON values. Raises InputError."""
     needs = needs_of(plan, setup)
-    tasks = [catalog.load("tasks", name).__name__ for name in _names(needs.tasks)]
-    models = [catalog.load("models", name).__name__ for name in needs.models]
-    modules = (setup.workload.partition(":")[0], *tasks, *models)
-    strangers = [module for module in modules if module.partition(".")[0] not in OURS]
-    return provenance(code=needs.code, code_parts=parts_of(needs), modules=strangers).to_json()
+    modules = _strangers(setup.workload, needs.tasks, needs.models)
+    return provenance(code=needs.code, code_parts=parts_of(needs), modules=modules).to_json()
 
 
 def parts_of(needs: NodeRequirements) -> dict[str, str]:
@@ -205,6 +202,18 @@ def _digest(files: Iterable[Path]) -> str:
     for file in files:
         state.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return state.hexdigest()
+
+
+def _strangers(workload: str, tasks: Iterable[Mapping[str, Any]], models: Iterable[str]) -> list[str]:
+    """Modules of the trainable, of tasks and of models that are not ours."""
+    named = [catalog.load("tasks", name) for name in _names(tasks)]
+    named += [catalog.load("models", name) for name in models]
+    modules = (workload.partition(":")[0], *(each.__name__ for each in named))
+    return [module for module in modules if module.partition(".")[0] not in OURS]
+
+
+def _sent(modules: Iterable[str], code: str | None) -> Mapping[str, str]:
+    return {} if code is None else code_to_send(modules, Path(code))
 
 
 def _outside(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:

@@ -16,6 +16,7 @@ import ray
 from orchestrator.abandoned import RAY, clear_abandoned, short_folder
 from orchestrator.drivers.ray_nodes import Nodes, alive
 from orchestrator.drivers.ray_settings import redacted_entrypoint, without_spare_servers
+from orchestrator.drivers.sent_code import runtime_environment
 from orchestrator.drivers.slots import require_room, slots
 from orchestrator.drivers.survey import no_cluster
 from orchestrator.errors import ExecutorError
@@ -33,19 +34,19 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 @contextmanager
 def cluster(
-    address: str | None, num_cpus: int | None, sent: Mapping[str, Any] | None = None
+    address: str | None, num_cpus: int | None, sent: Mapping[str, str] | None = None
 ) -> Iterator[Path]:
     """A connection to Ray while it is open; yields a scratch folder on this machine.
 
     To be entered inside `ray_environment`. `address` None starts a Ray that ends with this process, and
-    `num_cpus` None gives it all CPUs that this process may use. `sent` is the runtime
-    environment of the workers of a cluster at `address`; those of our own find all code where it is.
+    `num_cpus` None gives it all CPUs that this process may use. What is `sent`, see
+    `code_to_send`, reaches the workers of a cluster at `address`; those of our own find all code where it is.
     Raises InputError if there is no cluster at `address`, ExecutorError if none can be started here.
     """
     clear_abandoned()
     scratch = Path(tempfile.mkdtemp(prefix=f"{RAY}{os.getpid()}-", dir=short_folder()))
     try:
-        _connect(address, num_cpus, scratch, sent)
+        _connect(address, num_cpus, scratch, sent or {})
         for name in ("ray.tune", "ray.air", "ray.train"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         yield scratch
@@ -87,15 +88,13 @@ def head() -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _connect(
-    address: str | None, num_cpus: int | None, scratch: Path, sent: Mapping[str, Any] | None
-) -> None:
+def _connect(address: str | None, num_cpus: int | None, scratch: Path, sent: Mapping[str, str]) -> None:
     if address is None:
         _start(num_cpus, scratch)
         return
     try:
-        with redacted_entrypoint():
-            ray.init(address=address, runtime_env=None if sent is None else dict(sent), **QUIET)
+        with redacted_entrypoint(), runtime_environment(sent) as environment:
+            ray.init(address=address, runtime_env=environment, **QUIET)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise no_cluster(address, error) from error
 

@@ -20,11 +20,6 @@ TRIES = 3
 """How often a node is asked that gives no answer."""
 
 
-def sent_code(needs: NodeRequirements | None) -> dict[str, Any] | None:
-    """Ray's runtime environment by which code that is not installed reaches the workers; None without any."""
-    return None if needs is None or needs.sent is None else {"py_modules": [needs.sent]}
-
-
 def alive() -> list[Mapping[str, Any]]:
     """Ray's descriptions of the nodes that live."""
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]

@@ -39,11 +39,12 @@ def main() -> None:
 
 def _run(connection: Connection, begin: Begin) -> None:
     from orchestrator.drivers.ray_cluster import cluster, head, servers, slot_counter
-    from orchestrator.drivers.ray_nodes import Nodes, sent_code
+    from orchestrator.drivers.ray_nodes import Nodes
     from orchestrator.drivers.ray_tune import run_session
 
     ours = begin.address is None
-    with cluster(begin.address, begin.num_cpus, sent_code(begin.needs)) as scratch:
+    sent = None if begin.needs is None else begin.needs.sent
+    with cluster(begin.address, begin.num_cpus, sent) as scratch:
         connection.send(Connected(servers() if ours else {}, None if ours else head(), scratch))
         remote = _Remote(connection)
         nodes = Nodes(begin.needs, begin.resources, remote.tell) if begin.needs is not None else None

@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator.drivers.node_check import NodeAnswer, NodeRequirements
 from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.drivers.sent_code import runtime_environment
 
 ANSWERS_S = 120.0
 """How long a node may take to start a worker and look around."""
@@ -34,8 +35,8 @@ def _nodes(address: str, needs: NodeRequirements | None) -> list[dict[str, Any]]
 
     from orchestrator.drivers import ray_nodes
 
-    sent = ray_nodes.sent_code(needs)
-    ray.init(address=address, runtime_env=sent, log_to_driver=False, logging_level=logging.CRITICAL)
+    with runtime_environment({} if needs is None else needs.sent) as sent:
+        ray.init(address=address, runtime_env=sent, log_to_driver=False, logging_level=logging.CRITICAL)
     try:
         nodes = ray_nodes.alive()
         asked = (

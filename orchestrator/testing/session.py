@@ -51,8 +51,8 @@ def run(session: ChaosSession) -> None:
     if folder.plan.exists():
         resume_sweep(folder, driver="inline")
         return
-    code = None if plan.trainable is None else str(Path.cwd())
-    setup = Setup(Path(session.data), workload=plan.trainable or DEFAULT_WORKLOAD, code=code)
+    workload, code = plan.trainable or DEFAULT_WORKLOAD, str(Path.cwd())
+    setup = Setup(Path(session.data), workload=workload, code=code)
     run_sweep(plan, folder, setup, to_yaml(source.spec), driver="inline")
 
 

@@ -82,7 +82,7 @@ class Pictures:
 
 def box_study(root: Path, name: str, changes: Iterable[str]) -> Sweep:
     """The study of the box with `changes`, called `name` by them, launched below `root` as people do."""
-    shell = Shell.at(root, tracked=True)
+    shell = Shell.at(root, tracked=True, drawn=True)
     (shell.folder / BOX.name).write_text(BOX.read_text(encoding="utf-8"), encoding="utf-8")
     with shell.started("launch", BOX.name, *changes, "--driver", "inline") as process:
         _, said = process.communicate()

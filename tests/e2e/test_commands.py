@@ -20,7 +20,9 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json
+from tests.faults.test_foreign_names import assert_untouched, launched_among_foreign_names
 from tests.support.commands import COMMAND, PATIENCE_S, TINY, Shell, answer, interrupt, tree, wait_for
+from tests.support.temporary import short_folder
 from trainables.training import NONDETERMINISTIC
 
 RUNS, DATA = "my runs", """the "data" folder"""
@@ -32,7 +34,7 @@ ONE_ARM_DIVERGES = "arms.too-fast={why: cannot learn, set: {train.ponder_weight:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    return Shell.at(tmp_path_factory.mktemp("commands"), tracked=True)
+    return Shell.at(tmp_path_factory.mktemp("commands"), tracked=True, drawn=True)
 
 
 @pytest.fixture(scope="module")
@@ -397,9 +399,14 @@ def test_a_terminal_gets_a_live_view(quick):
 
 @pytest.mark.slow
 def test_ray_runs_the_same_sweep(quick, launched, shell):
-    """The other driver: the same trials, assignments and, on the CPU, the same figures."""
-    done = quick.run("launch", "tiny.yaml", "--cpus", "1", *PLACES)
-    assert done.code == 0, done.err
+    """The other driver: the same trials, assignments and, on the CPU, the same figures.
+
+    What is not ours lies where Ray and launches keep their own and clear away what killed ones left.
+    """
+    with short_folder() as temporary:  # for the paths of Ray's sockets
+        given = ("--cpus", "1", *PLACES)
+        done, left = launched_among_foreign_names(quick, quick.folder / RUNS, temporary, *given)
+        assert_untouched(*left)
     assert_plain(done)
     assert "trials: 8 finished" in done.out
     assert_finished(sweep_of(quick))

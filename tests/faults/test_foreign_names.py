@@ -1,21 +1,16 @@
-"""Links, pipes and folders where launches clear away: nobody is stopped by them, nor are they touched."""
+"""Links, pipes and folders where launches clear away: nobody is stopped by them, nor are they touched.
+
+On Ray too: see tests/e2e/test_commands.py.
+"""
 
 import os
 
 import pytest
 
 from tests.support.commands import Shell
-from tests.support.temporary import short_folder
 
 GONE = 99_999_999
 """No process has this id."""
-
-
-@pytest.fixture
-def temporary():
-    """A temporary folder, whose path is short enough for Ray's sockets."""
-    with short_folder() as made:
-        yield made
 
 
 def scatter(folder, *prefixes, suffix="-x"):
@@ -42,9 +37,11 @@ def assert_untouched(precious, made):
     assert all(os.path.lexists(each) for each in made)
 
 
-def launched_among_foreign_names(shell, temporary, *more):
-    """They do not stop a launch, which clears away what a killed one left; those in `temporary`."""
-    runs = shell.folder / "runs"
+def launched_among_foreign_names(shell, runs, temporary, *arguments):
+    """They do not stop a launch, which clears away what a killed one left.
+
+    What it says, and those in `temporary`.
+    """
     places = [
         scatter(temporary, "haltsweep-ray-", "haltsweep-rehearsal-"),
         scatter(runs, ".tiny.launching-", ".tiny.removing-", ".mlflow.db-"),
@@ -52,28 +49,23 @@ def launched_among_foreign_names(shell, temporary, *more):
     left = temporary / f"haltsweep-ray-{GONE}-ours"
     (left / "session").mkdir(parents=True)
     (left / "link").symlink_to(places[0][0])
-    done = shell.run("launch", "tiny.yaml", "--profile", "short", *more, TMPDIR=str(temporary))
+    done = shell.run("launch", "tiny.yaml", *arguments, TMPDIR=str(temporary))
     assert done.code == 0, done.err
-    assert "trials: 4 finished" in done.out
     for place in places:
         assert_untouched(*place)
     assert not left.exists(), "what a killed launch left is cleared away by the next"
-    return places[0]
-
-
-@pytest.mark.slow
-def test_a_launch_on_ray_among_foreign_names(tmp_path, temporary):
-    shell = Shell.at(tmp_path, tracked=True)
-    launched_among_foreign_names(
-        shell, temporary, "--driver", "ray", "--cpus", "2"
-    )  # on two cores by one worker
+    return done, places[0]
 
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_a_launch_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
+def test_a_launch_data_projections_and_rehearsals_among_foreign_names(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     shell = Shell.at(tmp_path, tracked=True)
-    left = launched_among_foreign_names(shell, temporary, "--driver", "inline")
+    short = ("--profile", "short", "--driver", "inline")
+    done, left = launched_among_foreign_names(shell, shell.folder / "runs", temporary, *short)
+    assert "trials: 4 finished" in done.out
     sweep = shell.folder / "runs" / "tiny"
     (arrow, *_) = sorted((shell.folder / "data").rglob("*.arrow"))
     places = [

@@ -1,4 +1,4 @@
-"""Sweeps on a cluster whose machines share nothing, come, and go."""
+"""Sweeps on a cluster whose machines share nothing, come, and go; own code is installed on none of them."""
 
 import os
 from contextlib import suppress
@@ -14,6 +14,7 @@ from tests.faults.chaos import check_log
 from tests.support.commands import TINY, Shell, answer, interrupt, wait_for
 from tests.support.ray_machines import inside, machines, needs_namespaces
 from tests.support.s3 import SECRET, s3_server
+from tests.support.travelling import MODEL, TRAINABLE, write_code
 
 pytestmark = [pytest.mark.slow, needs_namespaces]
 SPEC = (
@@ -21,29 +22,37 @@ SPEC = (
     .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
     .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
 )
+OWN_CODE = f"""
+name: tiny
+question: Does a machine that joins get trials, and the code that they run?
+trainable: {TRAINABLE}
+baseline: {{lr: 0.1, steps: 50, pause: 0.02}}
+arms: {{longer: {{why: more steps, set: {{steps: 51}}}}}}
+search: {{trials_per_arm: 2000, sampler: random, objectives: [{{metric: valid/score, goal: max}}],
+         also: {{lr: {{float: [0.1, 0.2]}}}}}}
+resources: {{cpus: 1, checkpoint_seconds: 0.01}}
+"""
+"""More than can be done: it goes on until all machines have joined, however long that takes."""
 RAYS_NOISE = ("gcs_client.cc", "Traceback", "ray.exceptions", "RPC error", "(raylet)", "(pid=")
-
-
-@pytest.fixture
-def shell(tmp_path):
-    return Shell.at(tmp_path, SPEC)
 
 
 def sweep(shell):
     return SweepFolder(shell.folder / "runs" / "tiny")
 
 
-def events(shell):
-    if not sweep(shell).ledger.exists():
-        return []
-    with Ledger.open(sweep(shell).ledger_url, "tiny") as ledger:
+def logged(folder):
+    """All events of a sweep; none while it is coming into being."""
+    with suppress(StoreError), Ledger.open(folder.ledger_url, "tiny") as ledger:
         return list(ledger.events())
+    return []
+
+
+def events(shell):
+    return logged(sweep(shell))
 
 
 def seen(shell, kind):
-    with suppress(StoreError):  # it may be coming into being
-        return sum(each.kind is kind for each in events(shell))
-    return 0
+    return sum(each.kind is kind for each in events(shell))
 
 
 def keep_token(shell, token):
@@ -56,7 +65,9 @@ def quiet(text):
 
 
 @pytest.mark.longest
-def test_machines_that_share_nothing_ask_for_a_token_work_with_s3_and_may_be_lost(shell, tmp_path):
+def test_machines_that_share_nothing_ask_for_a_token_work_with_s3_and_may_be_lost(tmp_path):
+    shell = Shell.at(tmp_path, SPEC.replace("name: universal,", f"name: {MODEL},"))
+    write_code(shell.folder)
     with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment) as cluster:
         refused_without_its_token(shell, cluster)
         first = cluster.join(without=[shell.folder])
@@ -108,7 +119,8 @@ def refused_where_nothing_is_shared(shell, cluster):
     assert "1 of 2 do not" in said.err
     assert "give --checkpoints s3://bucket/folder or another store" in said.err
     assert quiet(said.err + said.out)
-    assert sorted(path.name for path in shell.folder.iterdir()) == ["tiny.yaml"]
+    assert not (shell.folder / "runs").exists()
+    assert not (shell.folder / "data").exists()
 
 
 def check_store(shell, s3, log):
@@ -122,18 +134,19 @@ def check_store(shell, s3, log):
     assert s3.files() == []
 
 
-def test_who_joins_without_the_shared_folder_takes_no_trials(shell):
+def test_who_joins_without_the_shared_folder_takes_no_trials_and_who_has_it_gets_the_code(tmp_path):
+    shell, shared = Shell.at(tmp_path, OWN_CODE), tmp_path / "shared"
+    write_code(shell.folder)
     with machines(shell.environment) as cluster:
         keep_token(shell, cluster.token)
-        # More than can be done: it goes on until both machines have joined, however long that takes.
-        endless = ("baseline.train.steps=500", "search.trials_per_arm=2000", "search.stopper=null")
-        with shell.started("launch", "tiny.yaml", *endless, "--address", cluster.address) as process:
+        launch = ("launch", "tiny.yaml", "--runs", str(shared), "--address", cluster.address)
+        with shell.started(*launch) as process:
             told = Listening(process.stderr)
-            wait_for(lambda: seen(shell, EventKind.STARTED), process)
-            stranger = cluster.join(without=[shell.folder])
+            wait_for(lambda: True in folder_seen(shared), process)
+            stranger = cluster.join(without=[shell.folder, shared])
             wait_for(lambda: "it takes no trials" in told(), process)
-            friend = cluster.join()
-            wait_for(lambda: trials_on(friend), process)
+            friend = cluster.join(without=[shell.folder])
+            wait_for(lambda: trials_on(friend) and False in folder_seen(shared), process)
             strangers, heard = trials_on(stranger), told()
             interrupt(process)
             said = answer(process)
@@ -141,7 +154,14 @@ def test_who_joins_without_the_shared_folder_takes_no_trials(shell):
     assert not strangers
     assert "it does not see the folder" in heard
     assert (heard + said.err).count("it takes no trials") == 1
-    assert not [each for each in events(shell) if each.payload.get("lost")]
+    log = logged(SweepFolder(shared / "tiny"))
+    assert not [each for each in log if each.payload.get("lost") or each.payload.get("kind") == "crashed"]
+
+
+def folder_seen(shared):
+    """Whether trials that measured something saw the folder of their code."""
+    measured = [each for each in logged(SweepFolder(shared / "tiny")) if each.kind is EventKind.MEASURED]
+    return {bool(each.payload["metrics"]["valid/sees_folder"]) for each in measured}
 
 
 class Listening:

@@ -46,8 +46,8 @@ class Loud(Synthetic):
         self._deep(level - 1)
 
 
-def sweep(fault):
-    arms = [make_arm("one", tally=True, fault=fault, steps=3)]
+def sweep(*faults):
+    arms = [make_arm(fault, tally=True, fault=fault, steps=3) for fault in faults]
     return make_plan(
         arms, trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
     )
@@ -69,9 +69,9 @@ def run(place, driver):
     return process.exitcode
 
 
-def attempts(place):
-    """As scripts see them."""
-    trial = place.plan.trials[0].trial_id
+def attempts(place, fault):
+    """Of the trial with that fault, as scripts see them."""
+    (trial,) = (each.trial_id for each in place.plan.trials if each.arm == fault)
     command = [COMMAND, "logs", str(place.folder.root), trial, "--json"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return json.loads(told.stdout)["attempts"]
@@ -81,11 +81,14 @@ def kept(place):
     return b"".join(path.read_bytes() for path in place.folder.logs.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("driver", ["inline", "ray"])
-def test_a_trial_s_own_error_is_kept_whole(tmp_path, driver):
+def test_a_trial_s_own_error_is_kept_whole(tmp_path):
     place = Place(tmp_path, sweep("deep"))
-    assert run(place, driver) == 0
-    (attempt,) = attempts(place)
+    assert run(place, "inline") == 0
+    assert_kept_whole(place)
+
+
+def assert_kept_whole(place):
+    (attempt,) = attempts(place, "deep")
     assert attempt["outcome"] == "crashed"
     text = attempt["output"]
     for step in (1, 2):
@@ -97,10 +100,11 @@ def test_a_trial_s_own_error_is_kept_whole(tmp_path, driver):
     assert b"marker" not in kept(place)
 
 
-def test_the_last_words_of_a_killed_worker(tmp_path):
-    place = Place(tmp_path, sweep("kill"))
+def test_on_ray_errors_are_kept_whole_and_the_last_words_of_a_killed_worker(tmp_path):
+    place = Place(tmp_path, sweep("deep", "kill"))
     assert run(place, "ray") == 0
-    first, second = attempts(place)
+    assert_kept_whole(place)
+    first, second = attempts(place, "kill")
     assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
     assert "worker died, time 1 of at most 4" in first["reason"]
     assert "last words of a worker\n" in first["output"]
@@ -111,8 +115,8 @@ def test_the_last_words_of_a_killed_worker(tmp_path):
 def test_the_last_words_before_the_launcher_was_killed(tmp_path):
     place = Place(tmp_path, sweep("kill"))
     assert run(place, "inline") == -signal.SIGKILL
-    (attempt,) = attempts(place)
+    (attempt,) = attempts(place, "kill")
     assert (attempt["outcome"], attempt["reason"]) == (None, "")
     assert attempt["output"].endswith("last words of a worker\n")
     assert run(place, "inline") == 0
-    assert [each["outcome"] for each in attempts(place)][-1] == "finished"
+    assert [each["outcome"] for each in attempts(place, "kill")][-1] == "finished"

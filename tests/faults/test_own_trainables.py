@@ -62,14 +62,15 @@ def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, haltswe
 
 @pytest.mark.longest
 def test_on_ray_from_another_folder_too(tmp_path, haltsweep):
+    """What the other driver began."""
     shell = shell_at(tmp_path / "ray", "torch")
-    paused = "baseline.pause=0.5"
-    with shell.started("launch", "own.yaml", paused, "--cpus", "2") as process:  # by one worker
+    given = ("baseline.pause=0.5", "--cpus", "2", "--driver", "inline")
+    with shell.started("launch", "own.yaml", *given) as process:
         wait_for(lambda: seen(shell, EventKind.CHECKPOINTED) >= 2, process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     elsewhere = Shell(tmp_path, shell.home)
-    told = elsewhere.run("resume", str(shell.folder / "runs" / "own"))
+    told = elsewhere.run("resume", str(shell.folder / "runs" / "own"), "--driver", "ray")
     assert told.code == 0, told
     cells, _, tallies = results(haltsweep, shell)
     assert {cell["arm"] for cell in cells if cell["metric"] == "test/accuracy"} == {"baseline", "minus-gate"}

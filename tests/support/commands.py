@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orchestrator.cli import main
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
+from tests.support.blank_figures import draw_none
 from tests.support.forks import Forked
 from tests.support.processes import looked
 
@@ -69,11 +71,13 @@ class Shell:
     home: Path
     tracked: bool = False
     """Whether launches write MLflow, which loads longer than a small sweep takes."""
+    drawn: bool = False
+    """Whether figures of reports are drawn, which takes longer than a small sweep too."""
 
     @classmethod
-    def at(cls, root: Path, spec: str = TINY, *, tracked: bool = False) -> "Shell":
+    def at(cls, root: Path, spec: str = TINY, *, tracked: bool = False, drawn: bool = False) -> "Shell":
         """A working folder with a name as people give them, with `spec` in tiny.yaml."""
-        shell = cls(root / """it's "work" in 100% ä""", root / "home", tracked)
+        shell = cls(root / """it's "work" in 100% ä""", root / "home", tracked, drawn)
         shell.folder.mkdir()
         shell.home.mkdir()
         (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
@@ -119,15 +123,18 @@ class Shell:
     def started(self, *arguments: str, **variables: str) -> Iterator[Forked]:
         """A running command, in a process group of its own, as a terminal would; gone at the end."""
         environment = {**self.environment, **variables}
-        process = Forked(_command, arguments, folder=self.folder, variables=environment)
+        work = partial(_command, drawn=self.drawn)
+        process = Forked(work, arguments, folder=self.folder, variables=environment)
         try:
             yield process
         finally:
             process.end()
 
 
-def _command(arguments: Sequence[str]) -> None:
+def _command(arguments: Sequence[str], *, drawn: bool) -> None:
     """In a process of its own: as a shell would start it."""
+    if not drawn:
+        draw_none()
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [str(COMMAND), *arguments]
     main.run()

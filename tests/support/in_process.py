@@ -8,14 +8,22 @@ import pytest
 from orchestrator.cli import console
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
 from orchestrator.cli.main import run
+from tests.support.blank_figures import draw_none
 from tests.support.commands import Answer
 
 Run = Callable[..., Answer]
 
 
 @pytest.fixture
-def haltsweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in an empty folder, where nothing steers it but its arguments."""
+def haltsweep(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+) -> Run:
+    """Runs a command in an empty folder, where nothing steers it but its arguments; see the mark `drawn`."""
+    if request.node.get_closest_marker("drawn") is None:
+        draw_none(monkeypatch.setattr)
     for name in ("HALTSWEEP_RUNS", "HALTSWEEP_DATA", TRACKING_VARIABLE, "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["haltsweep"])

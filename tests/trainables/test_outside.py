@@ -8,7 +8,7 @@ import pytest
 from tests.support.own_code import FORMS, forgotten
 from trainables.extensions import look_in
 from trainables.metrics import Metric, declared
-from trainables.outside import load, not_installed
+from trainables.outside import load
 from trainables.protocol import Job
 
 
@@ -100,18 +100,6 @@ def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monke
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(ValueError, match=rf"{name} has no train\. .*which comes before .*{name}.py: give"):
         load(f"{name}:train")
-
-
-def test_only_code_that_is_not_installed_travels(tmp_path, written):
-    written("mine", "def train(s, t): ...")
-    assert not_installed("mine:train", tmp_path) == str(tmp_path / "mine.py")
-    package = tmp_path / "pack"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "inner.py").write_text("def train(s, t): ...")
-    assert not_installed("pack.inner:train", tmp_path) == str(package)
-    assert not_installed("trainables.training:Training", tmp_path) is None
-    assert not_installed("sklearn.base:clone", tmp_path) is None
 
 
 def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():

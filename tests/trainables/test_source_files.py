@@ -9,18 +9,23 @@ from trainables.source_files import OURS, source_files
 FILES = {
     "alone.py": "import json, os.path, trainables.protocol\nfrom missing import nothing\n",
     "trainables/__init__.py": "",
-    "single.py": "import helper\nfrom parts.near import number\nfrom whole import thing\nimport single\n",
+    "single.py": "import helper, queue, single\nfrom parts.near import number\nfrom whole import thing\n",
     "helper.py": "def f():\n    import deeper.still\n",
+    "queue.py": "Python finds its own",
     "deeper/still.py": "from . import beside\nfrom .. import helper\n",
     "deeper/beside.py": "not Python at all",
     "deeper/unread.py": "",
     "parts/near.py": "",
     "parts/unread.py": "",
     "whole/__init__.py": "",
-    "whole/inner/thing.py": "import outer\n",
+    "whole/inner/__init__.py": "",
+    "whole/inner/thing.py": "from .. import inner\nfrom . import thing\nfrom outer import value\n",
     "whole/__pycache__/thing.cpython-311.pyc": "",
     "whole/notes.txt": "",
-    "outer.py": "",
+    "outer.py": "import whole.inner.thing\nimport again\nimport whole_too\n",
+    "again/__init__.py": "from . import deep\nfrom whole import inner\n",
+    "again/deep.py": "",
+    "whole_too.py": "def broken(:",
 }
 
 
@@ -36,7 +41,8 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[each]
 
 
-WHOLE = ["whole/__init__.py", "whole/inner/thing.py"]
+WHOLE = ["whole/__init__.py", "whole/inner/__init__.py", "whole/inner/thing.py"]
+OUTER = ["again/__init__.py", "again/deep.py", "outer.py"]
 STILL = ["deeper/beside.py", "deeper/still.py", "helper.py"]
 
 
@@ -44,17 +50,17 @@ STILL = ["deeper/beside.py", "deeper/still.py", "helper.py"]
     ("module", "expected"),
     [
         ("alone", ["alone.py"]),
-        ("single", sorted([*STILL, *WHOLE, "parts/near.py", "single.py"])),
+        ("single", sorted([*STILL, *WHOLE, *OUTER, "whole_too.py", "parts/near.py", "single.py"])),
         ("deeper.still", STILL),
         ("parts.unread", ["parts/unread.py"]),
-        ("whole", WHOLE),
-        ("whole.inner.thing", WHOLE),
+        ("whole", sorted([*OUTER, *WHOLE, "whole_too.py"])),
+        ("whole.inner.thing", sorted([*OUTER, *WHOLE, "whole_too.py"])),
         ("missing", []),
         ("missing.at.all", []),
         ("sys", []),
     ],
 )
-def test_a_module_consists_of_its_package_and_of_what_it_imports_beside_it(folder, module, expected):
+def test_code_consists_of_a_package_or_module_and_of_what_it_imports_beside_it(folder, module, expected):
     assert [str(each.relative_to(folder)) for each in source_files(module)] == expected
 
 

@@ -18,6 +18,7 @@ PLAN = make_plan(2)
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 def test_figures_and_latex_are_written_where_the_report_is(haltsweep, tmp_path, monkeypatch):
     folder = finished(tmp_path, PLAN)
     monkeypatch.chdir(tmp_path)

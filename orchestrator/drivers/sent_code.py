@@ -1,0 +1,51 @@
+"""Code that is not installed goes from the launching folder to every node, by Ray's runtime environment."""
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainables.source_files import parts_of
+
+
+def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
+    """Packages and modules below `folder` of which `modules` consist, by their place on Python's path.
+
+    Nothing of what is installed, since a node must have it, and nothing from other folders.
+    """
+    root = folder.resolve()
+    found: dict[str, str] = {}
+    for parts in map(parts_of, modules):
+        if not parts.installed:
+            paths = {place: path.resolve() for path, place in parts.places.items()}
+            found |= {
+                place.as_posix(): str(path) for place, path in paths.items() if path.is_relative_to(root)
+            }
+    return dict(sorted(found.items()))
+
+
+@contextmanager
+def runtime_environment(sent: Mapping[str, str]) -> Iterator[dict[str, Any] | None]:
+    """Ray's runtime environment with `sent`, to connect with while it is open; None where nothing is sent.
+
+    Ray sends a module or a package. Of a folder without `__init__.py`, which may hold anything, it gets a
+    copy that holds only what is imported.
+    """
+    if not sent:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="haltsweep-code-") as copies:
+        whole = []
+        for place, path in sent.items():
+            if "/" not in place:
+                whole.append(path)
+                continue
+            copy = Path(copies, place)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if Path(path).is_dir():
+                shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copyfile(path, copy)
+        yield {"py_modules": [*whole, *sorted(str(each) for each in Path(copies).iterdir())]}
