@@ -26,7 +26,7 @@ LONGER = (
     SPEC.replace("trials_per_arm: 2", "trials_per_arm: 1")
     .replace("seeds: [101, 102]", "seeds: [101]")
     .replace("steps: 30,", "steps: 100,")
-    .replace("report_every: 2}", "report_every: 10}")
+    .replace("report_every: 6}", "report_every: 20}")
 )
 """Trials that confirm are left when a signal is heard after the first checkpoint."""
 PAGE = ROOT / "orchestrator" / "clusters"

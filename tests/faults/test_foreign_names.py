@@ -8,6 +8,7 @@ import os
 import pytest
 
 from tests.support.commands import Shell
+from tests.support.temporary import short_folder
 
 GONE = 99_999_999
 """No process has this id."""
@@ -60,9 +61,11 @@ def launched_among_foreign_names(shell, runs, temporary, *arguments):
 @pytest.mark.slow
 @pytest.mark.longest
 def test_a_launch_data_projections_and_rehearsals_among_foreign_names(tmp_path):
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    shell = Shell.at(tmp_path, tracked=True)
+    with short_folder() as temporary:  # where launches keep what is theirs
+        among_foreign_names(Shell.at(tmp_path, tracked=True), temporary)
+
+
+def among_foreign_names(shell, temporary):
     short = ("--profile", "short", "--driver", "inline")
     done, left = launched_among_foreign_names(shell, shell.folder / "runs", temporary, *short)
     assert "trials: 4 finished" in done.out

@@ -12,6 +12,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from tests.faults.chaos import check_log, go
 from tests.faults.ray_launcher import MLFLOW, STEPS, place
+from tests.faults.test_stopped_from_elsewhere import haltsweep
 from tests.support.forks import forks, module
 from tests.support.mlflow_db import runs
 from tests.support.processes import AGENTS, WAIT_S, WORKERS, end, family_of, named, wait_until
@@ -100,7 +101,7 @@ def finish(root):
     assert process.exitcode == 0
 
 
-def test_interrupts_and_kills_of_launcher_and_workers_lose_and_double_nothing(tmp_path):
+def test_stops_and_kills_of_launcher_and_workers_lose_and_double_nothing(tmp_path):
     (tmp_path / MLFLOW).touch()
     stopped = drain(tmp_path)
     with launcher(tmp_path) as process:
@@ -135,10 +136,11 @@ def test_interrupts_and_kills_of_launcher_and_workers_lose_and_double_nothing(tm
 
 
 def drain(root):
-    """The first interrupt: running trials are saved and stopped. Their names."""
+    """`haltsweep stop`: running trials are saved and stopped. Their names."""
     with launcher(root) as process:
         wait_until(lambda: measured(root) >= 25, "trials are under way")
-        process.send_signal(signal.SIGINT)
+        told = haltsweep("stop", "synthetic", "--runs", root / "runs")
+        assert (told.returncode, told.stderr) == (0, "")
         assert process.wait(WAIT_S) == 0
     events = events_of(root)
     stopped = [each for each in events if each.kind is EventKind.ENDED and each.payload["kind"] == "stopped"]

@@ -1,4 +1,7 @@
-"""`haltsweep stop` in one process, the session in another: it drains, and resuming repeats nothing."""
+"""`haltsweep stop` in one process, the session in another: it drains, and resuming repeats nothing.
+
+On Ray too: see tests/faults/test_ray_faults.py.
+"""
 
 import os
 import signal
@@ -45,20 +48,20 @@ def haltsweep(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def _session(place, storage, driver):
+def _session(place, storage):
     setup = Setup(place.data, WORKLOAD, storage=storage)
     if place.folder.plan.exists():
-        resume_sweep(place.folder, driver=driver, num_cpus=1)
+        resume_sweep(place.folder, driver="inline")
     else:
         place.data.mkdir(parents=True)
         (place.data / "slow").touch()
-        run_sweep(place.plan, place.folder, setup, "", driver=driver, num_cpus=1)
+        run_sweep(place.plan, place.folder, setup, "", driver="inline")
 
 
 @contextmanager
-def session(place, storage=None, driver="inline"):
+def session(place, storage=None):
     """A session under way in another process."""
-    process = forks.Process(target=_session, args=(place, storage, driver))
+    process = forks.Process(target=_session, args=(place, storage))
     process.start()
     try:
         yield process
@@ -96,10 +99,9 @@ def assert_drained(events):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", ["inline", "ray"])
-def test_a_session_drains_and_the_next_one_is_not_stopped(tmp_path, driver):
+def test_a_session_drains_and_the_next_one_is_not_stopped(tmp_path):
     place = Place(tmp_path, sweep())
-    with session(place, driver=driver) as process:
+    with session(place) as process:
         under_way(place)
         told = haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
         assert (told.returncode, told.stderr) == (0, "")
@@ -109,7 +111,7 @@ def test_a_session_drains_and_the_next_one_is_not_stopped(tmp_path, driver):
         assert process.exitcode == 0
     assert_drained(log_of(place))
     (place.data / "slow").unlink()
-    with session(place) as process:  # whichever driver goes on
+    with session(place) as process:
         process.join(PATIENCE_S)
         assert process.exitcode == 0
     check_log(log_of(place), place.plan)

@@ -34,6 +34,7 @@ def rows(found: Study, title: str) -> dict[tuple[str, str], tuple[str, ...]]:
     return {row[:2]: row[2:] for row in grid.rows}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_readings_of_which_every_seed_failed_have_a_row(tmp_path: Path) -> None:
     made = failing(0.6, range(101, 109))
     read = rows(made, "read again")

@@ -84,6 +84,7 @@ def there(token, texts, numbers):
         keeping(study(2, 3, 0), some({0: [example(), example(9, hits=3, counts=5)]})),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_every_number_on_the_page_is_in_it(made):
     report, details = made.report(), made.details()
     texts, numbers = [], []

@@ -107,6 +107,7 @@ def test_seeds_that_all_gave_the_same_have_means_and_no_intervals():
         ),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_comparisons_are_counted_in_words(arms, words):
     _, told = words_of(4, arms)
     assert all(each in told for each in words)

@@ -90,6 +90,7 @@ def test_texts_of_others_are_no_mark_up() -> None:
     assert r"<script>alert(1)</script>\x1b[2J" in read(html).text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_all_that_the_first_arm_was_set_to_is_told() -> None:
     made = study()
     first, *others = made.plan.arms
@@ -127,12 +128,14 @@ def test_a_page_needs_nothing_but_itself() -> None:
     assert len(html) < 5_000_000
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_sections_come_in_the_order_in_which_a_reader_asks() -> None:
     html = page((made := study()).report(), made.details())
     places = [html.index(f'id="{name}"') for name in ORDER]
     assert places == sorted(places)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_numbers_are_those_of_the_records() -> None:
     made = study(
         fate=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
@@ -171,6 +174,7 @@ def test_where_nothing_finished_no_figure_is_empty(fate: OutcomeKind | None, sai
     assert "nan" not in seen.text.casefold().split()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_only_trials_that_ran_have_cost_something() -> None:
     assert "It cost 80 trials (76 finished, 4 pruned) and " in shown(study(4, 4, 4)).text
     half = shown(study(4, 4, 4, fate=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None))
@@ -209,6 +213,7 @@ def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / other / name).read_bytes(), name
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_search_of_every_arm_is_told_from_its_records() -> None:
     made = study(2, 2, 12, readings=())
     seen = shown(made)
@@ -238,6 +243,7 @@ def test_only_what_is_drawn_is_explained() -> None:
     assert "Each arm by its number above, as trained" in bare.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_readings_without_any_cost_are_not_called_compute() -> None:
     made = study(2, 3, 2)
     report, details = replace(made.report(), equal_costs=()), replace(made.details(), costs=())
@@ -256,6 +262,7 @@ def test_several_objectives_have_a_front_and_its_volume() -> None:
     assert not seen.labels("so far of arm-0 against trials")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_nothing_is_expected_of_a_search_of_which_hardly_any_trial_finished() -> None:
     few, more = (shown(study(2, 0, trials, readings=())) for trials in (5, 8))
     assert "is expected" not in few.labels("Best valid/accuracy so far of arm-0 against trials")

@@ -84,6 +84,7 @@ def confirmed(made, arm):
     }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, html):
     seen = header(html)
     assert made.plan.question in seen
@@ -112,6 +113,7 @@ def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, ht
     assert f"{hours:.3g} device hours of work within " in seen
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_must_not_be_missed_and_how_to_read_it_are_on_the_page(made):
     found = replace(made, plan=replace(made.plan, trials=(*made.plan.trials, made.plan.trials[0])))
     report = replace(found.report(), left=3, code_versions="Trials ran different code.")
@@ -155,6 +157,7 @@ def test_every_arm_s_card_says_why_what_was_set_its_size_and_how_its_trials_ende
     assert "1 pruned" in first["search"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
     made = study(2, 0, 8, readings=())
     own = [each for each in made.records if each.arm == "arm-1" and each.outcome is OutcomeKind.FINISHED]
