@@ -41,7 +41,8 @@ class Server:
             time.sleep(0.2)
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "mlflow", "server", "--port", str(self.port), "--workers", "1"]
+        command = [sys.executable, "-m", "tests.support.mlflow_serving"]
+        command += ["--port", str(self.port), "--workers", "1"]
         command += [
             "--backend-store-uri",
             f"sqlite:///{self._database}",

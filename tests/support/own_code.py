@@ -1,7 +1,7 @@
 """Training code as users write it, in three forms, each with a spec; nobody here imports it."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,17 @@ def forgotten(folder: Path) -> Iterator[None]:
             places = [held.get("__file__", ""), held.get("__path__", "")]
             if any(str(folder) in str(place) for place in places):
                 del sys.modules[name]
+
+
+@contextmanager
+def importable(folder: Path, files: Mapping[str, str]) -> Iterator[Path]:
+    """`files` by their paths below `folder`; what is imported from there, after all else, is forgotten."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    with forgotten(folder):
+        sys.path.append(str(folder))
+        yield folder
 
 
 TORCH = '''"""A small network on the digits of scikit-learn: a plain PyTorch script."""

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from trainables.source_files import OURS, source_files
+from tests.support.own_code import importable
+from trainables.source_files import source_files
 
 FILES = {
     "alone.py": "import json, os.path, trainables.protocol\nfrom missing import nothing\n",
@@ -30,15 +31,9 @@ FILES = {
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    yield tmp_path
-    for name in {name.partition("/")[0].removesuffix(".py") for name in FILES} - {*OURS}:
-        for each in [each for each in sys.modules if each.partition(".")[0] == name]:
-            del sys.modules[each]
+def folder(tmp_path):
+    with importable(tmp_path, FILES):
+        yield tmp_path
 
 
 WHOLE = ["whole/__init__.py", "whole/inner/__init__.py", "whole/inner/thing.py"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.drivers.sent_code import code_to_send, runtime_environment
+from tests.support.own_code import importable
 from trainables.source_files import source_files
 
 FILES = {
@@ -24,14 +25,9 @@ EXPECTED = ["travels_apart/deep", "travels_apart/other.py", "travels_far", "trav
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    yield tmp_path
-    for name in [name for name in sys.modules if name.startswith("travels_")]:
-        del sys.modules[name]
+def folder(tmp_path):
+    with importable(tmp_path, FILES):
+        yield tmp_path
 
 
 def test_what_is_imported_from_the_launching_folder_is_sent(folder):
