@@ -97,15 +97,17 @@ def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     tasks = tuple(arm.settings["task"] for arm in plan.arms) if ours else ()
     models = tuple(sorted({arm.settings["model"]["name"] for arm in plan.arms})) if ours else ()
+    code = code_digest(setup.workload, _names(tasks), models)
+    modules = _strangers(setup.workload, tasks, models)
     return NodeRequirements(
         workload=setup.workload,
-        code=code_digest(setup.workload, _names(tasks), models),
+        code=code,
         versions=_versions(),
         data_dir=str(setup.data_dir.resolve()),
         tasks=tasks,
         models=models,
         splits=tuple(confirmed),
-        sent=_sent(_strangers(setup.workload, tasks, models), setup.code),
+        sent={} if setup.code is None else code_to_send(modules, Path(setup.code)),
         store=setup.checkpoints,
     )
 
@@ -210,10 +212,6 @@ def _strangers(workload: str, tasks: Iterable[Mapping[str, Any]], models: Iterab
     named += [catalog.load("models", name) for name in models]
     modules = (workload.partition(":")[0], *(each.__name__ for each in named))
     return [module for module in modules if module.partition(".")[0] not in OURS]
-
-
-def _sent(modules: Iterable[str], code: str | None) -> Mapping[str, str]:
-    return {} if code is None else code_to_send(modules, Path(code))
 
 
 def _outside(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:

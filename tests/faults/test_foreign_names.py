@@ -14,6 +14,13 @@ GONE = 99_999_999
 """No process has this id."""
 
 
+@pytest.fixture
+def temporary():
+    """A temporary folder that launches take: its path is short enough for sockets."""
+    with short_folder() as made:
+        yield made
+
+
 def scatter(folder, *prefixes, suffix="-x"):
     """Everything that is no folder of ours, under names that a killed process of ours would have left."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,12 +67,8 @@ def launched_among_foreign_names(shell, runs, temporary, *arguments):
 
 @pytest.mark.slow
 @pytest.mark.longest
-def test_a_launch_data_projections_and_rehearsals_among_foreign_names(tmp_path):
-    with short_folder() as temporary:  # where launches keep what is theirs
-        among_foreign_names(Shell.at(tmp_path, tracked=True), temporary)
-
-
-def among_foreign_names(shell, temporary):
+def test_a_launch_data_projections_and_rehearsals_among_foreign_names(tmp_path, temporary):
+    shell = Shell.at(tmp_path, tracked=True)
     short = ("--profile", "short", "--driver", "inline")
     done, left = launched_among_foreign_names(shell, shell.folder / "runs", temporary, *short)
     assert "trials: 4 finished" in done.out
