@@ -34,9 +34,9 @@ posthoc: {model.halt.threshold: [0.5]}
 CELL = "[model.max_layers=3]"
 
 
-@pytest.fixture
-def planned(tmp_path: Path) -> tuple[SpecFile, Plan]:
-    file = tmp_path / "gates.yaml"
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[SpecFile, Plan]:
+    file = tmp_path_factory.mktemp("spec") / "gates.yaml"
     file.write_text(SPEC)
     source = read_spec(file)
     return source, plan(source)
@@ -91,7 +91,7 @@ def test_nothing_is_left_behind(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rehearsal.rehearse(*planned)
-    assert [path.name for path in tmp_path.iterdir()] == ["gates.yaml"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_arm_that_fails_is_told_with_its_place(planned: tuple[SpecFile, Plan]) -> None:
@@ -127,6 +127,27 @@ def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
         rehearsal.rehearse(source, made)
     told = [str(fault).partition(" must end well, got diverged")[0] for fault in caught.value.faults]
     assert [one.rpartition(" of ")[2] for one in told] == [arm.name for arm in made.arms[:2]]
+
+
+@pytest.mark.parametrize(("gpus", "asked", "used"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
+def test_half_precision_of_a_gpu_is_left_to_gpus(
+    planned: tuple[SpecFile, Plan],
+    steps: list[tuple[Job, Measurement]],
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: float,
+    asked: str,
+    used: str,
+) -> None:
+    """A spec for GPUs can be tested without one; what this machine would train is trained as it is."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    source, made = planned
+    arm = made.arms[0]
+    made = replace(
+        changed(made, arm.name, "train.precision", asked),
+        resources=made.resources.model_copy(update={"gpus": gpus}),
+    )
+    rehearsal.rehearse(source, replace(made, arms=made.arms[:1]))
+    assert [job.settings["train"] for job, _ in steps] == [{**arm.settings["train"], "precision": used}]
 
 
 def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
