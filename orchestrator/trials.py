@@ -134,6 +134,13 @@ class Record:
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def standing(self) -> str:
+        """Its outcome for people, who would look for the error of a trial that crashed before it was begun."""
+        if self.outcome is None:
+            return "open"
+        return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
+
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:
     """Why trials never began: a sentence a reason, in the order they came up, with how many it spared."""

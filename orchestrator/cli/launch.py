@@ -309,7 +309,8 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     from orchestrator.tracking.state import read_state
 
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
-    say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else ""))
+    never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
+    say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
     if any(kind.failed for kind in finish.counts):
         complain(f"why trials failed: {command('status', folder)}")
     if finish.spent:

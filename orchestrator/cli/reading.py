@@ -50,8 +50,8 @@ class Opened:
     def newest_records(self, *, brief: bool = False) -> list[Record]:
         """The same at a fraction of the cost, but that `best` is the last measurement.
 
-        `brief`: a trial that has ended for good has no assignment, settings, attempts or `started_at`, and
-        stands where it was measured last.
+        `brief`: a trial that has ended for good has no assignment and settings, attempts and `started_at`
+        only if it failed, and stands where it was measured last.
         """
         return records(self.ledger.newest(brief=brief), self.plan, brief=brief)
 

@@ -175,7 +175,7 @@ def _print_failures(failed: list[Record]) -> None:
         reason = record.reason.partition("\n")[0]  # below it a crash has its traceback
         cut = reason[:REASON_CHARACTERS] + ("..." if len(reason) > REASON_CHARACTERS else "")
         place = f"{record.arm} {record.phase} {record.number} ({record.trial_id})"
-        say(f"failed: {place}: {record.outcome}: {cut}")
+        say(f"failed: {place}: {record.standing}: {cut}")
     if len(failed) > SHOWN_FAILURES:
         say(f"... and {len(failed) - SHOWN_FAILURES} more failures; all with --json")
 
@@ -191,14 +191,13 @@ def _print_trials(records: list[Record]) -> None:
             for path, value in record.assignment.items()
         )
         step = str(record.last.step) if record.last else "-"
-        outcome = record.outcome.value if record.outcome else "open"
         cells = (
             record.trial_id,
             record.arm,
             record.phase,
             str(record.number),
             str(record.seed),
-            outcome,
+            record.standing,
             step,
         )
         made.add_row(*map(Text, (*cells, assignment)))

@@ -52,6 +52,8 @@ class SweepResult:
     """Why MLflow or the Parquet files lack something; empty if they have all. `haltsweep sync` catches up."""
     spent: str = ""
     """What of the budget is used up, so that nothing more is started; empty where something may be."""
+    never_began: int = 0
+    """How many of the failed trials were not even begun, since what they need has failed."""
 
     @property
     def exit_code(self) -> int:
@@ -95,12 +97,17 @@ class OpenSweep:
     def note(self, ledger: Ledger, untracked: str) -> None:
         """Sum up, from what is written."""
         ends, event = {}, None
+        begun = set()
         for event in ledger.events():
-            if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
+            if event.kind is EventKind.STARTED:
+                begun.add(event.trial_id)
+            elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
         left = len(self.plan.trials) - len(ends)
         spent = budget_end(event, self.plan)
-        self._finish = SweepResult(Counter(ends.values()), left, self.interrupted, untracked, spent)
+        never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
+        counts = Counter(ends.values())
+        self._finish = SweepResult(counts, left, self.interrupted, untracked, spent, never)
 
 
 @contextmanager

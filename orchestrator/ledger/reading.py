@@ -12,11 +12,13 @@ from orchestrator.ledger.database import Database
 from orchestrator.ledger.engine import DAMAGED
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.schema import events, sweeps
+from orchestrator.trials import OutcomeKind
 
 READ_ROWS = 5000
 """Events read in one transaction: long reads would keep SQLite's log from being folded back."""
 MAX_FAULTS = 100
 """More are not told one by one."""
+_FAILURES = [kind.value for kind in OutcomeKind if kind.failed]
 _COLUMNS = [events.c[name] for name in (*chain.CHAINED, "digest")]
 
 Rows = Sequence[Sequence[Any]]
@@ -61,7 +63,8 @@ class Reader:
 
     def newest_rows(self, *, brief: bool) -> list[Sequence[Any]]:
         """Rows of all events that make records, of measurements the last of every trial, oldest first;
-        `brief`: of a trial that has ended for good none but that measurement and its end.
+        `brief`: of a trial that has ended for good none but that measurement, its end and, if it failed, when
+        it was begun.
 
         Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
         missing between them is not looked at. Raises StoreError for the first that is not as written.
@@ -89,8 +92,10 @@ class Reader:
         records = and_(events.c.step.is_(None), events.c.kind.not_in(unread))
         if brief:
             final = select(events.c.trial_id).where(self._mine, events.c.outcome.is_not(None))
-            before_it = events.c.kind.in_((EventKind.ASKED.value, EventKind.STARTED.value))
-            records = and_(records, not_(and_(before_it, events.c.trial_id.in_(final))))
+            well = final.where(events.c.outcome.not_in(_FAILURES))
+            for kind, of_trials in ((EventKind.ASKED, final), (EventKind.STARTED, well)):
+                unread_of = and_(events.c.kind == kind.value, events.c.trial_id.in_(of_trials))
+                records = and_(records, not_(unread_of))
         return (
             select(*_COLUMNS, before.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))

@@ -224,7 +224,7 @@ class Ledger:
     def newest(self, *, brief: bool = False) -> Iterator[Event]:
         """All events that make records, of the measurements only the last of every trial: a quick look.
 
-        `brief`: of trials that have ended for good neither their assignments nor when they began.
+        `brief`: of trials that have ended for good no assignments, and when they began only if they failed.
         Raises StoreError for the first that is not as it was written.
         """
         return map(from_row, self._reader.newest_rows(brief=brief))

@@ -1,5 +1,7 @@
 """Code that a spec names may raise or end the process where it is looked at: bad input, with its place."""
 
+import re
+
 import pytest
 
 from tests.support.commands import TINY
@@ -92,6 +94,40 @@ def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep,
     assert told.code == 1
     assert "Traceback" not in told.err
     assert "4 crashed" in told.out
+
+
+FAILING_SEARCH = """\
+name: others
+question: Does the other kind work?
+trainable: theirs:train
+baseline: {lr: 0.1, kind: good}
+arms:
+  bad: {why: it raises, set: {kind: bad}}
+search:
+  also: {lr: {float: [0.01, 0.5]}}
+  sampler: random
+  trials_per_arm: 1
+  objectives: [{metric: valid/accuracy, goal: max}]
+confirm: {seeds: [1, 2], splits: []}
+"""
+RAISES_WHERE_BAD = """\
+def train(settings, trial):
+    if settings["kind"] == "bad":
+        raise ValueError("no such kind")
+    trial.report(1, {"valid/accuracy": settings["lr"]})
+"""
+
+
+def test_trials_that_never_began_are_not_said_to_have_crashed(folder, haltsweep):
+    (folder / "theirs.py").write_text(RAISES_WHERE_BAD)
+    (folder / "others.yaml").write_text(FAILING_SEARCH)
+    told = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
+    assert told.code == 1
+    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in told.out
+    told = haltsweep("status", "others", "--trials")
+    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", told.out)
+    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", told.out)
+    assert [len(re.findall(rf"│ {word} +│", told.out)) for word in ("crashed", "never began")] == [1, 2]
 
 
 MODEL = """

@@ -2,6 +2,7 @@
 
 import sqlite3
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
+from orchestrator.trials import OutcomeKind
 from tests.support.histories import history
 from tests.support.plans import make_plan
 from trainables.protocol import Measurement
@@ -44,10 +46,13 @@ def test_a_brief_look_leaves_out_what_ended_trials_were_given_and_tells_how_they
     assert sorted(quick) == sorted(each.trial_id for each in full)
     for whole in full:
         ended = whole.outcome is not None and whole.outcome.final
-        left_out = {"attempts": 0, "assignment": {}, "settings": {}, "started_at": None} if ended else {}
+        left_out: dict[str, Any] = {"assignment": {}, "settings": {}} if ended else {}
+        if ended and not whole.outcome.failed:
+            left_out |= {"attempts": 0, "started_at": None}
         assert quick[whole.trial_id] == replace(whole, best=whole.last, **left_out)
     assert any(each.attempts == 0 for each in quick.values())
-    assert any(each.attempts > 0 for each in quick.values())
+    begun = {each.outcome for each in quick.values() if each.attempts}
+    assert begun == {OutcomeKind.STOPPED, *(kind for kind in OutcomeKind if kind.failed)}
 
 
 def test_a_changed_row_shows_in_the_quick_look_too(filled, url):
