@@ -14,6 +14,7 @@ from orchestrator.cli import main
 from orchestrator.plan import probe
 from orchestrator.plan.planner import plan
 from orchestrator.plan.serialise import from_json, to_json
+from orchestrator.report import page
 from orchestrator.spec.load import read_spec
 from tests.support.commands import TINY
 from trainables.training.rehearsal import Rehearsals
@@ -22,6 +23,7 @@ TRAINED = Rehearsals()
 """Of all plans in a fork."""
 
 main.command()
+page._template()
 if torch.version.cuda is None:  # elsewhere a backward pass starts threads, after which no fork can make one
     probe.Rehearsals = lambda: TRAINED
     with TemporaryDirectory() as _folder:
