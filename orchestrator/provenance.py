@@ -36,7 +36,8 @@ OURS = "haltsweep"
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
 NAME, VERSION = (re.compile(rf"^{each}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for each in ("Name", "Version"))
-LISTS = ("RECORD", "installed-files.txt", "SOURCES.txt")
+RECORD = "RECORD"
+LISTS = (RECORD, "installed-files.txt", "SOURCES.txt")
 """In which a distribution may say what its files are."""
 
 
@@ -197,12 +198,22 @@ def _holds(distribution: metadata.Distribution, packages: set[str]) -> bool:
     declared = (distribution.read_text("top_level.txt") or "").split()
     if declared:
         return not packages.isdisjoint(declared)
-    lists = "".join(distribution.read_text(name) or "" for name in LISTS)
-    if not any(package in lists for package in packages):
+    if not any(_may_name(distribution.read_text(name) or "", packages, name) for name in LISTS):
         return False
     files = distribution.files or ()
     tops = {file.parts[0] if len(file.parts) > 1 else inspect.getmodulename(file.name) for file in files}
     return not packages.isdisjoint(tops)
+
+
+def _may_name(listed: str, packages: set[str], name: str) -> bool:
+    """Whether a list of files could have one at the top of these packages.
+
+    Of a long RECORD every line would be made a path, only because a folder far below is called `tests`.
+    """
+    if name != RECORD:  # whose paths may begin elsewhere
+        return any(package in listed for package in packages)
+    tops = "|".join(map(re.escape, packages))
+    return re.search(rf'^[ "./]*(?:{tops})[/.]', listed, re.MULTILINE) is not None
 
 
 def _cpu() -> str:

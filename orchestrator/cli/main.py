@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -129,6 +130,14 @@ app.command(rich_help_panel=CATALOGUE)(catalogue.spaces)
 app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 
 
+@cache
+def command() -> TyperGroup:
+    """All commands with their options, which take longer to make than some take to answer."""
+    made = typer.main.get_command(app)
+    assert isinstance(made, TyperGroup), "there is more than one command"
+    return made
+
+
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
     own = arguments is None  # a process of our own
@@ -204,7 +213,7 @@ def _run(arguments: Sequence[str] | None) -> None:
 def _answered(arguments: Sequence[str] | None) -> int:
     """The exit code of a command. What code from outside raises, and its `sys.exit`, are bad input."""
     try:
-        return app(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
+        return command()(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -143,7 +143,7 @@ def test_modules_from_outside_tell_the_version_of_their_distribution() -> None:
 def test_distributions_of_a_module_are_those_that_python_finds() -> None:
     """Which looks for every file of all of them."""
     owners = metadata.packages_distributions()
-    for package in ("sklearn", "yaml", "_pytest", "numpy", "orchestrator", "no_such_module"):
+    for package in ("sklearn", "yaml", "_pytest", "numpy", "tests", "orchestrator", "no_such_module"):
         found = provenance(modules=[f"{package}.x"]).versions.keys() - provenance().versions.keys()
         assert found == {*owners.get(package, ())} - {*PACKAGES}
 

@@ -1,6 +1,7 @@
 """Shapes and types of calls of layers, checked by jaxtyping and beartype where a test asks for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -86,6 +87,17 @@ def check(*, on: bool) -> None:
     config.update("jaxtyping_disable", not on)
     for switch in _switches:
         switch.turn(on=on)
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Inside, calls are not checked: for many that are as one that was."""
+    before = _checked()
+    check(on=False)
+    try:
+        yield
+    finally:
+        check(on=before)
 
 
 def _checked() -> bool:

@@ -23,6 +23,7 @@ PRELOADED = [
     "torch",
     "scipy.optimize",
     "scipy.stats",
+    "sqlalchemy.dialects.postgresql",
     "sqlalchemy.dialects.sqlite",
     "jinja2",
     "matplotlib.backends.backend_agg",
@@ -40,8 +41,9 @@ PRELOADED = [
     "trainables.tasks.listops",
     "trainables.training",
     "tests.faults.chaos",
+    "tests.support.warm",
 ]
-"""Modules that run nothing when they are imported: what is forked is as if it had imported them itself."""
+"""What is forked is as if it had imported these itself: all but the last only define things."""
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(PRELOADED)

@@ -6,7 +6,7 @@ an AND. The distributions and their source are described in `tasks.pathfinder`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 
 import numpy as np
@@ -29,6 +29,8 @@ TARGET_GREY, DISTRACTOR_GREY, MARKER_GREY = 191, 255, 128
 MARKER_RADIUS_HALVES = 3
 ROUND = 8192
 """Pairs of contours begun at once; part of what makes the data what it is."""
+KEPT_ROUNDS = 24
+"""First ones, of half a megabyte at most: those of all splits of eight tasks."""
 EDGE = 4
 """Rows and columns around the image, always occupied."""
 _ALL = np.uint64(2**64 - 1)
@@ -94,19 +96,33 @@ def paddles() -> PaddleTables:
 
 def drawings(contour_length: int, data_seed: int, split: str) -> Iterator[Drawings]:
     """Endless images of contours of `contour_length` paddles, a round at a time."""
-    for turn in count():
-        stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
-        targets, tails, occupied = _pairs(stream, contour_length)
-        n = len(targets)
-        short = contour_length // 3
-        distractors = [_distractor(stream, occupied, short) for _ in range(DISTRACTOR_PADDLES // short)]
-        yield Drawings(
-            labels=below(stream, n, 2).astype(np.int16),
-            targets=targets,
-            tails=tails,
-            marked=below(stream, n, 2).astype(np.int16),
-            distractors=np.stack(distractors, axis=1),
-        )
+    yield _first_round(contour_length, data_seed, split)
+    yield from (_round(contour_length, data_seed, split, turn) for turn in count(1))
+
+
+@lru_cache(maxsize=KEPT_ROUNDS)
+def _first_round(contour_length: int, data_seed: int, split: str) -> Drawings:
+    """With which splits begin that differ in their numbers alone; nobody may write into it."""
+    drawn = _round(contour_length, data_seed, split, 0)
+    for field in fields(drawn):
+        getattr(drawn, field.name).flags.writeable = False
+    return drawn
+
+
+def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawings:
+    """One image for each pair of contours that found a place."""
+    stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
+    targets, tails, occupied = _pairs(stream, contour_length)
+    n = len(targets)
+    short = contour_length // 3
+    distractors = [_distractor(stream, occupied, short) for _ in range(DISTRACTOR_PADDLES // short)]
+    return Drawings(
+        labels=below(stream, n, 2).astype(np.int16),
+        targets=targets,
+        tails=tails,
+        marked=below(stream, n, 2).astype(np.int16),
+        distractors=np.stack(distractors, axis=1),
+    )
 
 
 def render(drawn: Drawings) -> np.ndarray:

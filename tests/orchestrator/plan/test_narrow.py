@@ -109,11 +109,16 @@ def test_models_that_cannot_both_be_narrowed_are_run_as_they_are() -> None:
     assert probe.narrow_pair(one, wider) == (one, wider)
 
 
+@pytest.fixture(scope="module")
+def seen() -> Probe:
+    """Which has run the wide model that others are compared with."""
+    return Probe()
+
+
 @pytest.mark.parametrize("written", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
-def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int]) -> None:
-    probe = Probe()
-    assert not differ(probe, system(), system(**written), Sweep())
-    assert not shows(effects(probe, system(), system(**written), Sweep()))
+def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int], seen: Probe) -> None:
+    assert not differ(seen, system(), system(**written), Sweep())
+    assert not shows(effects(seen, system(), system(**written), Sweep()))
 
 
 def test_a_difference_that_narrow_models_do_not_show_is_found_in_those_as_they_are(

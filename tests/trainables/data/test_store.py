@@ -7,8 +7,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,6 +19,8 @@ from hypothesis import strategies as st
 
 from tests.oracles.listops_solver import SMALL
 from tests.support.examples import examples
+from tests.support.forks import Forked
+from tests.support.splits import open_valid
 from trainables import task_catalog
 from trainables.data import store
 from trainables.data.progress import Watcher, watched_by
@@ -254,20 +254,9 @@ def test_many_at_once_end_with_one_copy(tmp_path: Path, builds: list[str]) -> No
     assert len(set(hashes)) == 1
 
 
-def open_elsewhere(data_dir: Path, before: str = "pass") -> subprocess.Popen[str]:
-    code = (
-        "import os, signal, sys, time; from pathlib import Path; from trainables import task_catalog;"
-        "from trainables.data import store; from tests.oracles.listops_solver import SMALL;"
-        f"{before};"
-        "print(store.open_split(task_catalog.task_config(SMALL), 'valid', Path(sys.argv[1])).content_hash)"
-    )
-    command = [sys.executable, "-c", code, str(data_dir)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
 @pytest.mark.slow
 def test_two_processes_at_once_end_with_one_good_copy(tmp_path: Path) -> None:
-    workers = [open_elsewhere(tmp_path) for _ in range(2)]
+    workers = [Forked(open_valid, tmp_path) for _ in range(2)]
     answers = [worker.communicate()[0].strip() for worker in workers]
     split = open_split(CONFIG, "valid", tmp_path)
     assert answers == [split.content_hash] * 2
@@ -310,11 +299,7 @@ def test_a_killed_builder_leaves_nothing_that_is_trusted(
     call: int, tmp_path: Path, builds: list[str]
 ) -> None:
     """Killed while it brings the data, its folder or the seal to the disk; the lock dies with it."""
-    kill = (
-        "calls = iter(range(1, 9));"
-        f"os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL) if next(calls) == {call} else None"
-    )
-    builder = open_elsewhere(tmp_path, kill)
+    builder = Forked(open_valid, tmp_path, call)
     builder.communicate()
     assert builder.returncode == -signal.SIGKILL
     assert open_split(CONFIG, "valid", tmp_path).verify()

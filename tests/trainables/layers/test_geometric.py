@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.examples import examples
+from tests.support.finite_differences import gradients_agree
 from trainables.layers import geometric
 from trainables.layers.geometric import (
     GeometricAttention,
@@ -114,7 +115,7 @@ def test_gradients_are_those_of_finite_differences(
         more = None if more is None else torch.where(real, more, 0)
         return torch.where(real, attend_nearest(q, k, v, near, more, portions, normalise=normalise), 0)
 
-    assert torch.autograd.gradcheck(function, [drawn(size) for size in (3, 3, 3, 1, *[1] * directed)])
+    assert gradients_agree(function, [drawn(size) for size in (3, 3, 3, 1, *[1] * directed)])
 
 
 def attended(lengths: Sequence[int], *, by_host: bool, direction: bool) -> list[Tensor]:
