@@ -43,9 +43,11 @@ def _nodes(address: str, wanted: Resources, needs: NodeRequirements | None) -> l
         ray.init(address=address, runtime_env=sent, log_to_driver=False, logging_level=logging.CRITICAL)
     try:
         nodes = ray_nodes.alive()
-        # A node that runs no trials, as a small head, is not made to load what they need.
-        able = [node["NodeID"] for node in nodes if needs is not None and slots([node["Resources"]], wanted)]
-        asked = {node_id: ray_nodes.ask(node_id, needs) for node_id in able}
+        asked = {}
+        if needs is not None:
+            # A node that runs no trials, as a small head, is not made to load what they need.
+            able = [node["NodeID"] for node in nodes if slots([node["Resources"]], wanted)]
+            asked = {node_id: ray_nodes.ask(node_id, needs) for node_id in able}
         until, found = time.monotonic() + ANSWERS_S, []
         for node in nodes:
             heard = NodeAnswer()

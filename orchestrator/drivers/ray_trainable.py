@@ -61,7 +61,7 @@ class TrialActor:
         self._together: _Together | None = None
         self._start(job, config)
 
-    def reset(self, new_config: dict[str, Any], **_: Any) -> bool:
+    def reset(self, new_config: dict[str, Any], *_: Any, **__: Any) -> bool:
         """Start the next trial; False if the last left so much behind that another process must take it."""
         if self._spent:
             return False
@@ -100,7 +100,7 @@ class TrialActor:
         """Whether what this trial has reported is not written yet: then it makes no checkpoint."""
         self._written = not wait
 
-    def get_auto_filled_metrics(self, **_: Any) -> dict[str, Any]:
+    def get_auto_filled_metrics(self, *_: Any, **__: Any) -> dict[str, Any]:
         """What Tune takes for the result of a trial that has none: nothing."""
         return {}
 
@@ -186,6 +186,8 @@ def _limit_process(job: WorkerJob) -> None:
     if not job.gpus:
         # Ray hides GPUs from those who hold some only.
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
+    os.environ.setdefault("PL_DISABLE_FORK", "1")
     threads = str(threads_of(job.cpus))
     os.environ.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
     if torch := sys.modules.get("torch"):

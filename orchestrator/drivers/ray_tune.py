@@ -98,7 +98,7 @@ def run_session(session: Hooks, orders: JobEncoder, scratch: Path, nodes: Nodes 
     key = uuid.uuid4().hex
     _SESSIONS[key] = link = _Link(session, orders, nodes)
     try:
-        with workers_without_tune(PlacedTrial, TrialActor):
+        with workers_without_tune(PlacedTrial, TrialActor, here=nodes is None):
             _tuner(key, scratch).fit()
     except _Drained:
         pass
