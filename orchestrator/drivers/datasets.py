@@ -89,13 +89,16 @@ def content_hashes(
 
     Raises InputError, DataError.
     """
+    tasks = list(raw_tasks)
+    if not tasks:  # of own training code, which need not wait for ours to be loaded
+        return {}
     from trainables.data.store import split_path
 
     return {
         str(split_path(config, info.name, data_dir).relative_to(data_dir)): made(
             config, info.name, data_dir
         ).content_hash
-        for config, infos in needed(raw_tasks, confirmed)
+        for config, infos in needed(tasks, confirmed)
         for info in infos
         if not info.streamed
     }
@@ -103,9 +106,12 @@ def content_hashes(
 
 def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
     """As `require_files`, of the settings of tasks."""
+    tasks = list(raw_tasks)
+    if not tasks:
+        return
     from trainables.task_catalog import require_files, task_name
 
-    for config, _ in needed(raw_tasks, ()):
+    for config, _ in needed(tasks, ()):
         try:
             require_files(config)
         except ValueError as error:

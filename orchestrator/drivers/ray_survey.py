@@ -1,6 +1,7 @@
 """The process that asks a cluster on behalf of `survey`: what Ray prints stays with it.
 
-Reads one line of JSON, `{"address", "needs"}`, and writes one: `{"nodes": [...]}` or `{"fault": "..."}`.
+Reads one line of JSON, `{"address", "wanted", "needs"}`, and writes one, `{"nodes": [...]}` or
+`{"fault": "..."}`.
 """
 
 import json
@@ -12,6 +13,8 @@ from typing import Any
 from orchestrator.drivers.node_check import NodeAnswer, NodeRequirements
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.sent_code import runtime_environment
+from orchestrator.drivers.slots import slots
+from orchestrator.spec.section import Resources
 
 ANSWERS_S = 120.0
 """How long a node may take to start a worker and look around."""
@@ -23,13 +26,14 @@ def main() -> None:
     needs = None if request["needs"] is None else NodeRequirements.from_json(request["needs"])
     with ray_environment(private=False):
         try:
-            found: dict[str, Any] = {"nodes": _nodes(request["address"], needs)}
+            nodes = _nodes(request["address"], Resources(**request["wanted"]), needs)
+            found: dict[str, Any] = {"nodes": nodes}
         except Exception as error:  # Ray has no class of its own for what goes wrong here
             found = {"fault": f"{error}"}
     sys.stdout.write(f"\n{json.dumps(found)}\n")
 
 
-def _nodes(address: str, needs: NodeRequirements | None) -> list[dict[str, Any]]:
+def _nodes(address: str, wanted: Resources, needs: NodeRequirements | None) -> list[dict[str, Any]]:
     import ray
     from ray.exceptions import RayError
 
@@ -39,9 +43,11 @@ def _nodes(address: str, needs: NodeRequirements | None) -> list[dict[str, Any]]
         ray.init(address=address, runtime_env=sent, log_to_driver=False, logging_level=logging.CRITICAL)
     try:
         nodes = ray_nodes.alive()
-        asked = (
-            {} if needs is None else {node["NodeID"]: ray_nodes.ask(node["NodeID"], needs) for node in nodes}
-        )
+        asked = {}
+        if needs is not None:
+            # A node that runs no trials, as a small head, is not made to load what they need.
+            able = [node["NodeID"] for node in nodes if slots([node["Resources"]], wanted)]
+            asked = {node_id: ray_nodes.ask(node_id, needs) for node_id in able}
         until, found = time.monotonic() + ANSWERS_S, []
         for node in nodes:
             heard = NodeAnswer()

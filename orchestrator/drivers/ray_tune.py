@@ -24,7 +24,9 @@ from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.drivers.jobs import Attempt, JobEncoder
+from orchestrator.drivers.jobs import Attempt, JobEncoder, decode
+from orchestrator.drivers.node_check import NODE_ID
+from orchestrator.drivers.ray_lean_workers import workers_without_tune
 from orchestrator.drivers.ray_nodes import Nodes
 from orchestrator.drivers.ray_trainable import BESIDE, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
 from orchestrator.drivers.session import Hooks, NoAttempt, member
@@ -96,7 +98,8 @@ def run_session(session: Hooks, orders: JobEncoder, scratch: Path, nodes: Nodes 
     key = uuid.uuid4().hex
     _SESSIONS[key] = link = _Link(session, orders, nodes)
     try:
-        _tuner(key, scratch).fit()
+        with workers_without_tune(PlacedTrial, TrialActor, here=nodes is None):
+            _tuner(key, scratch).fit()
     except _Drained:
         pass
     except Exception as error:
@@ -107,7 +110,7 @@ def run_session(session: Hooks, orders: JobEncoder, scratch: Path, nodes: Nodes 
 
 def _tuner(key: str, scratch: Path) -> tune.Tuner:
     return tune.Tuner(
-        TrialActor,
+        PlacedTrial,
         tune_config=tune.TuneConfig(
             num_samples=-1,
             search_alg=Asking(key),
@@ -123,6 +126,23 @@ def _tuner(key: str, scratch: Path) -> tune.Tuner:
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     )
+
+
+class PlacedTrial(TrialActor, tune.Trainable):
+    """What Tune knows of a trial: where one may be placed."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory | None:
+        """What the trial asks of the cluster; the same for all trials of a sweep."""
+        if WORKER_JOB not in config:
+            return None
+        job = decode(config[WORKER_JOB])
+        bundle = {"CPU": job.cpus, "GPU": job.gpus}
+        bundles = [{name: amount for name, amount in bundle.items() if amount}]
+        if not job.kept_out:
+            return tune.PlacementGroupFactory(bundles)
+        elsewhere = {NODE_ID: f"!in({','.join(job.kept_out)})"}
+        return tune.PlacementGroupFactory(bundles, bundle_label_selector=[elsewhere])
 
 
 def _short_name(run: Run) -> str:

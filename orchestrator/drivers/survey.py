@@ -49,7 +49,7 @@ def require_nodes(address: str, wanted: Resources, needs: NodeRequirements | Non
 
     Without `needs` only what the nodes have is looked at. A cluster that can grow needs no room yet.
     """
-    nodes = _asked(address, needs)
+    nodes = _asked(address, wanted, needs)
     if not any(AUTOSCALED in node["labels"] for node in nodes):
         require_room([node["resources"] for node in nodes], wanted)
     workers = [node for node in nodes if slots([node["resources"]], wanted)]
@@ -71,9 +71,13 @@ def _reasons(nodes: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{node['name']}: {'; '.join(node['lacks'])}" for node in nodes)
 
 
-def _asked(address: str, needs: NodeRequirements | None) -> list[dict[str, Any]]:
-    """What each node of the cluster has and says."""
-    question = {"address": address, "needs": None if needs is None else needs.to_json()}
+def _asked(address: str, wanted: Resources, needs: NodeRequirements | None) -> list[dict[str, Any]]:
+    """What each node of the cluster has, and what those say that a trial fits on."""
+    question = {
+        "address": address,
+        "wanted": {"cpus": wanted.cpus, "gpus": wanted.gpus},
+        "needs": None if needs is None else needs.to_json(),
+    }
     with tempfile.TemporaryFile() as noise, tempfile.TemporaryFile("w+") as asked:
         asked.write(json.dumps(question) + "\n")
         asked.seek(0)

@@ -49,12 +49,13 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--fill-at", type=int, default=0, help="fill the disk of ROOT before this append")
     parser.add_argument("--tracking")
+    parser.add_argument("--cpus", type=int, default=2, help="of a Ray: trials at a time")
     parser.add_argument("--hurry", action="store_true", help="steps of one process take no time")
     args = parser.parse_args()
     storage = None if args.storage == HERE else args.storage
     place = Place(args.root, sweep(quick=args.quick), args.tracking, storage)
     place.data.mkdir(parents=True, exist_ok=True)
-    more: dict[str, Any] = {"num_cpus": 2} if args.driver == "ray" else {}
+    more: dict[str, Any] = {"num_cpus": args.cpus} if args.driver == "ray" else {}
     watch = Listeners(on_outage=View(place.plan).show_outage)
     if args.hurry:
         time.sleep = lambda _: None

@@ -1,4 +1,4 @@
-"""A launching process with Ray, to be killed: `python -m tests.faults.ray_launcher ROOT [ADDRESS]`.
+"""A launching process with Ray, to be killed: `python -m tests.faults.ray_launcher ROOT [ADDRESS or CPUS]`.
 
 It writes MLflow where there is a file ROOT/mlflow.db, which may be empty: MLflow loads as long as the sweep
 takes. With a third argument it is the cluster instead: it writes its address there and waits.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.drivers import ray_child
 from orchestrator.drivers.live_view import Listeners
-from orchestrator.drivers.ray_settings import ray_environment
+from orchestrator.drivers.ray_settings import ray_environment, without_spare_servers
 from orchestrator.errors import HaltsweepError
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
@@ -47,7 +47,7 @@ def place(root: Path) -> Place:
 
 def be_a_cluster(file: Path) -> None:
     """Ends with its process."""
-    with ray_environment(private=False):
+    with ray_environment(private=False), without_spare_servers():
         import ray
 
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
@@ -58,7 +58,8 @@ def be_a_cluster(file: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 3:
         be_a_cluster(Path(sys.argv[3]))
-    address = sys.argv[2] if len(sys.argv) > 2 else None
+    given = sys.argv[2] if len(sys.argv) > 2 else "2"
+    num_cpus = int(given) if given.isdecimal() else None
     root = Path(sys.argv[1])
     (root / "data").mkdir(parents=True, exist_ok=True)
     ray_child.HEAD_GONE_S = HEAD_GONE_S
@@ -66,8 +67,8 @@ if __name__ == "__main__":
         go(
             place(root),
             "ray",
-            address=address,
-            num_cpus=None if address else 2,
+            address=None if num_cpus else given,
+            num_cpus=num_cpus,
             watch=Listeners(on_trouble=lambda text: print("warned:", text, flush=True)),
         )
     except HaltsweepError as error:

@@ -19,16 +19,19 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from tests.architecture.source import ROOT
 from tests.faults.chaos import check_log
-from tests.faults.test_machines import SPEC, events, seen
+from tests.faults.test_machines import OWN_CODE, events, seen
 from tests.support.commands import PATIENCE_S, Shell, every_command, wait_for
+from tests.support.travelling import write_code
 
-LONGER = (
-    SPEC.replace("trials_per_arm: 2", "trials_per_arm: 1")
-    .replace("seeds: [101, 102]", "seeds: [101]")
-    .replace("steps: 30,", "steps: 100,")
-    .replace("report_every: 6}", "report_every: 20}")
+SLOW = (
+    OWN_CODE.replace("steps: 50, pause: 0.02", "steps: 40, pause: 0.1")
+    .replace("steps: 51", "steps: 41")
+    .replace("trials_per_arm: 2000", "trials_per_arm: 1")
+    .replace("checkpoint_seconds: 0.01", "checkpoint_seconds: 0.5")
+    .replace("resources:", "confirm: {best: 1, seeds: [101], splits: [test]}\nresources:")
 )
-"""Trials that confirm are left when a signal is heard after the first checkpoint."""
+"""Trials that confirm are left when a signal is heard after the first checkpoint. They load no PyTorch, which
+eleven processes would."""
 PAGE = ROOT / "orchestrator" / "clusters"
 JOB = 4711
 FAKES = {
@@ -46,7 +49,8 @@ def test_the_script_for_slurm_is_sound():
 
 @pytest.mark.slow
 def test_the_script_for_slurm_runs_is_signalled_and_goes_on(tmp_path):
-    shell = Shell.at(tmp_path, LONGER)
+    shell = Shell.at(tmp_path, SLOW)
+    write_code(shell.folder)
     environment = allocation(shell, tmp_path)
     with Job(shell, environment) as process:
         wait_for(lambda: seen(shell, EventKind.CHECKPOINTED), process)

@@ -58,7 +58,7 @@ def change(root: Path, how: str) -> None:
 @pytest.mark.parametrize(("how", "driver"), WITH_DRIVERS)
 def test_it_is_noticed_and_told(tmp_path, how, driver):
     place = Place(tmp_path, sweep())
-    launcher = ("tests.faults.outage_launcher", tmp_path, driver, HERE)
+    launcher = ("tests.faults.outage_launcher", tmp_path, driver, HERE, "--cpus", 1)
     process = module(*launcher)
     while not (place.data / "steps.txt").exists():
         assert process.poll() is None

@@ -113,8 +113,9 @@ def refused_without_its_token(shell, cluster):
 
 
 def refused_where_nothing_is_shared(shell, cluster):
-    """Checkpoints would be lost with the machine."""
-    said = shell.run("launch", "tiny.yaml", "--address", cluster.address)
+    """Checkpoints would be lost with the machine. Code that is asked about without PyTorch will do for it."""
+    (shell.folder / "light.yaml").write_text(OWN_CODE)
+    said = shell.run("launch", "light.yaml", "--address", cluster.address)
     assert said.code == 2, said.err
     assert "all nodes must share the folder of sweeps" in said.err
     assert "1 of 2 do not" in said.err

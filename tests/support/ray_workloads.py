@@ -1,6 +1,7 @@
 """Workloads that tell about the process they run in."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Telling:
             "threads": torch.get_num_threads(),
             "omp": int(os.environ["OMP_NUM_THREADS"]),
             "devices": torch.cuda.device_count(),
+            "tune": "ray.tune" in sys.modules,
             "in_folder_of_launcher": Path("pyproject.toml").exists(),
         }
         values = {f"worker/{name}": float(value) for name, value in facts.items()}

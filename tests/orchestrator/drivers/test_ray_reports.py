@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.conductor.messages import Reply
+from orchestrator.drivers import ray_trainable
 from orchestrator.drivers.jobs import Attempt, JobEncoder
-from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
 from tests.support.plans import make_arm
 from tests.support.workloads import PATH
@@ -18,23 +18,18 @@ class Worker:
     """A trial actor in this process, with no Ray around it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        with ray_environment(private=False):
-            from orchestrator.drivers import ray_trainable
-
-            # No batch ends for its age: what ends it is a checkpoint.
-            monkeypatch.setattr(ray_trainable, "REPORT_S", 1e9)
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-            monkeypatch.setenv("RAY_CHDIR_TO_TRIAL_DIR", "0")
-            settings = make_arm("arm", steps=STEPS, sleep_s=0.01).settings
-            trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
-            orders = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
-            told = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
-            self._actor = ray_trainable.TrialActor({ray_trainable.WORKER_JOB: told})
-            self._replies = ray_trainable.REPLIES
+        # No batch ends for its age: what ends it is a checkpoint.
+        monkeypatch.setattr(ray_trainable, "REPORT_S", 1e9)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        settings = make_arm("arm", steps=STEPS, sleep_s=0.01).settings
+        trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
+        orders = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
+        told = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
+        self._actor = ray_trainable.TrialActor({ray_trainable.WORKER_JOB: told})
 
     def report(self) -> list[Reply]:
         """What one call of `train` brings."""
-        ((_, replies),) = self._actor.train()[self._replies]
+        ((_, replies),) = self._actor.train()[ray_trainable.REPLIES]
         return list(replies)
 
 

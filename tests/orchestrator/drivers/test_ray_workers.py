@@ -55,13 +55,19 @@ def test_a_clean_worker_is_used_again_with_its_threads(connected, tmp_path):
     assert len({each["worker/pid"] for each in told}) == 1
     assert {each["worker/threads"] for each in told} == {2.0}
     assert {each["worker/omp"] for each in told} == {2.0}
+    assert {each["worker/tune"] for each in told} == {0.0}, "a worker that loads Tune starts twice as late"
 
 
 @pytest.mark.slow
-def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connected, tmp_path):
+def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connected, tmp_path, monkeypatch):
+    """With a Tune that loads itself into workers, whatever it is told."""
+    from ray.tune.execution import class_cache
+
+    monkeypatch.delattr(class_cache, "_ActorClassCache")
     told = facts(connected, tmp_path, TELLING, Resources(cpus=0.5))
     assert {each["worker/devices"] for each in told} == {0.0}
     assert {each["worker/threads"] for each in told} == {1.0}
+    assert {each["worker/tune"] for each in told} == {1.0}
     assert all(each["worker/in_folder_of_launcher"] for each in told), "workers are not moved elsewhere"
 
 
