@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 WIDTH, HEIGHT = 1560, 1000
 PATIENCE_MS = 60_000
@@ -41,18 +41,24 @@ def _chromium() -> str | None:
 
 
 @contextmanager
-def browser_page(width: int = WIDTH, **settings: Any) -> Iterator["Page"]:
-    """A page of a new browser without any history; `settings` are Playwright's of a new page."""
+def new_browser() -> Iterator["Browser"]:
+    """A headless Chromium without any history."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
         try:
-            page = browser.new_page(viewport={"width": width, "height": HEIGHT}, **settings)
-            page.set_default_timeout(PATIENCE_MS)
-            yield page
+            yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def new_page(browser: "Browser", width: int = WIDTH, **settings: Any) -> Iterator["Page"]:
+    """A page that knows nothing of others; `settings` are Playwright's."""
+    with browser.new_page(viewport={"width": width, "height": HEIGHT}, **settings) as page:
+        page.set_default_timeout(PATIENCE_MS)
+        yield page
 
 
 def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:

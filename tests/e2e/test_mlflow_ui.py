@@ -103,7 +103,7 @@ def test_the_arms_can_be_compared_as_a_user_would(compared: Sweep, pictures: Pic
         printed = links(process)
         assert set(printed) >= {"all runs", "arms", "compared"}
         assert all(url.strip().startswith("http://127.0.0.1:") for url in printed.values())
-        with mlflow_page.browser_page() as page:
+        with mlflow_page.new_browser() as browser, mlflow_page.new_page(browser) as page:
             mlflow_page.open_arms(page, printed["arms"], arms)
             shown = mlflow_page.columns(page)
             pictures.keep("mlflow-arms", mlflow_page.take_arms(page, len(arms)))

@@ -2,8 +2,9 @@
 
 import re
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from PIL import Image
@@ -17,6 +18,9 @@ from tests.e2e.pictures import Pictures, of_sections
 from tests.e2e.sweeps import Sweep
 from tests.orchestrator.report.studies import Study, study
 from tests.orchestrator.report.test_halting_maps import example, keeping
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = [
     pytest.mark.slow,
@@ -75,6 +79,13 @@ OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 
 
 @pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """For a page of each test's own."""
+    with mlflow_page.new_browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
 def made() -> Study:
     """A study with everything in it, and a long name."""
     return keeping(study(["baseline", "minus-gate", LONG], 4, 12), lambda *_: KEPT)
@@ -87,7 +98,7 @@ def file(made: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_are_taken_of_every_section(
-    file: Path, pictures: Pictures, request: pytest.FixtureRequest
+    browser: "Browser", file: Path, pictures: Pictures, request: pytest.FixtureRequest
 ) -> None:
     pages: dict[Path, tuple[str, ...]] = {file: (*PICTURED, "experts")}
     if pictures.kept:
@@ -97,7 +108,7 @@ def test_pictures_are_taken_of_every_section(
     for place, names in pages.items():
         sections = re.findall(r'<section id="([^"]+)">', place.read_text(encoding="utf-8"))
         assert set(sections) <= {*PICTURED}
-        with mlflow_page.browser_page(SHOWN_WIDTH, java_script_enabled=False) as page:
+        with mlflow_page.new_page(browser, SHOWN_WIDTH, java_script_enabled=False) as page:
             page.goto(place.as_uri())
             of_sections(pictures, page, names)
     for name in (*PICTURED, "experts"):
@@ -107,7 +118,9 @@ def test_pictures_are_taken_of_every_section(
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_numbers_that_are_seen_are_those_of_the_records(made: Study, file: Path, width: int) -> None:
+def test_numbers_that_are_seen_are_those_of_the_records(
+    made: Study, browser: "Browser", file: Path, width: int
+) -> None:
     values = {
         arm.name: {
             each.seed: each.last.metrics["near-iid/accuracy"]
@@ -117,7 +130,7 @@ def test_numbers_that_are_seen_are_those_of_the_records(made: Study, file: Path,
         for arm in made.plan.arms
     }
     baseline = values.pop("baseline")
-    with mlflow_page.browser_page(width, java_script_enabled=False) as page:
+    with mlflow_page.new_page(browser, width, java_script_enabled=False) as page:
         page.goto(file.as_uri())
         forest = page.locator("#outcome-1 svg text").all_text_contents()
         table = page.get_by_role("region", name=re.compile("primary outcome: mean difference"))
@@ -136,9 +149,11 @@ def test_numbers_that_are_seen_are_those_of_the_records(made: Study, file: Path,
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_it_is_read_without_javascript_and_without_a_network(file: Path, width: int) -> None:
+def test_it_is_read_without_javascript_and_without_a_network(
+    browser: "Browser", file: Path, width: int
+) -> None:
     asked: list[str] = []
-    with mlflow_page.browser_page(width, java_script_enabled=False, offline=True) as page:
+    with mlflow_page.new_page(browser, width, java_script_enabled=False, offline=True) as page:
         page.on("request", lambda request: asked.append(request.url))
         page.goto(file.as_uri())
         assert page.locator("svg").count() > 10
@@ -152,9 +167,11 @@ def test_it_is_read_without_javascript_and_without_a_network(file: Path, width: 
 
 
 @pytest.mark.parametrize("width", [PHONE, mlflow_page.WIDTH])
-def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(file: Path, width: int) -> None:
+def test_nothing_is_wider_than_the_screen_and_no_letters_lie_on_others(
+    browser: "Browser", file: Path, width: int
+) -> None:
     # A phone shows a page that does not say how wide it is as on a desk, and small.
-    with mlflow_page.browser_page(width, is_mobile=width == PHONE) as page:
+    with mlflow_page.new_page(browser, width, is_mobile=width == PHONE) as page:
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(OVERLAPS) == []
@@ -193,13 +210,15 @@ PARTED = """() => [
 """What a page of paper may end in the middle of, and headings that it may end with."""
 
 
-def test_no_study_makes_a_page_that_scrolls_sideways_or_hides_a_title(tmp_path: Path) -> None:
+def test_no_study_makes_a_page_that_scrolls_sideways_or_hides_a_title(
+    browser: "Browser", tmp_path: Path
+) -> None:
     places = {name: tmp_path / f"{name}.html" for name in EXTREMES}
     for name, made in EXTREMES.items():
         places[name].write_text(page_of(made.report(), made.details()), encoding="utf-8")
         assert places[name].stat().st_size < 5_000_000, name
     for width in (390, 1280):
-        with mlflow_page.browser_page(width) as page:
+        with mlflow_page.new_page(browser, width) as page:
             for name, place in places.items():
                 page.goto(place.as_uri())
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
@@ -208,8 +227,10 @@ def test_no_study_makes_a_page_that_scrolls_sideways_or_hides_a_title(tmp_path: 
 
 
 @pytest.mark.parametrize("settings", [{"color_scheme": "light"}, {"color_scheme": "dark"}])
-def test_figures_take_the_colours_of_the_page(file: Path, settings: dict[str, Any]) -> None:
-    with mlflow_page.browser_page(**settings) as page:
+def test_figures_take_the_colours_of_the_page(
+    browser: "Browser", file: Path, settings: dict[str, Any]
+) -> None:
+    with mlflow_page.new_page(browser, **settings) as page:
         page.goto(file.as_uri())
         paper, ink = page.evaluate(
             "() => [getComputedStyle(document.body).backgroundColor,"
@@ -222,8 +243,8 @@ def test_figures_take_the_colours_of_the_page(file: Path, settings: dict[str, An
         assert (brightness[0] < brightness[1]) == (settings["color_scheme"] == "dark")
 
 
-def test_it_is_printed(file: Path) -> None:
-    with mlflow_page.browser_page(color_scheme="dark") as page:
+def test_it_is_printed(browser: "Browser", file: Path) -> None:
+    with mlflow_page.new_page(browser, color_scheme="dark") as page:
         page.goto(file.as_uri())
         assert page.pdf(format="A4").startswith(b"%PDF")
         page.emulate_media(media="print")
