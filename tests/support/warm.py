@@ -5,6 +5,7 @@ have made what they make at first use. The short trainings by which a plan learn
 does are the same for all specs, and known to all forks.
 """
 
+import gc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,3 +31,4 @@ if torch.version.cuda is None:  # elsewhere a backward pass starts threads, afte
         _spec = Path(_folder) / "tiny.yaml"
         _spec.write_text(TINY, encoding="utf-8")
         from_json(to_json(plan(read_spec(_spec))))
+gc.freeze()  # what is loaded stays: no fork need look through it, and thereby copy it

@@ -18,7 +18,10 @@ from orchestrator.tracking.sync import sync
 from tests.support.histories import history
 from tests.support.mlflow_db import runs
 from tests.support.mlflow_server import Server
+from tests.support.plans import make_plan
 
+SMALL = make_plan(1, trials_per_arm=1, seeds=(7,))
+"""A server that asks who comes takes a tenth of a second a request to look at the password."""
 SUMMARY = ArmSummary({"arm-0": {"test/score/mean": 0.5}})
 
 
@@ -66,6 +69,7 @@ def wait(condition) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("plan", [SMALL], ids=["small"])
 def test_a_server_with_a_login_takes_the_right_password_and_a_wrong_one_loses_nothing(
     folder: SweepFolder, ledger: Ledger, plan: Plan, database: Path, tmp_path: Path
 ) -> None:
