@@ -136,7 +136,7 @@ class Record:
 
     @property
     def standing(self) -> str:
-        """Its outcome for people, who would look for the error of a trial that crashed before it was begun."""
+        """Its outcome for people, who would look for the error of a trial that "crashed" without a start."""
         if self.outcome is None:
             return "open"
         return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
