@@ -94,6 +94,8 @@ class Compiler:
                     fail_on_recompile_limit_hit=True,
                     specialize_float=True,
                     automatic_dynamic_shapes=False,
+                    # With sizes that vary, what it keeps of operators takes longer to keep than it saves.
+                    fake_tensor_cache_enabled=False,
                 )
             )
             # A batch or a row of one is no case of its own, and sizes that are alike by chance are two sizes.
@@ -114,6 +116,15 @@ _COMPILER: ContextVar[Compiler | None] = ContextVar("compiler", default=None)
 def compiling() -> bool:
     """Whether regions are to be compiled."""
     return _COMPILER.get() is not None
+
+
+def learning(*begun: Tensor) -> None:
+    """Give what a recurrence begins with a gradient, as it has after each step, though nobody asks for it.
+
+    The first step is then to the compiler what all others are, and not compiled on its own.
+    """
+    for each in begun if torch.is_grad_enabled() else ():
+        each.requires_grad_()
 
 
 def region(function: Callable[P, R]) -> Callable[P, R]:
