@@ -1,4 +1,4 @@
-"""A launching process with Ray, to be killed: `python -m tests.faults.ray_launcher ROOT [ADDRESS or CPUS]`.
+"""A launching process with Ray, to be killed: `python -m tests.faults.ray_launcher ROOT [ADDRESS]`.
 
 It writes MLflow where there is a file ROOT/mlflow.db, which may be empty: MLflow loads as long as the sweep
 takes. With a third argument it is the cluster instead: it writes its address there and waits.
@@ -58,8 +58,7 @@ def be_a_cluster(file: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 3:
         be_a_cluster(Path(sys.argv[3]))
-    given = sys.argv[2] if len(sys.argv) > 2 else "2"
-    num_cpus = int(given) if given.isdecimal() else None
+    address = sys.argv[2] if len(sys.argv) > 2 else None
     root = Path(sys.argv[1])
     (root / "data").mkdir(parents=True, exist_ok=True)
     ray_child.HEAD_GONE_S = HEAD_GONE_S
@@ -67,8 +66,8 @@ if __name__ == "__main__":
         go(
             place(root),
             "ray",
-            address=None if num_cpus else given,
-            num_cpus=num_cpus,
+            address=address,
+            num_cpus=None if address else 2,
             watch=Listeners(on_trouble=lambda text: print("warned:", text, flush=True)),
         )
     except HaltsweepError as error:

@@ -62,9 +62,8 @@ def check_whole(root, kills):
 
 @pytest.mark.longest
 def test_servers_and_helpers_of_a_ray_of_ones_own_are_killed_until_it_is_given_up_then_resumed(tmp_path):
-    """With a worker each time: what becomes of two at once is seen where workers and launchers are killed."""
     hold = place(tmp_path).data / HOLD
-    with launcher(tmp_path, 1) as process:
+    with launcher(tmp_path) as process:
         for number, names in enumerate(KILLED, start=1):
             under_way(tmp_path, process)
             hold.touch()  # or all might be over before a raylet ends that has lost its agents

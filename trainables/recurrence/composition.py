@@ -35,7 +35,7 @@ from trainables.recurrence.active_units import (
 from trainables.recurrence.watching import begun
 from trainables.regions import composition as region
 from trainables.regions.block import Affine
-from trainables.regions.compiling import compiling, learning
+from trainables.regions.compiling import compiling, require_gradients
 from trainables.types import sum_dtype
 
 EPSILON = 1e-8
@@ -145,7 +145,7 @@ class Composition:
         """Compose until each row has halted or has run as many steps as it has tokens."""
         composing, halted = ComposingRows.begin(states, packing), HaltedResults[ComposingRows]()
         if compiling():
-            learning(composing.exist, composing.took)
+            require_gradients(composing.exist, composing.took)
         seen = None if self.threshold is None else begun(packing, "existence")
         for number in range(1, packing.width - NUM_BOUNDARIES + 1):
             if seen is not None:

@@ -24,7 +24,7 @@ from trainables.recurrence.compiled_depth import CompiledPass, HasAffines
 from trainables.recurrence.depth_pass import DepthPass
 from trainables.recurrence.depth_units import DepthResult, DepthUnits, SideOutputs
 from trainables.recurrence.watching import begun
-from trainables.regions.compiling import compiling, learning
+from trainables.regions.compiling import compiling, require_gradients
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ class DepthRecurrence:
             all_keep=self.early_exit == "compact",
         )
         if compiling():
-            learning(units.mixed, units.halting.survival, units.halting.spent)
+            require_gradients(units.mixed, units.halting.survival, units.halting.spent)
         seen = begun(tokens.packing)
         made = CompiledPass if self._compiled and seen is None else DepthPass
         run = made(self, units, caps, seen=seen)

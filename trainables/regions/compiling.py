@@ -118,7 +118,7 @@ def compiling() -> bool:
     return _COMPILER.get() is not None
 
 
-def learning(*begun: Tensor) -> None:
+def require_gradients(*begun: Tensor) -> None:
     """Give what a recurrence begins with a gradient, as it has after each step, though nobody asks for it.
 
     The first step is then to the compiler what all others are, and not compiled on its own.
