@@ -6,8 +6,8 @@ does are the same for all specs, and known to all forks.
 """
 
 import gc
+import tempfile
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
@@ -27,8 +27,9 @@ main.command()
 page._template()
 if torch.version.cuda is None:  # elsewhere a backward pass starts threads, after which no fork can make one
     probe.Rehearsals = lambda: TRAINED
-    with TemporaryDirectory() as _folder:
+    with tempfile.TemporaryDirectory() as _folder:
         _spec = Path(_folder) / "tiny.yaml"
         _spec.write_text(TINY, encoding="utf-8")
         from_json(to_json(plan(read_spec(_spec))))
+tempfile.tempdir = None  # forks may have another
 gc.freeze()  # what is loaded stays: no fork need look through it, and thereby copy it
