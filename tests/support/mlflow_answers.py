@@ -50,8 +50,10 @@ def answering(table: Mapping[str, Answer]) -> Iterator[Answers]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         answers = Answers(f"http://127.0.0.1:{server.server_port}", dict(table))
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield answers
-        server.shutdown()
+        try:
+            yield answers
+        finally:
+            server.shutdown()  # a socket that is closed under it would have it ask for ever, without a pause
 
 
 def run(run_id: str, **tags: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -128,6 +129,7 @@ def test_a_store_on_this_machine_is_served_until_a_signal(
     assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
     assert ended == [True]
+    assert not [each for each in threading.enumerate() if "serve_forever" in each.name], "it would never rest"
 
 
 class Fake:
