@@ -6,14 +6,19 @@ point of power from 8 seeds on.
 """
 
 import math
-from functools import cache
-from itertools import count
+from bisect import bisect_left
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from orchestrator.statistics.paired import LEVEL, critical
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 POWER = 0.8
 """How often an effect is found."""
-MOST_SEEDS = 1000
+FEWEST, MOST_SEEDS = 3, 1000
 SPREADS = 2000
 """Points of the distribution of a spread."""
 _PAIR = math.sqrt(2)
@@ -38,10 +43,9 @@ def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float 
 def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float = POWER) -> int | None:
     """Fewest seeds, at least 3, that find an `effect` in standard deviations of one run with probability
     `power`; None if 1,000 do not."""
-    enough = (
-        seeds for seeds in count(3) if seeds > MOST_SEEDS or chance(effect, seeds, family, level) >= power
-    )
-    found = next(enough)
+    # More seeds always find more, so that a few numbers of them tell the fewest.
+    numbers = range(FEWEST, MOST_SEEDS + 1)
+    found = FEWEST + bisect_left(numbers, power, key=lambda seeds: chance(effect, seeds, family, level))
     return found if found <= MOST_SEEDS else None
 
 
@@ -57,7 +61,17 @@ def _power(effect: float, seeds: int, family: int, level: float) -> float:
     import numpy as np
     from scipy import special
 
-    shares = (np.arange(SPREADS) + 0.5) / SPREADS
-    spreads = np.sqrt(special.chdtri(seeds - 1, 1 - shares) / (seeds - 1))
+    spreads = _spreads(seeds)
     half, shift = critical(seeds, family, level) * spreads, effect / _PAIR * math.sqrt(seeds)
     return float(np.mean(special.ndtr(shift - half) + special.ndtr(-shift - half)))
+
+
+@lru_cache(maxsize=64)
+def _spreads(seeds: int) -> "NDArray[np.float64]":
+    """What the spread of `seeds` results may turn out to be, in true spreads, all equally likely."""
+    import numpy as np
+    from scipy import special
+
+    shares = (np.arange(SPREADS) + 0.5) / SPREADS
+    spreads: NDArray[np.float64] = np.sqrt(special.chdtri(seeds - 1, 1 - shares) / (seeds - 1))
+    return spreads

@@ -33,9 +33,12 @@ def test_more_comparisons_and_fewer_seeds_show_less() -> None:
     assert chance(5.0, 1, 1) == 0.0
 
 
-def test_seeds_needed_are_the_fewest() -> None:
-    needed = seeds_needed(2.0, 4)
-    assert needed is not None
-    assert chance(2.0, needed, 4) >= 0.8 > chance(2.0, needed - 1, 4)
+@pytest.mark.parametrize(("effect", "family"), [(0.3, 4), (1.0, 1), (2.0, 15), (6.0, 40)])
+def test_seeds_needed_are_the_fewest(effect: float, family: int) -> None:
+    needed = seeds_needed(effect, family)
+    assert needed == next(seeds for seeds in range(3, 1001) if chance(effect, seeds, family) >= 0.8)
+
+
+def test_seeds_needed_are_3_to_1000() -> None:
     assert seeds_needed(1e9, 1) == 3
     assert seeds_needed(0.001, 4) is None
