@@ -10,6 +10,7 @@ from functools import cache
 from itertools import count
 
 from orchestrator.statistics.paired import LEVEL, critical
+from orchestrator.statistics.roots import root
 
 POWER = 0.8
 """How often an effect is found."""
@@ -26,13 +27,10 @@ def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float 
     probability `power`; infinite below 2 seeds."""
     if seeds < 2:
         return math.inf
-    from scipy import optimize
-
     most = 1.0
     while _power(most, seeds, family, level) < power:
         most *= 2
-    found = optimize.brentq(lambda effect: _power(effect, seeds, family, level) - power, 0.0, most, rtol=1e-6)
-    return float(found)
+    return root(lambda effect: _power(effect, seeds, family, level) - power, 0.0, most, rtol=1e-6)
 
 
 def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float = POWER) -> int | None:
