@@ -31,7 +31,6 @@ PRELOADED = [
     "rich.live",
     "rich.table",
     "orchestrator.conductor.arm_search",
-    "orchestrator.importance",
     "orchestrator.plan.planner",
     "orchestrator.plan.render",
     "orchestrator.report.write",
