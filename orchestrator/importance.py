@@ -3,14 +3,13 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.importance import BaseImportanceEvaluator
+from typing import TYPE_CHECKING
 
 from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Value, same
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.importance import BaseImportanceEvaluator
 
 TRIALS_LEAST = 5
 """Fewer tell nothing."""
@@ -40,6 +39,9 @@ def importance(
     varied = [each for each in shared if len({repr(one[each.path]) for one in assignments}) > 1]
     if len(values) < TRIALS_LEAST or len(varied) < 2 or len(set(values)) < 2:
         return None
+    import optuna  # not before: its evaluators load longer than a report of fewer trials takes
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions = {each.path: _distribution(each.domain) for each in varied}
     study = optuna.create_study()
     study.add_trials(
@@ -59,14 +61,18 @@ def importance(
     return Importance(method, {path: float(share) for path, share in found.items()}, len(values))
 
 
-def _evaluator(trials: int) -> tuple[str, BaseImportanceEvaluator]:
+def _evaluator(trials: int) -> "tuple[str, BaseImportanceEvaluator]":
+    from optuna.importance import FanovaImportanceEvaluator, MeanDecreaseImpurityImportanceEvaluator
+
     if trials <= FANOVA_UP_TO:
-        return "fANOVA", optuna.importance.FanovaImportanceEvaluator(n_trees=TREES, seed=0)
-    return "mean decrease of impurity", optuna.importance.MeanDecreaseImpurityImportanceEvaluator(seed=0)
+        return "fANOVA", FanovaImportanceEvaluator(n_trees=TREES, seed=0)
+    return "mean decrease of impurity", MeanDecreaseImpurityImportanceEvaluator(seed=0)
 
 
-def _distribution(domain: Domain) -> BaseDistribution:
+def _distribution(domain: Domain) -> "BaseDistribution":
     """Ends alone matter here: what was drawn is known."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     assert not isinstance(domain, Fixed), "what is fixed does not vary"
     if isinstance(domain, Choice):
         return CategoricalDistribution(range(len(domain.values)))

@@ -26,7 +26,7 @@ import pytest
 
 if TYPE_CHECKING:
     from orchestrator.plan.probe import Probe
-    from orchestrator.testing.chaos import Survived
+    from orchestrator.testing.chaos import Sessions, Survived
     from orchestrator.testing.spec_under_test import Overrides, SpecUnderTest
 
 OPTION = "haltsweep"
@@ -92,9 +92,21 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
     return read
 
 
+@pytest.fixture(scope="session")
+def _chaos_sessions() -> "Iterator[Sessions]":
+    """One process for all tests that need it, since it loads longer than a small sweep takes."""
+    from orchestrator.testing.chaos import Sessions
+
+    with Sessions() as sessions:
+        yield sessions
+
+
 @pytest.fixture
 def chaos(
-    sweep_spec: "Callable[..., SpecUnderTest]", tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    sweep_spec: "Callable[..., SpecUnderTest]",
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    _chaos_sessions: "Sessions",
 ) -> "Callable[..., Survived]":
     """`chaos(spec, kill_at=k)`: the sweep in small, killed at event k of its ledger, finds the same.
 
@@ -121,7 +133,8 @@ def chaos(
         folder, data = tmp_path / f"chaos-{runs}", tmp_path_factory.getbasetemp() / "haltsweep-data"
         run_as = of_specs.small(tested) if small else tested
         limit_s = of_specs.TIMEOUT_S if timeout_s is None else timeout_s
-        return of_specs.chaos(run_as, kill_at, folder, data, ignore, timeout_s=limit_s)
+        sessions = _chaos_sessions
+        return of_specs.chaos(run_as, kill_at, folder, data, ignore, sessions=sessions, timeout_s=limit_s)
 
     return run
 

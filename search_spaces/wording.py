@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from math import log10
 from typing import Any
 
@@ -23,6 +24,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return None if found is None else by_folded[found]
 
 
+@cache  # messages about many unknown names ask for those of all known ones again and again
 def _initials(name: str) -> str | None:
     """`train.learning_rate` as `train.lr`; None for a single word."""
     part, dot, last = name.rpartition(".")

@@ -29,6 +29,7 @@ STEPS: Final = {"steps": 4, "report_every": 2, "batch_size": 4, "valid_examples"
 ALWAYS: Final = {"resources.checkpoint_seconds": 0.001}
 TIMEOUT_S = 600.0
 """Of each session: the undisturbed one, and of every kill the one that is killed and the one that resumes."""
+CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 SHOWN = 5
 """Differences that are shown."""
 Log = Mapping[str, Mapping[str, Any]]
@@ -53,6 +54,7 @@ def chaos(
     data: Path,
     ignore: Collection[str] = (),
     *,
+    sessions: "Sessions",
     timeout_s: float = TIMEOUT_S,
 ) -> Survived:
     """Run `spec` undisturbed, and again killed at event `kill_at` of its ledger and resumed; compare.
@@ -66,13 +68,13 @@ def chaos(
     __tracebackhide__ = True
     calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
     kills = (kill_at,) if isinstance(kill_at, int) else tuple(kill_at)
-    with _Sessions(timeout_s) as sessions:
-        return _survived(spec.plan, sessions, calm, kills, ignore)
+    sessions.timeout_s = timeout_s
+    return _survived(spec.plan, sessions, calm, kills, ignore)
 
 
 def _survived(
     plan: Plan,
-    sessions: "_Sessions",
+    sessions: "Sessions",
     calm: ChaosSession,
     kills: Collection[int],
     ignore: Collection[str],
@@ -153,45 +155,76 @@ def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
     return {f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in taken}
 
 
-class _Sessions:
-    """Processes that run sessions, one at a time; all are gone when it is left."""
+class Sessions:
+    """Runs sessions, one at a time, in forks of one process; all are gone when it is left.
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+    The process is begun by the first session, and anew where another would not find in it what it would find
+    in one of its own, or after one that did not end as it should.
+    """
+
+    def __init__(self) -> None:
+        self.timeout_s = TIMEOUT_S
+        self._process: subprocess.Popen[str] | None = None
+        self._surroundings: object = None
 
     def __enter__(self) -> Self:
-        self._said = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(  # our own interpreter and module  # nosec B603
-            [sys.executable, "-m", "orchestrator.testing.session"],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            text=True,
-            start_new_session=True,
-        )
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with self._said, suppress(BrokenPipeError):  # of a session that nobody took
-            self._process.__exit__(None, None, None)
+        self._end()
 
     def run(self, session: ChaosSession) -> None:
         """To its end, or until it kills itself. Raises AssertionError for any other end."""
+        process = self._begun()
+        try:
+            self._run(process, session)
+        except BaseException:
+            self._end()
+            raise
+
+    def _begun(self) -> "subprocess.Popen[str]":
+        # What pytest says of the test that runs is no reason.
+        variables = {name: value for name, value in os.environ.items() if name != CURRENT_TEST}
+        path = os.pathsep.join(filter(None, sys.path))
+        surroundings = (variables, path, Path.cwd())
+        if self._process is not None and self._surroundings != surroundings:
+            self._end()
+        if self._process is None:
+            self._surroundings = surroundings
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+            self._process = subprocess.Popen(  # our own interpreter and module  # nosec B603
+                [sys.executable, "-m", "orchestrator.testing.session"],
+                env=os.environ | {"PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                text=True,
+                start_new_session=True,
+            )
+        return self._process
+
+    def _end(self) -> None:
+        if (process := self._process) is None:
+            return
+        self._process = None
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with self._said, suppress(BrokenPipeError):  # of a session that nobody took
+            process.__exit__(None, None, None)
+
+    def _run(self, process: "subprocess.Popen[str]", session: ChaosSession) -> None:
         before = os.fstat(self._said.fileno()).st_size
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         with suppress(BrokenPipeError):  # it is dead, which is found next
-            print(json.dumps(asdict(session)), file=self._process.stdin, flush=True)
-        if not select.select([self._process.stdout], [], [], self._timeout_s)[0]:
+            print(json.dumps(asdict(session)), file=process.stdin, flush=True)
+        if not select.select([process.stdout], [], [], self.timeout_s)[0]:
             raise AssertionError(
-                f"the sweep must end within {self._timeout_s:g} s, and was killed: let it train less, or "
+                f"the sweep must end within {self.timeout_s:g} s, and was killed: let it train less, or "
                 f"give chaos(..., timeout_s=...); it said:\n{self._heard(before)}"
             )
-        reply = self._process.stdout.readline()
-        code = int(reply) if reply else self._process.wait()
+        reply = process.stdout.readline()
+        code = int(reply) if reply else process.wait()
         if not reply or code != (0 if session.kill_at is None else -signal.SIGKILL):
             raise AssertionError(
                 f"the sweep must run to its end, got exit code {code}:\n{self._heard(before)}"

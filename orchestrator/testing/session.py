@@ -25,7 +25,12 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.planner import plan_file
 from orchestrator.spec.load import to_yaml
 
-PRELOADED = ("orchestrator.conductor.arm_search", "trainables.training")
+PRELOADED = (
+    "orchestrator.conductor.arm_search",
+    "scipy.special",
+    "sqlalchemy.dialects.sqlite",
+    "trainables.training",
+)
 """What every session loads; it computes nothing then, and starts no thread that a fork would lack."""
 
 
@@ -44,6 +49,7 @@ class ChaosSession:
 
 def run(session: ChaosSession) -> None:
     """Launch the sweep, or resume it if it was launched."""
+    importlib.invalidate_caches()  # modules may have been written since the process began
     if session.kill_at is not None:
         _die_after(session.kill_at)
     source, plan = plan_file(Path(session.path), session.overrides, session.profile)

@@ -48,10 +48,16 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(text(path), str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All of that: to walk it takes as long as to make it."""
+    return tuple(ast.walk(parsed(path)))
+
+
 def found(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> Iterator[tuple[str, Node]]:
     """All nodes of some kinds in the packages, or in the files `among`, each with `file:line`."""
     for path in packaged() if among is None else among:
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, kinds):
                 yield f"{path}:{node.lineno}", node  # type: ignore[attr-defined]
 
@@ -72,15 +78,16 @@ def module_name(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Top-level names of everything the file imports, wherever in it."""
     names = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.partition(".")[0])
-    return names
+    return frozenset(names)
 
 
 def _python(folder: Path) -> list[Path]:

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from matplotlib import get_cachedir
 
 from tests.architecture.source import PACKAGES, ROOT, packaged
 from tests.support.commands import PATIENCE_S
@@ -87,6 +88,7 @@ def test_who_has_the_wheel_alone_goes_from_new_to_report(wheel, tmp_path):
     folder.mkdir()
     run = "from orchestrator.cli.main import run; import sys; run(sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    environment["MPLCONFIGDIR"] = get_cachedir()  # the fonts of a new home are looked for in seconds
 
     def haltsweep(*arguments):
         command = [sys.executable, "-P", "-c", run, *arguments]
@@ -99,7 +101,7 @@ def test_who_has_the_wheel_alone_goes_from_new_to_report(wheel, tmp_path):
     assert "gut-ablation-listops" in haltsweep("new", "--list")
     haltsweep("new", "own")
     quick = ("baseline.epochs=2", "search.trials_per_arm=2", "confirm.seeds=[1, 2]")
-    haltsweep("launch", "digits.yaml", *quick, "--driver", "inline")
+    haltsweep("launch", "digits.yaml", *quick, "--driver", "inline", "--tracking", "none")
     assert "minus-dropout" in haltsweep("report", "digits")
     haltsweep("new", "gut-ablation-listops")
     haltsweep("check", "gut-ablation-listops.yaml")

@@ -5,10 +5,10 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from orchestrator.cli.building import Bars
 from orchestrator.cli.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_words, sparkline
 from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
-from tests.support.commands import TINY
+from tests.support.commands import TINY, Shell, answer
 from tests.support.logs import Clock
 from trainables.data.progress import report, report_waiting
 from trainables.locks import locked
@@ -141,56 +141,54 @@ class TestBuild:
 
 
 LARGER = ("trees=30000", "--split", "train")
-COMMAND = [sys.executable, "-m", "orchestrator.cli.main", "data", "build", "listops", *LARGER, "--data"]
 
 
-def started(folder):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*COMMAND, folder],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+@pytest.fixture
+def shell(tmp_path):
+    return Shell.at(tmp_path)
+
+
+def build(shell, folder):
+    return shell.started("data", "build", "listops", *LARGER, "--data", str(folder))
 
 
 def answered(process):
-    out, err = process.communicate(timeout=500)
-    assert process.returncode == 0, err
-    return out.split()[-2].rstrip(",")
+    told = answer(process)
+    assert told.code == 0, told.err
+    return told.out.split()[-2].rstrip(",")
 
 
 @pytest.mark.slow
-def test_two_processes_at_once_and_killed_ones_end_with_one_good_copy(tmp_path, haltsweep):
+def test_two_processes_at_once_and_killed_ones_end_with_one_good_copy(tmp_path, shell, haltsweep):
     """Killed after so much of the time that a build takes, three times; then two build at once."""
     begin = time.monotonic()
-    straight = answered(started(tmp_path / "straight"))
+    with build(shell, tmp_path / "straight") as process:
+        straight = answered(process)
     took = time.monotonic() - begin
     for share in (0.8, 0.9, 1.0):
-        process = started(tmp_path / "d")
-        time.sleep(took * share)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    processes = [started(tmp_path / "d") for _ in range(2)]
-    assert [answered(process) for process in processes] == [straight, straight]
+        with build(shell, tmp_path / "d") as process:
+            time.sleep(took * share)
+            process.kill()
+            process.communicate()
+    with build(shell, tmp_path / "d") as one, build(shell, tmp_path / "d") as other:
+        assert [answered(process) for process in (one, other)] == [straight, straight]
     assert files(tmp_path / "d") == {"train.arrow", "train.json", "train.lock"}
     verified = json.loads(haltsweep("data", "verify", str(tmp_path / "d"), "--json").out)
     assert [(each["verdict"], each["content_hash"]) for each in verified] == [("whole", straight)]
 
 
 @pytest.mark.slow
-def test_who_waits_for_another_builder_says_so(tmp_path):
-    with started(tmp_path / "first") as process:
+def test_who_waits_for_another_builder_says_so(tmp_path, shell):
+    with build(shell, tmp_path / "first") as process:
         answered(process)
     home = next((tmp_path / "first/listops").iterdir())
     lock = tmp_path / "d/listops" / home.name / "train.lock"
     lock.parent.mkdir(parents=True)
-    with locked(lock, 0.0, print):
-        process = started(tmp_path / "d")
-        assert process.stderr.readline().startswith(f"waiting for process {os.getpid()} on ")
-    answered(process)
+    with ExitStack() as running:
+        with locked(lock, 0.0, print):
+            process = running.enter_context(build(shell, tmp_path / "d"))
+            assert process.stderr.readline().startswith(f"waiting for process {os.getpid()} on ")
+        answered(process)
 
 
 class TestShow:

@@ -1,6 +1,7 @@
 """The search of one arm: determinism, conditions, constraints, what samplers and stoppers are told."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -114,8 +115,13 @@ def test_a_rebuilt_search_by_gaussian_process_agrees():
     agree_after(5, 7, "gp", n_startup_trials=3)
 
 
+@cache  # of a sampler it is the same for all cuts
+def undisturbed(trials, sampler, keywords):
+    return draw(trials, space=LATTICE, sampler=sampler, **dict(keywords))
+
+
 def agree_after(cut, trials, sampler, **keywords):
-    whole = draw(trials, space=LATTICE, sampler=sampler, **keywords)
+    whole = undisturbed(trials, sampler, tuple(keywords.items()))
     found = search(LATTICE, sampler, **keywords)
     for number in range(cut):
         run(found, number, assignment=whole[number])
