@@ -11,7 +11,6 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from orchestrator.statistics.paired import LEVEL, critical
-from orchestrator.statistics.roots import root
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,10 +31,13 @@ def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float 
     probability `power`; infinite below 2 seeds."""
     if seeds < 2:
         return math.inf
+    from scipy import optimize
+
     most = 1.0
     while _power(most, seeds, family, level) < power:
         most *= 2
-    return root(lambda effect: _power(effect, seeds, family, level) - power, 0.0, most, rtol=1e-6)
+    found = optimize.brentq(lambda effect: _power(effect, seeds, family, level) - power, 0.0, most, rtol=1e-6)
+    return float(found)
 
 
 def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float = POWER) -> int | None:

@@ -147,21 +147,17 @@ def chance_left(found: Paired, seeds: int, margin: float | None) -> float:
     As far as the seeds so far tell: the mean of those to come is drawn from what it may be (Student's t, all
     true means equally likely before), the spread stays. 1 where there is no spread to go by.
     """
-    from scipy import special  # of which `stats.t` is made; it loads in a fraction of the time
+    from scipy import stats
 
     if found.spread is None or found.n < SEEDS_LEAST:
         return 1.0
     half = critical(seeds, found.family, found.level) * found.spread / math.sqrt(seeds)
     moves = found.spread * math.sqrt((seeds - found.n) / (seeds * found.n))
-    mean, freedom = abs(found.mean), found.n - 1
-
-    def below(bound: float) -> float:
-        return float(special.stdtr(freedom, bound / moves))
-
-    chance = below(mean - half) + below(-half - mean)
+    mean, drawn = abs(found.mean), stats.t(found.n - 1)
+    chance = float(drawn.sf((half - mean) / moves) + drawn.cdf((-half - mean) / moves))
     if margin is not None and margin > half:
         room = margin - half
-        chance += below(room - mean) - below(-room - mean)
+        chance += float(drawn.cdf((room - mean) / moves) - drawn.cdf((-room - mean) / moves))
     return min(1.0, chance)
 
 

@@ -27,7 +27,7 @@ from orchestrator.spec.load import to_yaml
 
 PRELOADED = (
     "orchestrator.conductor.arm_search",
-    "scipy.special",
+    "scipy.optimize",
     "sqlalchemy.dialects.sqlite",
     "trainables.training",
 )

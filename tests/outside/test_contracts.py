@@ -1,5 +1,6 @@
 """Contract tests as users have them: in a test file of their own, run by their own pytest."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,19 +11,22 @@ import pytest
 
 from tests.support.commands import PATIENCE_S
 from tests.support.distributions import PROJECT
-from tests.support.forked_pytest import run_pytest
 
 pytest_plugins = ["pytester"]
 ONE_LINE = "from trainables.testing import {kind}_contract\ntest_it = {kind}_contract({arguments})\n"
 
 
 def run(folder: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return run_pytest(folder, "-p", "no:cacheprovider", "-rs", *arguments)
+    return folder.runpytest_subprocess("-p", "no:cacheprovider", "-rs", *arguments)
 
 
 @pytest.mark.slow
-def test_a_package_outside_of_the_tree_keeps_its_contracts(pytester: pytest.Pytester) -> None:
+def test_a_package_outside_of_the_tree_keeps_its_contracts(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(PROJECT, pytester.path, dirs_exist_ok=True)
+    path = os.pathsep.join(filter(None, [str(pytester.path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", path)
     result = run(pytester, "tests", "-v")
     outcomes = result.parseoutcomes()
     assert outcomes.keys() == {"passed", "skipped"}, outcomes

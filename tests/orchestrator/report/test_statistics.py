@@ -3,9 +3,8 @@
 import itertools
 import math
 
-import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -62,16 +61,6 @@ def test_sign_flip_counts_all_flips(differences: list[float]) -> None:
     sums = [abs(math.fsum(sign * d for sign, d in zip(flip, differences, strict=True))) for flip in flips]
     by_hand = sum(total >= observed - 1e-9 for total in sums) / len(flips)
     assert sign_flip_p(differences) == pytest.approx(by_hand, abs=1e-9)
-
-
-@given(st.lists(st.floats(-1e3, 1e3, allow_subnormal=False), min_size=2, max_size=9), st.integers(0, 9))
-@example([0.1, 0.2, -0.3, 0.1, 0.1, -0.2], 9)
-@example([0.1] * 14, 9)
-def test_sign_flips_are_those_of_scipy_to_the_last_bit(differences: list[float], digits: int) -> None:
-    found = np.array([round(each, digits) for each in differences])
-    means = {"permutation_type": "samples", "n_resamples": np.inf, "vectorized": True}
-    theirs = stats.permutation_test((found,), np.mean, **means).pvalue if found.any() else 1.0
-    assert sign_flip_p(found.tolist()) == theirs
 
 
 @pytest.mark.parametrize("n", [3, 6, 8])
