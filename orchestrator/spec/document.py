@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,7 +127,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
     document = Document(None, Origin(file, 1 if lines else None))
     reader = _NodeReader(document, file, lines)
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = _composed(text)
         document.data = reader.value(node, ()) if node is not None else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -140,6 +141,13 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
         message = f"must hold at most {MAX_VALUES:,} keys and values, aliases counted as often as used"
         reader.refuse((), message, 0, oversized=True)
     return document
+
+
+@lru_cache(maxsize=32)
+def _composed(text: str) -> yaml.Node | None:
+    """The nodes of `text`, which nobody changes: a command reads a spec several times, and this takes longest."""
+    node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    return node
 
 
 class _Loader(yaml.SafeLoader):
