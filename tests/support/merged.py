@@ -13,14 +13,16 @@ from trainables.testing.arms import BASE, Path, Raw, changed, changes, fits, nam
 from trainables.types import TaskShape
 
 Change = tuple[Path, Any]
-MOST: Final = 4
-"""Changes in an arm: what fails is soon found among so few."""
+MOST: Final = 8
+FEWER: Final = {"gutlb": 4}
+"""Changes in an arm: what fails is soon found among so few. Among more this model has some without effect."""
 ALONE: Final = ("causal",)
 """Fields that arms are tried with and without anyway."""
 LATENT: Final = ("retriever", "window", "modulated", "transition_features", "halt")
 APART: Final = (
     ("activation", "tanh_gelu"),
     ("cell", "tanh_gelu"),
+    ("chunk.by", "chunk.even"),
     ("geometric", "direction"),
     ("geometric", "normalise_rows"),
     ("halt.origin", "halt.rule"),
@@ -47,12 +49,12 @@ def groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
     raw = config.model_dump(mode="json")
     fitting = [change for change in changes(config) if fits(changed(raw, *change), shape)]
     values = Counter(path for path, _ in fitting)
-    made: list[list[Change]] = []
+    most, made = FEWER.get(raw["name"], MOST), list[list[Change]]()
     # Values of one field need an arm each: others join them.
     for change in sorted(fitting, key=lambda change: -values[change[0]]):
         for group in made:
             together = [*group, change]
-            if len(group) < MOST and _apart(together) and fits(changed_by(raw, together), shape):
+            if len(group) < most and _apart(together) and fits(changed_by(raw, together), shape):
                 group.append(change)
                 break
         else:

@@ -52,15 +52,16 @@ class DecoderContract(ModelCases):
         """Through attention, means, halting and experts; in training, where dropout keeps its masks."""
         model = self._writer(having(writing, **DROPPED))
         y, y_mask, memory, memory_mask = full(_width(model))
-        for seen in (1, 5):
-            outputs = []
-            for later in (y[:, seen:], full(_width(model), seed=1)[0][:, seen:] * 5):
-                set_dropout_context(model.train(), seed=2, step=0)
-                with global_stream(2):  # of plain dropout, which the whole model would give
-                    found = model.decoder(torch.cat((y[:, :seen], later), 1), y_mask, memory, memory_mask)
-                outputs.append(found.states[:, :seen])
+        later, outputs = full(_width(model), seed=1)[0] * 5, {}
+        for seen in (1, 5, LENGTH):
+            set_dropout_context(model.train(), seed=2, step=0)
+            with global_stream(2):  # of plain dropout, which the whole model would give
+                written = torch.cat((y[:, :seen], later[:, seen:]), 1)
+                outputs[seen] = model.decoder(written, y_mask, memory, memory_mask).states
+        whole = outputs.pop(LENGTH)
+        for seen, states in outputs.items():
             what = f"states of the first {seen} answer tokens must not depend on later ones"
-            check_close(outputs[0], outputs[1], what)
+            check_close(whole[:, :seen], states[:, :seen], what)
 
     def test_the_beginning_of_an_answer_is_written_without_its_end(self, writing: Raw) -> None:
         """So that it can be written token by token; how deep its tokens go is decided then."""

@@ -14,14 +14,13 @@ from trainables.regions.compiling import Compiler
 
 TOKEN = {"unit": "token"}
 KINDS: dict[str, dict[str, Any]] = {
-    "gut": {},
-    "ut": {"gate": False, "halt": TOKEN | {"transition": False}},
+    "ut, from the first layer on": {"gate": False, "halt": TOKEN | {"transition": False, "origin": 1}},
     "ut, keys of states": {"gate": False, "kv": "states", "halt": TOKEN | {"transition": False}},
     "tokens after the next layer": {"halt": TOKEN},
     "rows before the next layer": {"halt": {"transition": False}},
     "rows, keys of mixtures": {"kv": "mixture"},
-    "from the first layer on": {"halt": TOKEN | {"transition": False, "origin": 1}},
 }
+"""GUT itself is in the contract of models; its units leave as those of rows with keys of mixtures do."""
 BATCHES = ((7, 9, -30.0), (7, 9, 1.0), (5, 6, 0.0), (7, 9, 2.0))
 """Rows, columns, and the bias of halting: in the first batch none does."""
 

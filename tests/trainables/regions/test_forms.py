@@ -23,9 +23,8 @@ DROPPED = {
 @pytest.mark.parametrize(
     ("name", "changed"),
     [
-        ("ndr", {"direction": False, "pooling": "start", "dropout": 0.0}),
-        ("ndr", {"normalise_rows": False, "proposal": "tanh", "gate_dropout": 0.0}),
-        ("ndr", {"gate": False}),
+        ("ndr", {"direction": False, "pooling": "start", "gate": False}),
+        ("ndr", {"normalise_rows": False, "proposal": "tanh", "dropout": 0.0, "gate_dropout": 0.0}),
         ("crvnn", {"cell": "lstm", "tanh_gelu": True}),
         ("crvnn", {"activation": "relu", "transition_features": None, "window": 1}),
         ("crvnn", {"modulated": False, "shared_norm": True, "halt": None, "cell_dropout": 0.0}),

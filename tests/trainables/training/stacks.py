@@ -17,7 +17,8 @@ from trainables.training.step import Learner, StepResult, one_step
 from trainables.types import Batch, TaskShape
 
 MEMBERS = 3
-STEPS = 3
+STEPS = 2
+"""The second is taken with weights and moments that the first has left; of more is the test of optimisers."""
 RATES = {
     "lr": 0.02,
     "schedule": "warmup",
