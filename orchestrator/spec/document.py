@@ -145,7 +145,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
 
 @lru_cache(maxsize=32)
 def _composed(text: str) -> yaml.Node | None:
-    """The nodes of `text`, which nobody changes: a command reads a spec several times, and this takes longest."""
+    """The nodes of `text`, which nobody changes: a command reads a spec several times, mostly for this."""
     node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     return node
 
