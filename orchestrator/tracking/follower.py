@@ -24,7 +24,6 @@ from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url, redacted_stderr
 from orchestrator.tracking.background import LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
 from orchestrator.tracking.inputs import read_inputs
-from orchestrator.tracking.mlflow_runs import load_mlflow
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, projection_lock, write_state
@@ -194,7 +193,6 @@ def _follow() -> int:
     os.nice(NICENESS)
     look_seldom()
     folder = SweepFolder(args.folder)
-    load_mlflow(alone=True)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
             asked, parent_lives = _StandardInput(), lambda: os.getppid() == args.parent

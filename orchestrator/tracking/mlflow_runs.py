@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,8 +46,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
-DATA_FRAMES = ("matplotlib", "pandas", "scipy", "sklearn")
-"""What MLflow imports for data frames and models, of which a projection has none."""
+
 
 _DAMAGED = "its database is damaged: keep a copy of it and restore it from a backup, or move it away"
 _REMEDIES = {
@@ -342,28 +340,10 @@ def outages(uri: str) -> Iterator[None]:
         ) from error
 
 
-def load_mlflow(*, alone: bool = False) -> None:
-    """Import MLflow, told to be quiet first.
-
-    `alone`: nothing else in this process uses it or the `DATA_FRAMES` libraries, so it is imported as if they
-    were not installed. MLflow allows for that, since its skinny distribution has none of them, and it saves a
-    quarter of the time.
-    """
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    hidden = [name for name in DATA_FRAMES if alone and name not in sys.modules]
-    absent: dict[str, Any] = dict.fromkeys(hidden)
-    sys.modules.update(absent)  # to import what is None there raises ModuleNotFoundError
-    try:
-        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - what imports most
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-
-
 def open_store(uri: str, artifacts: Path) -> Any:
     """MLflow's own store; an SQLite database that is not there is made."""
-    load_mlflow()
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if uri.startswith("sqlite:///"):

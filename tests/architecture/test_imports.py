@@ -201,14 +201,6 @@ def test_reading_loads_no_framework(folder):
     assert not loaded_by(code, folder) & HEAVY
 
 
-def test_the_background_writer_has_mlflow_without_what_draws_and_fits(folder):
-    code = "from orchestrator.tracking.mlflow_runs import load_mlflow\nload_mlflow(alone=True)"
-    code += "\nimport importlib.util\nassert importlib.util.find_spec('pandas'), 'it is only not looked for'"
-    loaded = loaded_by(code, folder)
-    assert "mlflow.store" in loaded
-    assert not loaded & {"matplotlib", "pandas", "scipy", "sklearn"}
-
-
 def test_trainables_know_no_orchestration(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "trainables"]
     loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
