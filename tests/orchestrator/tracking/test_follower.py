@@ -174,7 +174,7 @@ def test_an_mlflow_that_is_away_is_told_and_caught_up_with(
     state = None
     follower = start_follower(folder, folder.ledger_url, "http://127.0.0.1:9")
     until(lambda: (noted := read_state(folder)) is not None and noted.error != "")
-    state = follower.drain(60.0, outage_s=1.0)
+    state = follower.drain(60.0)
     assert state is not None
     assert state.position == 0
     assert "MLflow at http://127.0.0.1:9 failed" in state.error
