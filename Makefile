@@ -1,6 +1,6 @@
 # Two commands for a newcomer: `make demo` and `make test`. Each does all its own set-up.
 # The distribution's Python where it will do, for it is compiled with profile-guided optimisation: with one that is not,
-# as pyenv's unless it is told to, all tests take a third longer. PyTorch's compiler needs the headers.
+# as pyenv's unless it is told to, tests took a quarter longer. PyTorch's compiler needs the headers.
 USABLE := import os, sys, sysconfig, ensurepip, venv; \
 	sys.exit(sys.version_info < (3, 11) or not os.path.isfile(sysconfig.get_path("include") + "/Python.h"))
 ifndef PYTHON
