@@ -9,6 +9,9 @@ endif
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.haltsweep-ready
+# pip compiles modules one after the other and those too that nobody imports here; what is left out is compiled when it
+# is imported.
+UNUSED := /tests?/|/testing/_internal/|/sympy/|/botocore/
 PARALLEL := --numprocesses auto --dist worksteal
 # Slow tests wait for processes, servers and Ray, and one more fills their waits, but not two more: each takes half
 # a minute of processor time to collect all tests and to import what they need.
@@ -57,5 +60,7 @@ clean:
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	-$(BIN)/python -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib
 	touch $@

@@ -58,26 +58,37 @@ Encoder and decoder, in training and not, causal and not, with and without early
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
 PROMISES = (
     *CONTRACTS,
+    "tests/faults/test_deadly_trials.py",
+    "tests/faults/test_searches_of_others.py",
+    "tests/faults/test_tasks_of_others.py",
+    "tests/oracles/",
     "tests/orchestrator/conductor/test_spending.py",
     "tests/orchestrator/drivers/test_inline_pack.py",
     "tests/orchestrator/drivers/test_launch_undo.py",
+    "tests/orchestrator/drivers/test_replay.py",
     "tests/orchestrator/ledger/test_ledger_damage.py",
+    "tests/orchestrator/ledger/test_ledger_faults.py",
+    "tests/orchestrator/plan/test_arms_beside_the_rest.py",
     "tests/orchestrator/plan/test_broken_flags.py",
-    "tests/trainables/testing/",
+    "tests/orchestrator/plan/test_lying_arms.py",
+    "tests/orchestrator/plan/test_ready_made_spaces.py",
+    "tests/orchestrator/plan/test_searched_in_vain.py",
+    "tests/orchestrator/plan/test_unmet_bounds.py",
+    "tests/trainables/heads/",
+    "tests/trainables/recurrence/test_compiled_depth.py",
+    "tests/trainables/test_kernels.py",
     "tests/trainables/test_stacked_kernels.py",
+    "tests/trainables/testing/",
     "tests/trainables/training/test_accumulate.py",
     "tests/trainables/training/test_checkpoint_activations.py",
+    "tests/trainables/training/test_rehearsal.py",
     "tests/trainables/training/test_stacked_step.py",
 )
-"""Where many models, tasks, settings or moments are held to one promise each, in half a second or more."""
-ONE_IN, FEW = 8, 3
-"""Of a promise `make test` tries the first case and an eighth of the others, of each promise other
-ones; of up to three cases all."""
-DEAR = tuple(
-    f"tests/contracts/test_models.py::Test{name}::test_compiled_it_is_what_it_is"
-    for name in ("Gutlb", "Looped", "Tlb", "Universal")
-)
-"""Of a promise that takes seconds of each model those that `make test` leaves out: others are like them."""
+"""Where many models, tasks, settings or moments are held to one promise each, mostly in half a second."""
+ONE_IN = 8
+"""Of a promise `make test` tries the first case and an eighth of the others, of each promise other ones."""
+DEAR = "test_compiled_it_is_what_it_is"
+"""The contract of a model that takes most, up to half a minute of each: `make test` compiles how one recurs."""
 
 GARBAGE_EVERY = 10_000
 """New objects after which cycles are looked for; by default it takes a twentieth of all processor time."""
@@ -104,13 +115,13 @@ def pytest_collection_modifyitems(
     Each of several processes begins with its share of these, and takes tests of a moment at the end.
     """
     for item in items:
-        if item.nodeid.startswith(DEAR):
+        if item.nodeid.startswith("tests/contracts/") and item.name.startswith(DEAR):
             item.add_marker(pytest.mark.slow)
         if config.getoption("--retake-pictures"):
             item.add_marker(pytest.mark.timeout(0))  # studies take minutes
     for number, cases in enumerate(_promises(items)):
         for place, case in enumerate(cases):
-            if len(cases) > FEW and place and (place + number) % ONE_IN:
+            if place and (place + number) % ONE_IN:
                 case.stash[ONE_OF_MANY] = True
                 case.add_marker(pytest.mark.slow)
     items.sort(key=_place)

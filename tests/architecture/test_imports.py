@@ -176,6 +176,7 @@ def test_help_comes_at_once(folder, code):
     assert not loaded_by(code, folder) & ALL_HEAVY
 
 
+@pytest.mark.slow
 def test_plans_load_torch_and_optuna_alone(folder):
     loaded = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
     assert loaded & HEAVY == {"torch", "optuna"}
@@ -189,6 +190,7 @@ def test_a_file_that_is_no_spec_is_refused_before_anything_is_loaded(folder):
     assert not loaded_by(code, folder) & ALL_HEAVY
 
 
+@pytest.mark.slow
 def test_where_nothing_is_searched_no_optuna_is_loaded(folder):
     loaded = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
     assert loaded & HEAVY == {"torch"}

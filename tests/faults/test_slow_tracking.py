@@ -164,6 +164,7 @@ def test_an_mlflow_that_hangs_is_given_up_and_told(
         assert len(mlflow.runs) == RUNS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [3, 8])
 def test_an_mlflow_that_dies_half_way_is_told_and_caught_up_with(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
@@ -181,6 +182,7 @@ def test_an_mlflow_that_dies_half_way_is_told_and_caught_up_with(
         assert synced(folder, PLAN, mlflow.url) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_writer_is_started_again_and_goes_on(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -251,6 +251,7 @@ def content(uri: str, experiment: str, uid: str) -> object:
     )
 
 
+@pytest.mark.slow
 def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
     """Whole, and in the list, but not of this ledger."""
     sound = {file: file.read_bytes() for file in place.folder.root.glob("*.*") if file.is_file()}

@@ -51,6 +51,7 @@ UNTESTABLE = {
 }
 
 
+@pytest.mark.slow
 def test_what_cannot_be_tested_is_one_clear_error(pytester: pytest.Pytester) -> None:
     """In one process, which loads PyTorch once: each file is an error of its own."""
     for name, (kind, arguments, _) in UNTESTABLE.items():
@@ -66,6 +67,7 @@ def test_what_cannot_be_tested_is_one_clear_error(pytester: pytest.Pytester) -> 
     assert [name for name, (*_, message) in UNTESTABLE.items() if message not in told[name]] == []
 
 
+@pytest.mark.slow
 def test_without_pytest_it_is_told_what_to_install() -> None:
     code = (
         "import sys; sys.modules['pytest'] = None\n"

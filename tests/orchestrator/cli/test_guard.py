@@ -36,6 +36,7 @@ def build(settings):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "code", "ended"),
     [
@@ -78,13 +79,14 @@ def test_who_stops_a_launch_while_it_plans_in_a_copy_stops_the_copy_too(tmp_path
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "hangs"),
     [
         ("check", "time.sleep(1000)"),
         ("plan", "sum(itertools.repeat(0))"),
         ("launch", "time.sleep(1000)"),
-        pytest.param("launch", "sum(itertools.repeat(0))", marks=pytest.mark.slow),
+        ("launch", "sum(itertools.repeat(0))"),
     ],
 )
 def test_ctrl_c_ends_a_command_that_waits_for_code_which_does_not_hear_it(tmp_path, command, hangs):
@@ -207,7 +209,7 @@ def test_a_spec_that_own_code_makes_bad_is_refused_once(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run_fresh("launch", "own.yaml", "--driver", "inline")
+    told = shell.run("launch", "own.yaml", "--driver", "inline")
     assert told.code == 2
     assert told.err.count("no such device") == 1
     assert told.out.count("imported") <= 1

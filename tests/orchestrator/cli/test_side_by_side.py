@@ -63,9 +63,10 @@ def write(folder, **codes):
     return ["sound.yaml", *(f"{module}.yaml" for module in codes), "typo.yaml", "none.yaml", "profile.yaml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "codes",
-    [{"talking": TALKING}, pytest.param({"dying": DYING + TRAIN}, marks=pytest.mark.slow)],
+    [{"talking": TALKING}, {"dying": DYING + TRAIN}],
     ids=["talking", "dying"],
 )
 def test_it_says_what_one_process_says(haltsweep, tmp_path, monkeypatch, codes):
@@ -132,7 +133,8 @@ def test_a_process_with_threads_is_not_copied(monkeypatch):
         over.set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.skipif(side_by_side.cores() < 2, reason="with one core specs are checked one by one")
 def test_no_process_outlives_the_command(tmp_path, number):
     """On Ctrl-C, which a terminal sends to all, and when the command alone is killed."""

@@ -81,6 +81,7 @@ def test_what_was_written_before_the_drain_is_in_mlflow_after_it(
     assert sync(folder, ledger, uri).total == 0
 
 
+@pytest.mark.slow
 def test_a_follower_drained_at_once_still_writes_all(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
 ) -> None:
@@ -141,6 +142,7 @@ def gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+@pytest.mark.slow
 def test_when_the_launcher_is_killed_the_follower_writes_the_rest_and_ends(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
 ) -> None:

@@ -294,6 +294,7 @@ def open_watched(data_dir: Path, on_wait: Callable[[str], None] | None) -> None:
         open_split(CONFIG, "valid", data_dir)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_killed_builder_leaves_nothing_that_is_trusted(
     call: int, tmp_path: Path, builds: list[str]

@@ -115,6 +115,7 @@ def test_compiled_ranks_learn_what_one_learns_without(
             assert one[name] == pytest.approx(other[name], rel=1e-4), name
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_ends_the_trial_with_one_error(data_dir: Path) -> None:
     training = Training(job_in(data_dir, ranks=2))
     try:
