@@ -88,7 +88,7 @@ PROMISES = (
 ONE_IN = 8
 """Of a promise `make test` tries the first case and an eighth of the others, of each promise other ones."""
 DEAR = "test_compiled_it_is_what_it_is"
-"""The contract of a model that takes most, up to half a minute of each: `make test` compiles how one recurs."""
+"""The contract of a model that takes most, up to half a minute each: `make test` compiles how one recurs."""
 
 GARBAGE_EVERY = 10_000
 """New objects after which cycles are looked for; by default it takes a twentieth of all processor time."""
