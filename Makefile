@@ -60,7 +60,7 @@ clean:
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install -qq --upgrade pip
+	$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --editable '.[dev]'
 	-$(BIN)/python -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib
 	touch $@

@@ -231,7 +231,7 @@ def _run(
     plan: "Plan", folder: SweepFolder, start: "Callable[..., SweepResult]", *, debug: bool = False
 ) -> None:
     """Run with a live view, or plain lines beside a debugger; then report. The exit code says how it went."""
-    from orchestrator.cli.progress import View
+    from orchestrator.cli.progress import View, first_failure
     from orchestrator.cli.track import summary_of
     from orchestrator.drivers.live_view import Listeners
     from orchestrator.drivers.signals import interrupts
@@ -260,6 +260,7 @@ def _run(
                     building,
                     on_starting=view.show_starting,
                     on_trouble=complain,
+                    on_failure=first_failure(plan, command("status", folder)),
                     on_end=report,
                     on_tracking=view.show_tracking,
                     on_outage=view.show_outage,

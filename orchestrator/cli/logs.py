@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli.console import emit_json, say
 from orchestrator.cli.locations import command, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
+from orchestrator.cli.progress import shortened
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.trials import PlannedTrial, Record
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
 
 LISTED = 20
-REASON_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,7 @@ def _list(sweep: "Opened", *, as_json: bool) -> None:
         )
         return
     for each in failed:
-        first = printable(each.reason.partition("\n")[0])
-        cut = first[:REASON_CHARACTERS] + ("..." if len(first) > REASON_CHARACTERS else "")
-        say(f"{each.trial_id}  {label(each)}  {each.outcome}: {cut}")
+        say(f"{each.trial_id}  {label(each)}  {each.outcome}: {printable(shortened(each.reason))}")
     if failed:
         say(f"all that one of them printed: {command('logs', sweep.folder, failed[0].trial_id)}")
     else:

@@ -14,7 +14,7 @@ from orchestrator.conductor.outlook import Outlook
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import Outcome, OutcomeKind, Record
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 QUIET_S = 600.0
 """A log in which nothing has ended for so long is told how far a running trial is."""
+REASON_CHARACTERS = 300
 HEARD = {
     "DRAIN": "stopping: running trials are saved at their next report; Ctrl-C again stops at once",
     "LEAVE": "stopping; Ctrl-C again stops at once",
@@ -261,6 +262,34 @@ class View:
 def tables(arms: Sequence[Progress], objective: str, outlook: Outlook) -> "list[Table]":
     """Of the arms, and of what runs if anything does."""
     return [table(arms, objective), *([running_table(outlook)] if outlook.running else [])]
+
+
+def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
+    """Complains of the first trial that fails: one mistake may fail all that follow.
+
+    The view counts the others, and the command `status` tells of them.
+    """
+    told = False
+
+    def complain_once(trial_id: str, outcome: Outcome) -> None:
+        nonlocal told
+        if told:
+            return
+        told = True
+        trial = next(each for each in plan.trials if each.trial_id == trial_id)
+        place = f"{trial.arm} {trial.phase} {trial.number} ({trial_id})"
+        reason = shortened(outcome.reason)
+        complain(
+            f"first failure: {place} {outcome.kind}: {reason}; the sweep goes on, `{status}` tells of others"
+        )
+
+    return complain_once
+
+
+def shortened(reason: str) -> str:
+    """Why a trial ended, in a line: below it a crash has its traceback."""
+    first = reason.partition("\n")[0]
+    return first[:REASON_CHARACTERS] + ("..." if len(first) > REASON_CHARACTERS else "")
 
 
 def may_end_early(plan: Plan) -> bool:

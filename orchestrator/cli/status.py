@@ -13,7 +13,7 @@ import typer
 from orchestrator.cli.console import emit_json, out, say
 from orchestrator.cli.locations import command, more_budget, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
-from orchestrator.cli.progress import line, may_end_early, progress_of, tables
+from orchestrator.cli.progress import line, may_end_early, progress_of, shortened, tables
 from orchestrator.cli.running import time_left
 from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
@@ -24,7 +24,6 @@ from orchestrator.trials import Record, skipped
 from search_spaces.wording import visible
 
 SHOWN_FAILURES = 10
-REASON_CHARACTERS = 300
 
 
 class SweepState(StrEnum):
@@ -172,10 +171,8 @@ def _trial(record: Record) -> dict[str, object]:
 
 def _print_failures(failed: list[Record]) -> None:
     for record in failed[:SHOWN_FAILURES]:
-        reason = record.reason.partition("\n")[0]  # below it a crash has its traceback
-        cut = reason[:REASON_CHARACTERS] + ("..." if len(reason) > REASON_CHARACTERS else "")
         place = f"{record.arm} {record.phase} {record.number} ({record.trial_id})"
-        say(f"failed: {place}: {record.standing}: {cut}")
+        say(f"failed: {place}: {record.standing}: {shortened(record.reason)}")
     if len(failed) > SHOWN_FAILURES:
         say(f"... and {len(failed) - SHOWN_FAILURES} more failures; all with --json")
 

@@ -10,6 +10,7 @@ from orchestrator.drivers.datasets import OnData
 from orchestrator.drivers.signals import undisturbed
 from orchestrator.ledger.outage import OnOutage
 from orchestrator.tracking.summary import ArmSummary
+from orchestrator.trials import Outcome
 from trainables.data.progress import Watcher
 
 VIEW_S = 0.2
@@ -58,6 +59,8 @@ class Listeners:
     """What is begun before trials can run: `starting Ray`."""
     on_trouble: Callable[[str], None] = lambda _: None
     """Something went wrong, and the sweep goes on: Ray ended, or a node takes no trials."""
+    on_failure: Callable[[str, Outcome], None] = lambda *_: None
+    """A trial failed, by its id, and the sweep goes on."""
     on_end: Callable[[], ArmSummary | None] = lambda: None
     """Nothing more is written into the ledger: reports, and says what MLflow shall be told of the arms."""
     on_tracking: Callable[[str], None] = lambda _: None

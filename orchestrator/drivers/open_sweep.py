@@ -141,6 +141,7 @@ def open_sweep(
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
                 places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
                 recorder = Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places)
+                recorder.on_failure = watch.on_failure
                 run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, begin)
                 if ledger.begun:
                     run.begin()

@@ -65,6 +65,8 @@ class Recorder:
         self._folder = folder
         self._checkpoints = checkpoints or InSweepFolder(folder)
         self._under_way = RunningTrials(folder.under_way)
+        self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
+        """Called of each trial that fails."""
         self._clock = clock
         self._conductor = Conductor(plan)
         self._attempts: dict[str, Attempts] = {}
@@ -266,6 +268,8 @@ class Recorder:
 
     def _end(self, trial_id: str, outcome: Outcome, *, lost: bool = False) -> Event:
         self._conductor.tell(trial_id, outcome)
+        if outcome.kind.failed:
+            self.on_failure(trial_id, outcome)
         return log.ended(self._clock(), trial_id, outcome, lost=lost)
 
     def _unrunnable(self) -> list[Event]:

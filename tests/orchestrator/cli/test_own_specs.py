@@ -248,7 +248,14 @@ def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):
     write(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
     found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
     assert found.code == 1, "no trial reports it"
-    assert found.err.index("Look twice: valid/acuracy is searched") < found.err.index("why trials failed")
+    look, first, why = map(
+        found.err.index, ("Look twice: valid/acuracy is searched", "first failure", "why trials")
+    )
+    assert look < first < why
+    assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (
+        "of several"
+    )
+    assert "the sweep goes on, `haltsweep status" in found.err
 
 
 def test_the_plan_says_what_is_searched_for_and_not_declared(folder, haltsweep):

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.status import REASON_CHARACTERS, SHOWN_FAILURES
+from orchestrator.cli.progress import REASON_CHARACTERS
+from orchestrator.cli.status import SHOWN_FAILURES
 from orchestrator.drivers import launch as pipeline
 from orchestrator.drivers.open_sweep import SweepResult
 from orchestrator.ledger import events as log
