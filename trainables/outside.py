@@ -114,6 +114,11 @@ def _check_class(found: type, path: str) -> None:
     if inspect.isabstract(found):
         lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
+    if callable(getattr(found, "finished", None)):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"finished of {path} must be a truth value, and it is a method, which always counts as true: "
+            "write @property above it"
+        )
     _check_call(found, path, f"{found.__name__}(job)", 1)
 
 
@@ -134,7 +139,8 @@ def _check_arguments(function: Any, path: str) -> None:
 
 def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
     try:
-        inspect.signature(called).bind(*[object()] * arguments)
+        # The decorator's own arguments: it may pass on others to what it wraps.
+        inspect.signature(called, follow_wrapped=False).bind(*[object()] * arguments)
     except TypeError as error:
         raise ValueError(f"{path} must be called as {call}, and it cannot: {error}") from error
     except ValueError:
