@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
+from os import _exit  # that of `os` raises while code of others is looked at
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -187,7 +188,7 @@ def end_process(code: int) -> None:
     with suppress(OSError):
         if os.isatty(1):
             os.write(1, SHOW_CURSOR + b"\r\n")
-    os._exit(code)
+    _exit(code)
 
 
 def _let_go_of_terminal() -> None:

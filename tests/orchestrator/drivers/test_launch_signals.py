@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from orchestrator.drivers.signals import INTERRUPTED, SIGNALS, Heard, interrupts, undisturbed
+from orchestrator.drivers.signals import INTERRUPTED, SIGNALS, Heard, end_process, interrupts, undisturbed
 from tests.support.commands import PATIENCE_S
+from trainables.extensions import exits_raised
 
 
 def raised(number):
@@ -158,3 +159,10 @@ def test_outside_the_main_thread_there_is_an_event_and_no_handler():
     thread.start()
     thread.join()
     assert seen == [(False, before)]
+
+
+def test_a_process_is_ended_while_exits_of_others_are_seen():
+    if (copy := os.fork()) == 0:
+        with exits_raised():
+            end_process(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 7
