@@ -99,7 +99,7 @@ class FunctionWorkload:
     def __init__(self, train: Train, job: Job) -> None:
         self.finished = False
         """Whether the function has returned."""
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+        self._folder = _temporary()
         self._began = perf_counter()
         self._last: Measurement | None = None
         self._reported_until: int | None = None
@@ -174,6 +174,10 @@ class FunctionWorkload:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _temporary() -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+
+
 def _process_and_thread() -> tuple[int, int]:
     return os.getpid(), threading.get_ident()
 
@@ -206,7 +210,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 class Evaluation:
-    """Calls `evaluate(settings, folder)` once; `folder` holds what the confirmed trial had saved."""
+    """Calls `evaluate(settings, folder)` once; `folder` is a copy of what the confirmed trial had saved."""
 
     def __init__(self, evaluate: Evaluate, job: Job) -> None:
         if job.source is None:
@@ -214,6 +218,7 @@ class Evaluation:
         self.finished = False
         """Whether it has been measured."""
         self._evaluate, self._settings, self._source = evaluate, job.settings, job.source
+        self._folder = _temporary()
 
     def advance(self) -> Measurement:
         """The one measurement, at the step at which the training ended.
@@ -224,7 +229,9 @@ class Evaluation:
         reported = self._source / REPORTED
         of_function = reported.is_file()
         step = json.loads(reported.read_text(encoding="utf-8"))["step"] if of_function else 0
-        metrics = self._evaluate(self._settings, self._source / FILES if of_function else self._source)
+        # A copy: the checkpoint is what its digest says, and other readings of it follow.
+        _copy(self._source / FILES if of_function else self._source, self._folder)
+        metrics = self._evaluate(self._settings, self._folder)
         self.finished = True
         if isinstance(metrics, Mapping):  # of anything else the worker tells
             if not metrics:
@@ -239,4 +246,5 @@ class Evaluation:
         """There is nothing to go on from: it is measured anew."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Delete the copy that was read."""
+        shutil.rmtree(self._folder, ignore_errors=True)

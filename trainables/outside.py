@@ -89,7 +89,10 @@ def _names(module: Any) -> list[str]:
 def _config(found: Any, path: str) -> type[BaseModel] | None:
     if found is None or (isinstance(found, type) and issubclass(found, BaseModel)):
         return found
-    raise ValueError(f"Config beside {path} must be a pydantic model, got {found!r}")
+    raise ValueError(
+        f"Config beside {path} must be a pydantic model, got {found!r}; give it another name if it is none "
+        "of the settings"
+    )
 
 
 def _workload(found: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job], Workload]:
@@ -123,18 +126,37 @@ def _check_class(found: type, path: str) -> None:
 
 
 def _check_arguments(function: Any, path: str) -> None:
+    if kind := _kind_of_iterator(function):
+        raise ValueError(
+            f"{path} must train when it is called, and it only returns {kind}: write a plain function "
+            "that calls trial.report"
+        )
+    _check_call(function, path, "train(settings, trial)", 2)
+
+
+def check_evaluate(function: Evaluate, path: str) -> None:
+    """Of a spec that reads checkpoints again: a function of that name may be there for something else.
+
+    Raises ValueError with one sentence where it cannot be called for that.
+    """
+    what = f"evaluate beside {path}"
+    if kind := _kind_of_iterator(function):
+        raise ValueError(
+            f"{what} must measure when it is called, and it only returns {kind}: write a plain function that "
+            "returns metrics"
+        )
+    _check_call(function, what, "evaluate(settings, folder)", 2)
+
+
+def _kind_of_iterator(function: Any) -> str:
+    """What `function` returns before anything of it has run; empty if it runs when it is called."""
     kinds = {
         "a generator": inspect.isgeneratorfunction,
         "a coroutine": inspect.iscoroutinefunction,
         "an asynchronous generator": inspect.isasyncgenfunction,
     }
-    for kind, is_kind in kinds.items():
-        if is_kind(function) or is_kind(type(function).__call__):
-            raise ValueError(
-                f"{path} must train when it is called, and it only returns {kind}: write a plain function "
-                "that calls trial.report"
-            )
-    _check_call(function, path, "train(settings, trial)", 2)
+    found = (kind for kind, is_kind in kinds.items() if is_kind(function) or is_kind(type(function).__call__))
+    return next(found, "")
 
 
 def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
