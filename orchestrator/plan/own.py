@@ -199,7 +199,7 @@ class Own:
             return
         if spec.posthoc and self._trainable.evaluate is not None:
             try:
-                check_evaluate(self._trainable.evaluate, self.path)
+                check_evaluate(self._trainable.evaluate, self._trainable.path)
             except ValueError as error:
                 faults.add(str(error), "posthoc")
         base = arms[0].system.settings
