@@ -16,9 +16,11 @@ stopped. What measures a confirmed checkpoint under other settings is a plain fu
 
 import copy
 import json
+import operator
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -71,9 +73,11 @@ class FunctionTrial:
         """Record what was measured after `step` steps, by `<split>/<quantity>`, e.g. `valid/accuracy`.
 
         Steps must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it.
-        Raises ValueError for a metric that names no split.
+        Raises ValueError for a metric that names no split, RuntimeError in another thread or process than
+        that of the training function.
         """
-        require_splits(metrics)
+        if isinstance(metrics, Mapping):  # of anything else the worker tells
+            require_splits(metrics)
         self._hand_over(step, metrics)
 
 
@@ -95,11 +99,15 @@ class FunctionWorkload:
     def __init__(self, train: Train, job: Job) -> None:
         self.finished = False
         """Whether the function has returned."""
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+        self._folder = _temporary()
         self._began = perf_counter()
         self._last: Measurement | None = None
-        self._reported_until = -1
+        self._reported_until: int | None = None
         """Reports up to this step were made before the trial was resumed."""
+        self._runs_in = (0, 0)
+        """Process and thread of the function: no other can be suspended in a report."""
+        self._lost: RuntimeError | None = None
+        """What a report in another thread raised there, where nobody may hear of it."""
         trial = FunctionTrial(job, self._folder, self._reported)
         # A function may change what it is given; the settings of the trial stay what they are.
         self._running = greenlet(lambda: train(copy.deepcopy(dict(job.settings)), trial))
@@ -111,20 +119,32 @@ class FunctionWorkload:
         """
         # What the function reports, returns or raises arrives in the greenlet that is its parent.
         self._running.parent = getcurrent()
+        self._runs_in = _process_and_thread()
         self._began = perf_counter()
         reported = self._running.switch()
+        if self._lost is not None:
+            raise self._lost
         if not self._running.dead:
             self._last = reported
             return self._last
         self.finished = True
         if self._last is None:
+            returned = "" if reported is None else f" ({_article(reported)})"
             raise ValueError(
-                "a training function must report at least once, and it returned without a report"
+                f"a training function must report at least once, and it returned without a report{returned}: "
+                "call trial.report(step, metrics)"
             )
         return None
 
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
-        if step <= self._reported_until:
+        if _process_and_thread() != self._runs_in:
+            self._lost = RuntimeError(
+                "trial.report must be called in the process and the thread that the training function was "
+                f"called in, and the report of step {step} was in another; let that one hand over what it "
+                "measures"
+            )
+            raise self._lost
+        if self._reported_until is not None and _is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last is None else self._last.seconds
         made = Measurement(step, seconds + perf_counter() - self._began, metrics)
@@ -154,6 +174,27 @@ class FunctionWorkload:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _temporary() -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+
+
+def _process_and_thread() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
+
+
+def _is_at_most(step: Any, last: int) -> bool:
+    """Not of what is no step: the worker tells of that."""
+    try:
+        return operator.index(step) <= last
+    except TypeError:
+        return False
+
+
+def _article(value: object) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
 def _copy(source: Path, target: Path) -> None:
     """All that is in the folder `source`; links to folders stay links, for data may be behind them."""
     links: list[Path] = []
@@ -169,7 +210,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 class Evaluation:
-    """Calls `evaluate(settings, folder)` once; `folder` holds what the confirmed trial had saved."""
+    """Calls `evaluate(settings, folder)` once; `folder` is a copy of what the confirmed trial had saved."""
 
     def __init__(self, evaluate: Evaluate, job: Job) -> None:
         if job.source is None:
@@ -177,6 +218,7 @@ class Evaluation:
         self.finished = False
         """Whether it has been measured."""
         self._evaluate, self._settings, self._source = evaluate, job.settings, job.source
+        self._folder = _temporary()
 
     def advance(self) -> Measurement:
         """The one measurement, at the step at which the training ended.
@@ -187,7 +229,9 @@ class Evaluation:
         reported = self._source / REPORTED
         of_function = reported.is_file()
         step = json.loads(reported.read_text(encoding="utf-8"))["step"] if of_function else 0
-        metrics = self._evaluate(self._settings, self._source / FILES if of_function else self._source)
+        # A copy: the checkpoint is what its digest says, and other readings of it follow.
+        _copy(self._source / FILES if of_function else self._source, self._folder)
+        metrics = self._evaluate(self._settings, self._folder)
         self.finished = True
         if isinstance(metrics, Mapping):  # of anything else the worker tells
             if not metrics:
@@ -202,4 +246,5 @@ class Evaluation:
         """There is nothing to go on from: it is measured anew."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Delete the copy that was read."""
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -89,7 +89,10 @@ def _names(module: Any) -> list[str]:
 def _config(found: Any, path: str) -> type[BaseModel] | None:
     if found is None or (isinstance(found, type) and issubclass(found, BaseModel)):
         return found
-    raise ValueError(f"Config beside {path} must be a pydantic model, got {found!r}")
+    raise ValueError(
+        f"Config beside {path} must be a pydantic model, got {found!r}; give it another name if it is none "
+        "of the settings"
+    )
 
 
 def _workload(found: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job], Workload]:
@@ -114,27 +117,52 @@ def _check_class(found: type, path: str) -> None:
     if inspect.isabstract(found):
         lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
+    if callable(getattr(found, "finished", None)):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"finished of {path} must be a truth value, and it is a method, which always counts as true: "
+            "write @property above it"
+        )
     _check_call(found, path, f"{found.__name__}(job)", 1)
 
 
 def _check_arguments(function: Any, path: str) -> None:
+    if kind := _kind_of_iterator(function):
+        raise ValueError(
+            f"{path} must train when it is called, and it only returns {kind}: write a plain function "
+            "that calls trial.report"
+        )
+    _check_call(function, path, "train(settings, trial)", 2)
+
+
+def check_evaluate(function: Evaluate, path: str) -> None:
+    """Of a spec that reads checkpoints again: a function of that name may be there for something else.
+
+    Raises ValueError with one sentence where it cannot be called for that.
+    """
+    what = f"evaluate beside {path}"
+    if kind := _kind_of_iterator(function):
+        raise ValueError(
+            f"{what} must measure when it is called, and it only returns {kind}: write a plain function that "
+            "returns metrics"
+        )
+    _check_call(function, what, "evaluate(settings, folder)", 2)
+
+
+def _kind_of_iterator(function: Any) -> str:
+    """What `function` returns before anything of it has run; empty if it runs when it is called."""
     kinds = {
         "a generator": inspect.isgeneratorfunction,
         "a coroutine": inspect.iscoroutinefunction,
         "an asynchronous generator": inspect.isasyncgenfunction,
     }
-    for kind, is_kind in kinds.items():
-        if is_kind(function) or is_kind(type(function).__call__):
-            raise ValueError(
-                f"{path} must train when it is called, and it only returns {kind}: write a plain function "
-                "that calls trial.report"
-            )
-    _check_call(function, path, "train(settings, trial)", 2)
+    found = (kind for kind, is_kind in kinds.items() if is_kind(function) or is_kind(type(function).__call__))
+    return next(found, "")
 
 
 def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
     try:
-        inspect.signature(called).bind(*[object()] * arguments)
+        # The decorator's own arguments: it may pass on others to what it wraps.
+        inspect.signature(called, follow_wrapped=False).bind(*[object()] * arguments)
     except TypeError as error:
         raise ValueError(f"{path} must be called as {call}, and it cannot: {error}") from error
     except ValueError:

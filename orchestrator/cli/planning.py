@@ -1,6 +1,8 @@
 """Reads and plans a spec for the commands, and says how far that is when it takes its time."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +20,16 @@ FIRST_S = 10.0
 """A plan of a few arms is made sooner, on a busy machine too."""
 
 
-def planning(code: Sequence[str] = ()) -> Waiting:
-    """To be open while a plan is made that looks at this code of others, which may never come back."""
+@contextmanager
+def planning(code: Sequence[str] = ()) -> Iterator[Waiting]:
+    """To be open while a plan is made that looks at this code of others, which may never come back.
+
+    What that prints goes where messages go: only the answer of a command is its output, which others read.
+    """
     doing = "planning" + (f" with {', '.join(code)}" if code else "")
-    return Waiting("Ctrl-C ends it, nothing is written", doing, first_s=FIRST_S)
+    hint = "Ctrl-C ends it, nothing is written"
+    with redirect_stdout(sys.stderr), Waiting(hint, doing, first_s=FIRST_S) as waiting:
+        yield waiting
 
 
 def left_out(source: "SpecFile") -> str:

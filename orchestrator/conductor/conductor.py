@@ -137,7 +137,7 @@ class Conductor:
             return outcome
         assert self._plan.search is not None
         wanted = ", ".join(each.metric for each in self._plan.search.objectives)
-        given = ", ".join(sorted(state.last.metrics)) if state.last else "no measurement"
+        given = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
         reason = f"a search trial must report its objectives {wanted}, got {given}; check search.objectives"
         return Outcome(OutcomeKind.CRASHED, reason)
 

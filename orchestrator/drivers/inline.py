@@ -20,6 +20,7 @@ from orchestrator.drivers.watchdog import SilenceLimit
 from orchestrator.drivers.worker import Harness
 from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome, OutcomeKind
+from trainables.extensions import exits_raised
 
 INTERRUPTED = "the sweep was asked to stop"
 SHOWN = frozenset({OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY})
@@ -63,7 +64,8 @@ def run_inline(
     run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
     threads = partial(torch_threads, threads_of(cpus))
     packed = partial(PackedTrials, workload, checkpoint_seconds, store=checkpoints, threads=threads)
-    with threads(), _let_go(harness):
+    # A trial that ends its process so would end the sweep, and with 0 as if all had gone well.
+    with threads(), _let_go(harness), exits_raised():
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.changed()
             attempts = [attempt, *others_beside(recorder, attempt, 1 if debug else pack)]

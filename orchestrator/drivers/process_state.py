@@ -1,18 +1,20 @@
 """What a trial's code may set for all of its process, put back before the next trial begins.
 
-Environment, mask of new files, signal handlers, global generators, warning filters, logging, NumPy's way with
-errors, and what PyTorch keeps (`trainables.torch_state`). Generators start from the seed of the trial: code
-that seeds none draws the same in all arms for a seed, and again when it is begun anew. A library that a
-trial is the first to load is seeded when it is loaded. Where a trial's working directory is kept:
-`working_directory`.
+Environment, arguments, mask and folder of new files, signal handlers, global generators, warning filters,
+logging, start of processes, NumPy's way with errors, and what PyTorch keeps (`trainables.torch_state`).
+Generators start from the seed of the trial: code that seeds none draws the same in all arms for a seed, and
+again when it is begun anew. A library that a trial is the first to load is seeded when it is loaded. Where a
+trial's working directory is kept: `working_directory`.
 """
 
 import gc
 import logging
+import multiprocessing
 import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -76,8 +78,12 @@ def _environment() -> Iterator[None]:
 
 @contextmanager
 def _interpreter() -> Iterator[None]:
-    """Mask of new files, handlers of signals that end a process, collection of garbage, recursion."""
+    """Mask and folder of new files, handlers of signals that end a process, collection of garbage, recursion,
+    start of processes, arguments, and where modules are looked for.
+    """
     mask, collects, depth = _mask(), gc.isenabled(), sys.getrecursionlimit()
+    starts, temporary = multiprocessing.get_start_method(allow_none=True), tempfile.tempdir
+    arguments, places = list(sys.argv), list(sys.path)
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {each: signal.getsignal(each) for each in ENDING} if is_main else {}
     try:
@@ -86,6 +92,13 @@ def _interpreter() -> Iterator[None]:
         os.umask(mask)
         (gc.enable if collects else gc.disable)()
         sys.setrecursionlimit(depth)
+        tempfile.tempdir, sys.argv = temporary, arguments
+        if not set(places).issubset(sys.path):
+            # What was added stays: a module that added it is imported once.
+            sys.path[:] = places + [each for each in sys.path if each not in places]
+        if multiprocessing.get_start_method(allow_none=True) != starts:
+            # None again: code that sets it without `force`, as is usual, may do so once.
+            multiprocessing.set_start_method(starts, force=True)
         for each, handler in handlers.items():
             if handler is not None and signal.getsignal(each) != handler:
                 signal.signal(each, handler)

@@ -4,6 +4,7 @@ Knows neither Ray nor torch. A driver calls `start` once a trial, `advance` unti
 ended or the conductor says stop, and in the second case `stop`.
 """
 
+import copy
 import logging
 import os
 import sys
@@ -218,7 +219,8 @@ class Harness:
         if self._process is not None:
             self._process.begin(job.seed)
         with self._inside():
-            return self._begin(job)
+            # What a trial does to its settings is its own: in this process others of its arm have them too.
+            return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
 
     @contextmanager
     def _inside(self) -> Iterator[None]:

@@ -42,7 +42,7 @@ def sound(measurement: Measurement | None, last: Measurement | None) -> Measurem
     if not isinstance(measurement.metrics, Mapping):
         raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the code")
     metrics = {_name(name): _number(name, value, step) for name, value in measurement.metrics.items()}
-    seconds = _number("seconds", measurement.seconds, step)
+    seconds = _seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
         raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the code")
     examples = _examples(measurement.examples)
@@ -82,6 +82,17 @@ def _step(value: Any) -> int:
     if not 0 <= step < STEP_END:
         raise BadMeasurement("a step must be from 0 to 2**63 - 1, got one beyond; mend the code")
     return step
+
+
+def _seconds(value: Any, step: int) -> float:
+    """Time is no quantity that diverges, and less than none would be given back to a budget."""
+    try:
+        seconds = _number("seconds", value, step)
+    except BadMeasurement as error:
+        raise BadMeasurement(str(error)) from error
+    if seconds < 0:
+        raise BadMeasurement(f"seconds must be 0 or more, got {seconds} at step {step}; mend the code")
+    return seconds
 
 
 def _name(name: Any) -> str:

@@ -26,7 +26,7 @@ from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
 from trainables.metrics import Metric
-from trainables.outside import Trainable
+from trainables.outside import Trainable, check_evaluate
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -197,6 +197,11 @@ class Own:
                 "posthoc",
             )
             return
+        if spec.posthoc and self._trainable.evaluate is not None:
+            try:
+                check_evaluate(self._trainable.evaluate, self._trainable.path)
+            except ValueError as error:
+                faults.add(str(error), "posthoc")
         base = arms[0].system.settings
         for path, values in spec.posthoc.items():
             if (had := lookup(base, path)) is MISSING:

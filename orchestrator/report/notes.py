@@ -235,8 +235,9 @@ def in_words(report: Report) -> list[str]:
 
 def _unread(report: Report) -> str:
     return (
-        f"No confirm trial measured anything on {', '.join(report.unread)}: the training code must report "
-        f"<split>/<quantity> of every split that it is given, e.g. {report.unread[0]}/accuracy."
+        f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
+        "must have <split>/<quantity> of every split that the training code is given, e.g. "
+        f"{report.unread[0]}/accuracy."
     )
 
 

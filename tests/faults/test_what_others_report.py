@@ -63,7 +63,7 @@ def test_a_search_without_confirm_shows_what_it_found_and_claims_nothing(folder,
 
 def test_test_splits_that_nobody_measured_are_named(folder, haltsweep):
     answer, page = launched(folder, haltsweep, SPEC.replace("reads: 9", "reads: 1") + CONFIRM)
-    told = "No confirm trial measured anything on far"
+    told = "No confirm trial measured anything on far by its last report"
     assert told in answer.err
     assert told in page
     assert told in haltsweep("report", "others").err

@@ -2,6 +2,9 @@
 
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -157,6 +160,51 @@ def test_an_exception_arrives_where_the_function_is_advanced() -> None:
 def test_a_function_that_never_reports_is_told() -> None:
     with pytest.raises(ValueError, match="must report at least once"):
         FunctionWorkload(lambda settings, trial: None, Job(SETTINGS, seed=0)).advance()
+    with pytest.raises(ValueError, match=r"without a report \(an int\): call trial\.report\(step, metrics\)"):
+        FunctionWorkload(lambda settings, trial: 3, Job(SETTINGS, seed=0)).advance()
+
+
+@pytest.mark.parametrize("step", [-1, None, 0.5, "3", [1, 2]])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_is_no_step_is_handed_over_to_who_tells_of_it(step, resumed: bool, tmp_path: Path) -> None:
+    def train(settings, trial):
+        trial.report(1, {"valid/score": 0.0})
+        trial.report(step, {"valid/score": 0.0})
+
+    def strange(settings, trial):
+        trial.report(step, 0.5)
+
+    workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    workload.advance()
+    if resumed:
+        workload.save(tmp_path)
+        workload.close()
+        workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+        workload.restore(tmp_path)
+    if not (resumed and step == -1):  # where it stood, all that is before was reported
+        assert workload.advance().step == step
+    assert FunctionWorkload(strange, Job(SETTINGS, seed=0)).advance().metrics == 0.5
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_report_in_another_thread_is_told_though_nobody_looks_at_that(quiet: bool) -> None:
+    def in_thread(trial, step):
+        with pytest.raises(RuntimeError, match="must be called in") if quiet else nullcontext():
+            trial.report(step, {"valid/score": 0.0})
+
+    def train(settings, trial):
+        trial.report(1, {"valid/score": 0.0})
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(in_thread, trial, 2)
+        if not quiet:
+            done.result()
+        trial.report(3, {"valid/score": 0.0})
+
+    workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    workload.advance()
+    with pytest.raises(RuntimeError, match=r"the thread that the training function was .* report of step 2"):
+        workload.advance()
+    workload.close()
 
 
 def test_a_metric_must_name_its_split() -> None:
@@ -180,3 +228,15 @@ def test_named_streams_are_of_seed_and_name_alone() -> None:
     assert drawn["one"] == drawn["other"] != drawn["elsewhere"]
     assert len(set(drawn["one"])) == 3
     assert all(0 <= seed < 2**32 for seed in drawn["one"])
+
+
+def test_a_copy_of_the_process_cannot_report_and_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    def train(settings, trial):
+        copy = get_context("fork").Process(target=trial.report, args=(1, {"valid/score": 0.0}))
+        copy.start()
+        copy.join()
+        trial.report(2, {"valid/score": float(copy.exitcode)})
+
+    measured = FunctionWorkload(train, Job(SETTINGS, seed=0)).advance()
+    assert measured.metrics == {"valid/score": 1.0}
+    assert "RuntimeError: trial.report must be called in the process" in capfd.readouterr().err

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from textwrap import dedent
 
 import pytest
 
@@ -67,6 +68,11 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
             "mine:train",
             "must be a class that can be instantiated, and it leaves x abstract",
         ),
+        (
+            f"class train:\n def __init__(self, job): ...\n def finished(self): ...\n{METHODS}",
+            "mine:train",
+            r"finished of mine:train must be a truth value, and it is a method, .*: write @property above",
+        ),
         ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
         (
             "def train(s, t): ...\nConfig = 3",
@@ -91,6 +97,20 @@ def test_what_cannot_be_had_is_told_in_one_sentence(code, path, told, written):
     with pytest.raises(ValueError, match=told) as error:
         load(path)
     assert "\n" not in str(error.value)
+
+
+def test_a_function_takes_what_its_decorator_takes(written):
+    code = """
+        from functools import wraps
+        def passed_on(train):
+            @wraps(train)
+            def of_trial(settings, trial): return train("model", settings, trial)
+            return of_trial
+        @passed_on
+        def train(model, settings, trial): ...
+    """
+    written("mine", dedent(code))
+    load("mine:train")
 
 
 @pytest.mark.parametrize("name", ["wave", "torch", "time", "json", "trainables"])

@@ -1,5 +1,6 @@
 """Code that a spec names may raise or end the process where it is looked at: bad input, with its place."""
 
+import json
 import re
 
 import pytest
@@ -64,6 +65,15 @@ def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, to
     planned = haltsweep("plan", "others.yaml")
     assert planned.code == 2
     assert told in planned.err
+
+
+def test_what_it_prints_is_no_part_of_an_answer(folder, haltsweep):
+    (folder / "theirs.py").write_text("print('imported')\n" + TRAIN)
+    (folder / "others.yaml").write_text(SPEC)
+    planned = haltsweep("plan", "others.yaml", "--json")
+    assert planned.code == 0
+    assert json.loads(planned.out)["name"] == "others"
+    assert "imported" in planned.err
 
 
 @pytest.mark.parametrize("package", [False, True], ids=["module", "package"])

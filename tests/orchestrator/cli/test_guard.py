@@ -173,8 +173,9 @@ def test_what_a_copy_waits_for_is_told_by_who_waits_for_the_copy(monkeypatch):
 
 
 def test_who_plans_names_the_code_of_others():
-    assert planning(["mine:train", "kit.gru"])._doing == "planning with mine:train, kit.gru"
-    assert planning()._doing == "planning"
+    with planning(["mine:train", "kit.gru"]) as named, planning() as nameless:
+        assert named._doing == "planning with mine:train, kit.gru"
+        assert nameless._doing == "planning"
 
 
 def runs(process):

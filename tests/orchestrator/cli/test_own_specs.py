@@ -147,6 +147,16 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
             [("torch.ones(4, 64)", "torch.ones(4, 63)")],
             "the model cannot run its example: RuntimeErr",
         ),
+        (
+            "torch",
+            [("def evaluate(settings, folder)", "def evaluate(model, loader, device)")],
+            "posthoc: evaluate beside digits:train must be called as evaluate(settings, folder), and it can",
+        ),
+        (
+            "torch",
+            [("def evaluate(", "async def evaluate(")],
+            "posthoc: evaluate beside digits:train must measure when it is called, and it only returns a cor",
+        ),
         ("torch", [("import time", "import no_such_library")], "No module named 'no_such_library'"),
         (
             "torch",

@@ -1,5 +1,6 @@
 """One trial inside a worker: restored, measured, saved, and every ending explained."""
 
+import copy
 import errno
 import json
 import shutil
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.drivers import worker
 from orchestrator.drivers import worker_checkpoints as checkpoints
 from orchestrator.drivers.worker import Harness, load_workload
 from orchestrator.drivers.worker_measurements import EXAMPLES_MOST, BadMeasurement, sound
@@ -68,6 +70,33 @@ def test_killed_anywhere_a_trial_goes_on_from_its_checkpoint(tmp_path_factory, l
     if saves:
         steps = (tmp_path / "data/steps.txt").read_text().splitlines()
         assert len(steps) == len(set(steps)) == 8, "with a checkpoint a step no work is done twice"
+
+
+def test_what_a_trial_does_to_its_settings_reaches_no_other(tmp_path, monkeypatch):
+    seen = []
+
+    class Changing(Synthetic):
+        def __init__(self, job):
+            super().__init__(job)
+            seen.append(dict(job.settings["model"]))
+            job.settings["model"]["x"] = job.settings["more"] = 7
+
+    monkeypatch.setattr(worker, "load_workload", lambda _: Changing)
+    given = job(tmp_path, steps=1)
+    before = copy.deepcopy(given.settings)
+    for name in ("one", "other"):
+        Harness(PATH).start(given, tmp_path / name)
+    assert seen[0] == seen[1]
+    assert given.settings == before
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(-1.0, "0 or more, got -1.0"), (float("nan"), "must stay finite")]
+)
+def test_seconds_are_no_metric_that_may_diverge(seconds, told):
+    with pytest.raises(BadMeasurement, match=told) as raised:
+        sound(Measurement(1, seconds, {}), None)
+    assert raised.value.outcome.kind is OutcomeKind.CRASHED
 
 
 def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):

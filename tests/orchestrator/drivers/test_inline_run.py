@@ -1,5 +1,6 @@
 """What the in-process driver does of its own: stop at once, save what will go on, and nothing else."""
 
+import os
 import threading
 
 import pytest
@@ -58,6 +59,15 @@ def test_a_stop_before_anything_runs_starts_nothing(tmp_path):
     stop.set()
     run(tmp_path, log, make_plan(1), stop=stop)
     assert [each.kind for each in log.written] == [EventKind.OPENED]
+
+
+def test_a_trial_that_ends_its_process_is_the_end_of_itself_alone(tmp_path, monkeypatch):
+    log, ends = MemoryLog(), os._exit
+    monkeypatch.setattr(Synthetic, "advance", lambda _: os._exit(0))
+    run(tmp_path, log, make_plan(1, trials_per_arm=2, seeds=()))
+    assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == [OutcomeKind.CRASHED] * 2
+    assert "SystemExit: os._exit(0)" in log.of(EventKind.ENDED)[0].payload["reason"]
+    assert os._exit is ends
 
 
 def test_a_trial_that_was_pruned_is_not_saved(tmp_path, written):

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing import get_context
 
 import pytest
 
-from orchestrator.drivers.signals import INTERRUPTED, SIGNALS, Heard, interrupts, undisturbed
+from orchestrator.drivers.signals import INTERRUPTED, SIGNALS, Heard, end_process, interrupts, undisturbed
 from tests.support.commands import PATIENCE_S
+from trainables.extensions import exits_raised
 
 
 def raised(number):
@@ -79,6 +81,22 @@ def test_two_that_are_handled_as_one_raise():
             time.sleep(PATIENCE_S)
     assert ear.wait(2) == [Heard.DRAIN, Heard.HURRY]
     assert excused == [True]
+
+
+def test_a_copy_of_the_process_can_be_terminated_and_what_it_hears_is_its_own():
+    ear = Ear()
+    with interrupts(ear) as heard, heard.draining():
+        copy = get_context("fork").Process(target=time.sleep, args=(PATIENCE_S,), daemon=True)
+        copy.start()
+        time.sleep(0.1)
+        os.kill(copy.pid, signal.SIGINT)  # as a terminal sends to all
+        copy.join(0.1)
+        assert copy.is_alive()
+        copy.terminate()
+        copy.join(PATIENCE_S / 2)
+        assert copy.exitcode == -signal.SIGTERM
+        assert not heard.hurry.is_set()
+    assert ear.wait(0) == []
 
 
 def test_what_is_shielded_is_finished_first():
@@ -158,3 +176,10 @@ def test_outside_the_main_thread_there_is_an_event_and_no_handler():
     thread.start()
     thread.join()
     assert seen == [(False, before)]
+
+
+def test_a_process_is_ended_while_exits_of_others_are_seen():
+    if (copy := os.fork()) == 0:
+        with exits_raised():
+            end_process(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 7

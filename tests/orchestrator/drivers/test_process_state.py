@@ -2,11 +2,13 @@
 
 import gc
 import logging
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 
 import numpy as np
@@ -18,7 +20,7 @@ from orchestrator.drivers.process_state import ProcessState, _mask
 from orchestrator.drivers.worker import Harness
 from orchestrator.trials import OutcomeKind
 from trainables.function import FunctionWorkload
-from trainables.protocol import Job
+from trainables.protocol import Job, Measurement
 
 SETS = {
     "dtype": (lambda: torch.set_default_dtype(torch.float64), torch.get_default_dtype),
@@ -39,6 +41,16 @@ SETS = {
         lambda: signal.getsignal(signal.SIGINT),
     ),
     "garbage": (gc.disable, gc.isenabled),
+    "start of processes": (
+        lambda: multiprocessing.set_start_method("spawn"),
+        lambda: multiprocessing.get_start_method(allow_none=True),
+    ),
+    "temporary files": (
+        lambda: setattr(tempfile, "tempdir", "/nowhere"),
+        lambda: tempfile.tempdir,
+    ),
+    "arguments": (lambda: setattr(sys, "argv", ["train", "--lr", "1"]), lambda: list(sys.argv)),
+    "places of modules": (lambda: setattr(sys, "path", sys.path[1:]), lambda: set(sys.path)),
     "recursion": (lambda: sys.setrecursionlimit(5000), sys.getrecursionlimit),
     "root level": (
         lambda: logging.getLogger().setLevel(logging.DEBUG),
@@ -175,16 +187,18 @@ def test_nothing_is_done_about_a_state_that_no_trial_has_begun():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_copy_that_a_trial_made_of_its_process_runs_no_sweep(fails, harness_of, tmp_path):
+def test_a_copy_that_a_trial_made_of_its_process_runs_no_sweep(fails, monkeypatch, tmp_path):
     copies = []
 
-    def train(settings, trial):
-        copies.append(os.fork())
-        if fails and not copies[-1]:
-            raise RuntimeError("of the copy alone")
-        trial.report(1, {"valid/score": 1.0})
+    class Copied(FunctionWorkload):
+        def advance(self):
+            copies.append(os.fork())
+            if fails and not copies[-1]:
+                raise RuntimeError("of the copy alone")
+            return Measurement(1, 0.0, {"valid/score": 1.0})
 
-    reply = trial(harness_of(train), tmp_path)
+    monkeypatch.setattr(worker, "load_workload", lambda _: lambda job: Copied(print, job))
+    reply = trial(Harness("tests:any"), tmp_path)
     assert reply.measurement.step == 1
     _, status = os.waitpid(copies[0], 0)
     assert os.waitstatus_to_exitcode(status) == fails
