@@ -135,6 +135,9 @@ ONE_VALUE = (
     "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
     "not, each arm is one run."
 )
+NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
+AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
+AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
 TWINS = (
     "{seeds} measured no more than {runs} different things, each at least twice and the very same in all "
     "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
@@ -150,7 +153,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
-    found += [*_alike(report), *_twins(report), *_one_value(report), *_units(report)]
+    found += [*_alike(report), *_twins(report), *_one_value(report), *_no_room(report), *_units(report)]
     return [*found, *([_unread(report)] if report.unread else [])]
 
 
@@ -195,6 +198,38 @@ def _one_value(report: Report) -> list[str]:
         if alike and each.kind != "undecided":
             found.setdefault(each.metric, []).append(each.arm)
     return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+
+
+def _no_room(report: Report) -> list[str]:
+    """Claims of no difference between arms that all lie where none could show: at an end of what can be, or
+    at what needs no learning."""
+    margin = report.answer.margin if report.answer is not None else None
+    found: dict[tuple[str, float, str], list[str]] = {}
+    for each in report.verdicts:
+        cells = [report.cell(arm, each.metric) for arm in (each.reference, each.arm)]
+        if margin is None or each.kind != "no difference" or not all(cells):
+            continue
+        known = report.quantity(each.metric)
+        bounds = {
+            AT_BOUND.format(which="greatest"): known.high,
+            AT_BOUND.format(which="least"): known.low,
+            AT_FLOOR: report.floors.get(each.metric),
+        }
+        for what, bound in bounds.items():
+            if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
+                arms = found.setdefault((each.metric, bound, what), [])
+                arms += [arm for arm in (each.reference, each.arm) if arm not in arms]
+                break
+    return [
+        NO_ROOM.format(
+            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
+            margin=margin,
+            bound=bound,
+            metric=metric,
+            what=what,
+        )
+        for (metric, bound, what), arms in found.items()
+    ]
 
 
 def _units(report: Report) -> list[str]:

@@ -166,6 +166,34 @@ def test_arms_that_may_not_report_in_one_unit_are_asked_for_it(factor, declared,
     assert len(told) == asked
 
 
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (
+            0.999,
+            "within 0.01 of 1 in near-iid/accuracy, the greatest value there can be: no difference larger",
+        ),
+        (0.001, "within 0.01 of 0 in near-iid/accuracy, the least value there can be: no difference larger"),
+        (0.101, "within 0.01 of 0.1 in near-iid/accuracy, what needs no learning: arms that have learnt"),
+        (0.9, ""),
+    ],
+)
+def test_no_difference_where_none_could_show_says_so(at, words):
+    made = study(3, 4, 0, readings=())
+
+    def moved(each):
+        off = 0.2 if each.arm == "arm-2" else 1e-4 * ((each.seed + len(each.trial_id + each.arm)) % 3)
+        value = at + (off if at < 0.5 else -off) + 1e-5 * (each.arm == "arm-1") * (each.seed % 2)
+        metrics = each.last.metrics | {"near-iid/accuracy": value}
+        return replace(each, last=replace(each.last, metrics=metrics))
+
+    report = replace(made, records=tuple(map(moved, made.records))).report()
+    assert [each.text for each in report.verdicts][:1] == ["no difference larger than 0.01"]
+    told = [each for each in notices(report) if each.startswith("arm-0 and arm-1 are")]
+    assert len(told) == bool(words)
+    assert words in "".join(told)
+
+
 def test_arms_that_differ_or_whose_seeds_do_not_are_not():
     assert alike({}) == []
     assert alike({"arm-1": "arm-0"}, value=1.0) == []
