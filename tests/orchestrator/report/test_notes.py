@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.plan.types import Change
+from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.notes import notes, notices
 from orchestrator.report.page import page
 from orchestrator.report.tables import costs, headline
@@ -164,6 +166,34 @@ def test_arms_that_may_not_report_in_one_unit_are_asked_for_it(factor, declared,
     start = "arm-1 and arm-0 are at least "
     assert [each for each in told if each.startswith(start)] == (told if asked else [])
     assert len(told) == asked
+
+
+@pytest.mark.parametrize(
+    ("chosen", "changes", "told"),
+    [
+        (
+            {"x": 1, "lr": 0.5},
+            (),
+            "arm-1 and arm-0 were confirmed with the very same settings, for the search ",
+        ),
+        ({"x": 1, "lr": 0.4}, (), ""),
+        ({"x": 0, "lr": 0.5}, (Change("x", 0, 1),), ""),
+        ({"x": 1, "lr": 0.5}, (Change("y", 0, 1),), ""),
+        ({}, (), ""),
+    ],
+)
+def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, told):
+    searched = ArmChanges("arm-0", "", (), chosen, ("x", "lr"), {})
+    arm = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
+    made = study(3, 4, 0, readings=())
+    by_seed = {each.seed: each for each in made.records if each.arm == "arm-0"}
+    alike = [
+        replace(each, last=by_seed[each.seed].last) if each.arm == "arm-1" else each for each in made.records
+    ]
+    report = replace(replace(made, records=tuple(alike)).report(), changes=(searched, arm))
+    [said] = notices(report)
+    assert said.startswith(told or "arm-0 and arm-1 measured the very same")
+    assert ("x = 1, lr = 0.5. One system was run twice" in said) == bool(told)
 
 
 @pytest.mark.parametrize(
