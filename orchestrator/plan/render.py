@@ -15,6 +15,7 @@ from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.format import (
     amount,
     bytes_amount,
+    change_words,
     condition_words,
     count,
     domain_words,
@@ -113,7 +114,7 @@ def _settings(arm: Arm) -> Table:
 def _changes(arm: Arm) -> Table:
     table = Table.grid(padding=(0, 2))
     for change in arm.changes:
-        before, after = value_words(change.before), value_words(change.after)
+        before, after = change_words(change.before, change.after)
         table.add_row(Text(change.path), Text(before, style="red"), "->", Text(after, style="green"))
     return table
 
