@@ -56,6 +56,11 @@ _RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
 _SECRET = re.compile(
     "pass|pwd|secret|token|apikey|accesskey|privatekey|accountkey|credential|auth|signature|session|^sig$|^key$"
 )
+_NAMED = re.compile(
+    "(?:password|passwd|passphrase|apikey|secretkey|secretaccesskey|privatekey|accesstoken|authtoken|apitoken"
+    "|clientsecret|credentials?)$|^(?:pwd|secret)$"
+)
+"""Fields that hold nothing but a secret: others, as `tokenizer`, only sound like it."""
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -167,6 +172,20 @@ def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
         depth = max(0, depth) + sum((one in _OPEN) - (one in _CLOSED) for one in code)
         masked = _QUOTED.sub(lambda found: f"{found['quote']}{MASK}{found['end']}", rest)
         yield f"{MASK if begun else ''}{ended}{masked}"
+
+
+def is_named_secret(field: str) -> bool:
+    """Whether a field, by its name or its path, holds nothing but a secret."""
+    return any(_NAMED.search(_NO_LETTER.sub("", each.lower())) for each in _WORD.findall(field)[-1:])
+
+
+def redact_setting(field: str, text: str) -> str:
+    """`text` with passwords of URLs, private keys and tokens of services masked; all of it where its `field`
+    is named for a secret."""
+    if text and is_named_secret(field):
+        return MASK
+    message = _PRIVATE_KEY.sub(MASK, redact(text))
+    return _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
 
 
 def needs_encoding(url: str) -> bool:

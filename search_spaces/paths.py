@@ -25,7 +25,9 @@ MISSING: Final = Missing()
 def path_problem(path: str) -> str | None:
     """What is wrong with `path` as text; None if it could name a field of some trainable."""
     if not all(_PART.fullmatch(part) for part in path.split(".")):
-        return f"a path must be names joined by single dots, got {path!r}"
+        field, _, value = path.partition(":")
+        remedy = f"; write '{field}: {value}', with a space, if it is field and value" if value else ""
+        return f"a path must be names joined by single dots, got {path!r}{remedy}"
     return None
 
 

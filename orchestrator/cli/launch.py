@@ -185,14 +185,14 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
 
 
 def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
-    from orchestrator.plan.render import of_own_code
+    from orchestrator.plan.render import look_twice
 
     counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
     say(f"{made.name}: {counts}, in {folder.root}")
     if message := left_out(read):
         say(message)
     _tell_missing_gpus(made, driver)
-    for line in of_own_code(made):
+    for line in look_twice(made):
         complain(line)
 
 

@@ -124,9 +124,9 @@ def _checked(path: Path, make: Callable[..., "tuple[SpecFile, Plan]"]) -> Checke
 
 def _warnings(plan: "Plan") -> list[str]:
     # Here, since nothing of this is needed where a spec is refused.
-    from orchestrator.plan.render import of_own_code
+    from orchestrator.plan.render import look_twice
 
-    return of_own_code(plan)
+    return look_twice(plan)
 
 
 def _blamed(path: Path, raised: BaseException) -> InputError:

@@ -28,6 +28,12 @@ def value_words(value: Any) -> str:
             return str(value)
 
 
+def change_words(before: Any, after: Any) -> tuple[str, str]:
+    """Both settings as `value_words` has them; with all digits where fewer would not tell them apart."""
+    words = value_words(before), value_words(after)
+    return (repr(before), repr(after)) if words[0] == words[1] and before != after else words
+
+
 def _reads_as_no_text(text: str) -> bool:
     """Whether `text`, written without quotes, is a number, null or a switch."""
     if text in {"", "~", "null", "true", "false"}:

@@ -15,6 +15,7 @@ from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.format import (
     amount,
     bytes_amount,
+    change_words,
     condition_words,
     count,
     domain_words,
@@ -27,8 +28,8 @@ from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
 from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
-from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Plan
-from search_spaces.dimensions import Assignment, same
+from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Change, Plan
+from search_spaces.dimensions import Assignment, Float, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
@@ -51,7 +52,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             _totals(plan)
             + _exhausted(plan)
             + _repeated(plan)
-            + "".join(f"\n{line}" for line in of_own_code(plan))
+            + "".join(f"\n{line}" for line in look_twice(plan))
             + _published_nowhere(plan)
             + _means(plan)
             + _silence(plan)
@@ -113,7 +114,7 @@ def _settings(arm: Arm) -> Table:
 def _changes(arm: Arm) -> Table:
     table = Table.grid(padding=(0, 2))
     for change in arm.changes:
-        before, after = value_words(change.before), value_words(change.after)
+        before, after = change_words(change.before, change.after)
         table.add_row(Text(change.path), Text(before, style="red"), "->", Text(after, style="green"))
     return table
 
@@ -267,8 +268,35 @@ def _repeated(plan: Plan) -> str:
     )
 
 
-def of_own_code(plan: Plan) -> list[str]:
-    """What own code makes of the spec in silence, and is not likely to be meant."""
+def look_twice(plan: Plan) -> list[str]:
+    """What no rule forbids and is not likely to be meant."""
+    return [*_may_become_one(plan), *_of_own_code(plan)]
+
+
+def _may_become_one(plan: Plan) -> Iterator[str]:
+    """Arms that set nothing but what the search of their reference may choose too."""
+    for arm in plan.arms[1:]:
+        space = plan.arm(arm.reference).space
+        if arm.changes and all(_may_choose(space, each) for each in arm.changes):
+            sets = ", ".join(f"{each.path} {value_words(each.after)}" for each in arm.changes)
+            paths = ", ".join(each.path for each in arm.changes)
+            yield (
+                f"Look twice: the search of {arm.reference} may choose what {arm.name} sets ({sets}), and "
+                f"then both are one system: leave {paths} out of the search if the arm is to be compared "
+                "with something else."
+            )
+
+
+def _may_choose(space: Space, change: Change) -> bool:
+    """Whether a search may well come to the value; of a range without steps it hardly ever does."""
+    if change.path not in space.paths:
+        return False
+    domain = space[change.path].domain
+    return not (isinstance(domain, Float) and domain.step is None) and contains(domain, change.after)
+
+
+def _of_own_code(plan: Plan) -> list[str]:
+    """What own code makes of the spec in silence."""
     if not plan.trainable:
         return []
     texts = dict.fromkeys(

@@ -162,7 +162,7 @@ def verdicts(
             level=answer.level,
             seeds=_ended(plan, arm, metric, readings, to_run.get(arm, set())),
         )
-        yield replace(made, line=_line(made))
+        yield replace(made, line=_line(made, margin))
 
 
 def _never_measured(arms: Iterable[str], metric: str, readings: Readings) -> list[str]:
@@ -202,16 +202,17 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         seeds=when_decided(plan, decision),
         looked=True,
     )
-    return replace(made, line=_line(made))
+    margin = plan.answer.margin if plan.answer and metric == plan.answer.outcomes[0] else None
+    return replace(made, line=_line(made, margin))
 
 
-def _line(made: ArmVerdict) -> str:
+def _line(made: ArmVerdict, margin: float | None) -> str:
     """All that a reader needs of an arm in one line."""
     against = f"against {made.reference}"
     if made.difference is None:
         return f"{made.arm}: {made.text} ({made.metric} {against}, {made.seeds})"
     p = "" if made.p is None else f", p={p_words(made.p, made.level)}"
-    difference = interval_words(made.difference, "+")
+    difference = interval_words(made.difference, "+", margin)
     return f"{made.arm}: {made.text} ({made.metric} {difference} {against}{p}, {made.seeds})"
 
 

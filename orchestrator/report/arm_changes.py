@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.plan.format import value_words
+from orchestrator.plan.format import change_words, value_words
 from orchestrator.plan.types import Arm, Change, Plan
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
@@ -66,7 +66,7 @@ def rows(found: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
         (
             each.arm,
             each.reference or "-",
-            _listed([f"{one.path} {_short(one.before)} -> {_short(one.after)}" for one in each.changes]),
+            _listed([f"{one.path} {' -> '.join(map(_cut, _words(one)))}" for one in each.changes]),
             _chosen(each),
             _listed(
                 [
@@ -93,7 +93,7 @@ def is_cut(each: ArmChanges) -> bool:
 def in_full(each: ArmChanges) -> tuple[str, ...]:
     """A line a field, whatever their number and length."""
     return (
-        *(f"{one.path}: {value_words(one.before)} -> {value_words(one.after)}" for one in each.changes),
+        *(f"{one.path}: {' -> '.join(_words(one))}" for one in each.changes),
         *(f"{path}: chosen by its search: {value_words(value)}" for path, value in each.chosen.items()),
         *(
             f"{path}: not searched" + ("" if value is None else f": {value_words(value)}")
@@ -114,6 +114,13 @@ def _listed(texts: list[str]) -> str:
     return "; ".join(kept) or "-"
 
 
+def _words(change: Change) -> tuple[str, str]:
+    return change_words(change.before, change.after)
+
+
 def _short(value: object) -> str:
-    words = value_words(value)
+    return _cut(value_words(value))
+
+
+def _cut(words: str) -> str:
     return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"

@@ -162,22 +162,24 @@ def _seeds(axes: "Axes", row: int, values: Sequence[float]) -> None:
 def _differences(report: Report, metric: str, name: str) -> Panel:
     verdicts = [each for each in report.verdicts if each.metric == metric]
     found = [each for each in verdicts if each.difference]
-    keys = len({_mark(each)[1] for each in found}) + (_margin(report, metric) is not None)
+    keys = len({_mark(each)[1] for each in found}) + (report.margin(metric) is not None)
     keys += any(each.difference and each.difference.n > 1 for each in found)
-    words = [*map(_difference_words, verdicts)]
+    words = [_difference_words(report, each) for each in verdicts]
     paint = partial(_paint_differences, report=report, metric=metric)
     made = _panel(name, f"{metric}, differences", paint, words, keys)
     return replace(made, label=f"Differences in {metric}: {'; '.join(each.line for each in verdicts)}")
 
 
-def _difference_words(verdict: ArmVerdict) -> str:
-    return "no seed of both" if verdict.difference is None else interval_words(verdict.difference, "+")
+def _difference_words(report: Report, verdict: ArmVerdict) -> str:
+    if verdict.difference is None:
+        return "no seed of both"
+    return interval_words(verdict.difference, "+", report.margin(verdict.metric))
 
 
 def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
     verdicts = [each for each in report.verdicts if each.metric == metric]
-    _rows(axes, [*map(_difference_words, verdicts)])
-    margin = _margin(report, metric)
+    _rows(axes, [_difference_words(report, each) for each in verdicts])
+    margin = report.margin(metric)
     if margin is not None:
         for row in range(len(verdicts)):
             axes.fill_betweenx(
@@ -197,11 +199,6 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
             _seeds(axes, row, _paired(report, each.arm, each.reference, metric))
     _roomy(axes)
     key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
-
-
-def _margin(report: Report, metric: str) -> float | None:
-    """The least difference that matters, which the first outcome alone has."""
-    return report.answer.margin if report.answer and metric == report.outcomes[0] else None
 
 
 def _mark(verdict: ArmVerdict) -> tuple[str, str]:

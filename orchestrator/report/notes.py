@@ -6,13 +6,16 @@ from math import inf, isfinite
 from statistics import stdev
 
 from orchestrator.plan.answer import SEEN
+from orchestrator.plan.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.extensions import extended_after_results
 from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from orchestrator.trials import OutcomeKind
+from search_spaces.dimensions import same
 from search_spaces.wording import amount
 from trainables.metrics import Metric
 
@@ -101,6 +104,10 @@ ALIKE = (
     "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
     "changes at most what they cost, or too little was learnt or measured for it to show."
 )
+ONE_SYSTEM = (
+    "{arm} and {reference} were confirmed with the very same settings, for the search chose what {arm} sets: "
+    "{sets}. One system was run twice, and nothing that is said of their difference is an effect of {arm}."
+)
 FRONT = (
     "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
     "means are of point 1, the best in the first objective, whatever it pays in the others."
@@ -135,6 +142,9 @@ ONE_VALUE = (
     "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
     "not, each arm is one run."
 )
+NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
+AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
+AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
 TWINS = (
     "{seeds} measured no more than {runs} different things, each at least twice and the very same in all "
     "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
@@ -150,14 +160,49 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
-    found += [*_alike(report), *_twins(report), *_one_value(report), *_units(report)]
+    found += [
+        *_one_system(report),
+        *_alike(report),
+        *_twins(report),
+        *_one_value(report),
+        *_no_room(report),
+        *_units(report),
+    ]
     return [*found, *([_unread(report)] if report.unread else [])]
+
+
+def _one_system(report: Report) -> list[str]:
+    """Arms that the searches made what they are compared with."""
+    measured = {cell.arm for cell in report.cells}
+    return [
+        ONE_SYSTEM.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
+        for each in report.changes
+        if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
+        if (said := _run_as_reference(report, each))
+    ]
+
+
+def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
+    """The searched fields of `arm` with their values if all are those of its reference and nothing else is
+    changed; else none."""
+    reference = next((each for each in report.changes if each.arm == arm.reference), None)
+    if (
+        reference is None
+        or arm.changes
+        or any(each.searched and not each.chosen for each in (arm, reference))
+    ):
+        return []
+    own, theirs = ({**each.dropped, **each.chosen} for each in (arm, reference))
+    if any(path not in theirs or not same(value, theirs[path]) for path, value in own.items()):
+        return []
+    return [f"{path} = {value_words(value)}" for path, value in own.items()]
 
 
 def _alike(report: Report) -> list[str]:
     """Arms that no primary outcome tells apart in any seed, where seeds are told apart."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    for arm in report.arms:
+    one = {each.arm for each in report.changes if _run_as_reference(report, each)}
+    for arm in (each for each in report.arms if each not in one):
         cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
         values = tuple((cell.metric, cell.by_seed) for cell in cells)
         if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
@@ -195,6 +240,38 @@ def _one_value(report: Report) -> list[str]:
         if alike and each.kind != "undecided":
             found.setdefault(each.metric, []).append(each.arm)
     return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+
+
+def _no_room(report: Report) -> list[str]:
+    """Claims of no difference between arms that all lie where none could show: at an end of what can be, or
+    at what needs no learning."""
+    margin = report.answer.margin if report.answer is not None else None
+    found: dict[tuple[str, float, str], list[str]] = {}
+    for each in report.verdicts:
+        cells = [report.cell(arm, each.metric) for arm in (each.reference, each.arm)]
+        if margin is None or each.kind != "no difference" or not all(cells):
+            continue
+        known = report.quantity(each.metric)
+        bounds = {
+            AT_BOUND.format(which="greatest"): known.high,
+            AT_BOUND.format(which="least"): known.low,
+            AT_FLOOR: report.floors.get(each.metric),
+        }
+        for what, bound in bounds.items():
+            if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
+                arms = found.setdefault((each.metric, bound, what), [])
+                arms += [arm for arm in (each.reference, each.arm) if arm not in arms]
+                break
+    return [
+        NO_ROOM.format(
+            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
+            margin=margin,
+            bound=bound,
+            metric=metric,
+            what=what,
+        )
+        for (metric, bound, what), arms in found.items()
+    ]
 
 
 def _units(report: Report) -> list[str]:

@@ -128,7 +128,9 @@ def answers(report: Report) -> list[Grid]:
             (
                 f"{each.arm} - {each.reference}",
                 each.seeds.removesuffix(" finished"),
-                "-" if each.difference is None else _interval(each.difference, "+", with_n=False),
+                "-"
+                if each.difference is None
+                else interval_words(each.difference, "+", report.margin(metric)),
                 "-" if each.p is None else p_words(each.p, each.level),
                 each.text,
             )
@@ -180,7 +182,7 @@ def _points(report: Report) -> list[Grid]:
         (
             *named,
             *(
-                _interval(cell.estimate, with_n=False) if (cell := cells.get((*named, metric))) else "-"
+                interval_words(cell.estimate) if (cell := cells.get((*named, metric))) else "-"
                 for metric in metrics
             ),
         )
@@ -284,7 +286,10 @@ def _differences(report: Report) -> list[Grid]:
     for quantity in _quantities(report):
         metrics = [metric for metric in _of(report, quantity) if metric not in report.outcomes]
         rows = [
-            (f"{arm} - {reference}", *(_difference(report.effect(arm, metric)) for metric in metrics))
+            (
+                f"{arm} - {reference}",
+                *(_counted_difference(report.effect(arm, metric)) for metric in metrics),
+            )
             for arm in report.arms
             if (reference := _reference(report, arm, metrics))
         ]
@@ -373,17 +378,13 @@ def _with_std(value: float | None, std: float | None) -> str:
     return number_words(value) if std is None else f"{number_words(value)} ± {number_words(std)}"
 
 
-def _interval(estimate: Estimate, sign: str = "", *, with_n: bool = True) -> str:
-    return interval_words(estimate, sign) + (f" ({estimate.n})" if with_n else "")
-
-
 def _mean(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
     cell = report.cell(arm, metric)
     if cell is None:
         finished = report.finished(arm)
         return finished if "of" in finished else "-"
     if not with_n:
-        return _interval(cell.estimate, with_n=False)
+        return interval_words(cell.estimate)
     return _value(cell)
 
 
@@ -391,11 +392,15 @@ def _value(cell: Cell) -> str:
     """Mean and interval, of how many, and how many there should be."""
     n = cell.estimate.n
     counted = f"{n} of {n + cell.failed} {ended_word(cell.failures)}" if cell.failed else str(n)
-    return f"{_interval(cell.estimate, with_n=False)} ({counted})"
+    return f"{interval_words(cell.estimate)} ({counted})"
 
 
-def _difference(effect: Effect | None) -> str:
-    return "-" if effect is None else _interval(effect.estimate, "+")
+def _difference(report: Report, found: Estimate | None, metric: str) -> str:
+    return "-" if found is None else interval_words(found, "+", report.margin(metric))
+
+
+def _counted_difference(effect: Effect | None) -> str:
+    return "-" if effect is None else f"{interval_words(effect.estimate, '+')} ({effect.estimate.n})"
 
 
 def _first_effect(report: Report, arm: str, metric: str) -> tuple[str, str]:
@@ -403,7 +408,7 @@ def _first_effect(report: Report, arm: str, metric: str) -> tuple[str, str]:
     if arm == report.arms[0]:
         return "baseline", ""
     effect, said = report.effect(arm, metric), report.verdict(arm)
-    difference = "-" if effect is None else _interval(effect.estimate, "+", with_n=False)
+    difference = _difference(report, effect.estimate if effect is not None else None, metric)
     if said is None:
         return difference, ""
     return difference, f"{said.text} ({said.seeds})" if said.looked else said.text

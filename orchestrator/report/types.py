@@ -238,6 +238,10 @@ class Report:
         first = self.outcomes[:1]
         return next((each for each in self.verdicts if each.arm == arm and each.metric in first), None)
 
+    def margin(self, metric: str) -> float | None:
+        """The least difference in `metric` that matters; None where the spec names none."""
+        return self.answer.margin if self.answer is not None and metric in self.outcomes[:1] else None
+
     def quantity(self, metric: str) -> Metric:
         """What is known of a metric."""
         return look_up(self.quantities, metric)
@@ -301,8 +305,9 @@ def worded(found: Iterable[Estimate], *, intervals: str, means: str, one: str) -
     return one if shown and all(each.n == 1 for each in shown) else means
 
 
-def interval_words(found: Estimate, sign: str = "") -> str:
-    """`0.900 [0.880, 0.920]`; an end that is not 0 is never shown as 0 where the other has its sign."""
+def interval_words(found: Estimate, sign: str = "", margin: float | None = None) -> str:
+    """`0.900 [0.880, 0.920]`; an end that is not 0 is never shown as 0 where the other has its sign, nor any
+    beyond `margin` that is within it, or the other way round."""
     if found.low is None or found.high is None:
         return number_words(found.mean, sign)
     # What is next to nothing beside the others is what sums leave of 0.
@@ -322,5 +327,13 @@ def interval_words(found: Estimate, sign: str = "") -> str:
         # Three numbers of one interval have equally many decimals.
         wide = min(map(abs, ends)) >= WHOLE_FROM or (high - low >= WIDE and least >= 1)
         places = 0 if largest >= WHOLE_FROM and wide else places
+        if margin is not None:
+            exact = range(places, PLACES_MOST)
+            places = next((each for each in exact if _keep_side(ends[1:], margin, each)), PLACES_MOST)
         words = [decimals(end, places, sign) for end in ends]
     return "{} [{}, {}]".format(*words)
+
+
+def _keep_side(ends: Iterable[float], margin: float, places: int) -> bool:
+    """Whether no end, rounded, is on the other side of the margin; on it is on neither."""
+    return all((round(abs(end), places) - margin) * (abs(end) - margin) >= 0 for end in ends)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.redact import redact, storable
+from orchestrator.redact import redact_setting, storable
 from orchestrator.spec import checks, combine, document, field_paths, readings, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
@@ -172,11 +172,11 @@ def to_yaml(spec: Spec) -> str:
 def unfit(document: Document) -> list[Fault]:
     """A fault for each text, keys included, that holds a password or cannot be stored."""
     found = []
-    for keys, text in _texts(document.data, ()):
-        if redact(text) != text:
+    for keys, text, field in _texts(document.data, ()):
+        if (shown_as := redact_setting(field, text)) != text:
             message = (
                 "must hold no password or token, for a spec is stored and shown as it is, got "
-                f"{redact(text)!r}; leave it out, or give it in the environment of what reads it"
+                f"{shown_as!r}; leave it out, or give it in the environment of what reads it"
             )
         elif storable(text) != text:
             message = f"must be text that can be stored, got {storable(text)!r}; leave that character out"
@@ -186,14 +186,15 @@ def unfit(document: Document) -> list[Fault]:
     return found
 
 
-def _texts(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
+def _texts(value: Any, keys: Keys, field: str = "") -> Iterator[tuple[Keys, str, str]]:
+    """Every text, where it stands and of what field it is a value; keys are of none."""
     match value:
         case str():
-            yield keys, value
+            yield keys, value, field
         case dict():
             for key, each in value.items():
-                yield keys, key
-                yield from _texts(each, (*keys, key))
+                yield keys, key, ""
+                yield from _texts(each, (*keys, key), str(key))
         case list():
             for place, each in enumerate(value):
-                yield from _texts(each, (*keys, place))
+                yield from _texts(each, (*keys, place), field)

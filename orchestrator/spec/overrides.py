@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.errors import Fault
+from orchestrator.redact import MASK, is_named_secret, redact_setting
 from orchestrator.spec import field_paths, scalars
 from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
 from orchestrator.spec.types import spec_class
 from search_spaces.wording import hint, shown
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
+_FIELD: Final = re.compile(r"(?<![\w-])[\w-]{1,60}(?=['\"]?\s{0,4}:)")
+"""Within a mapping that is written in one line."""
 _NAME: Final = re.compile(r"\.([^.\[\]=]+)")
 MOST_SAID: Final = 200
 """Characters of an override that a message quotes."""
@@ -58,8 +61,13 @@ def parse(text: str) -> Override:
 
 
 def said(text: str) -> str:
-    """How a message names the override `text`."""
-    return f"override {text if len(text) <= MOST_SAID else f'{text[:MOST_SAID]}...'!r}"
+    """How a message names the override `text`: without the value where that may hold a secret."""
+    # More than is quoted, so that the end of that is no piece of a token.
+    field, is_one, value = text[: 4 * MOST_SAID].partition("=")
+    if any(map(is_named_secret, (field, *_FIELD.findall(value)))):
+        value = MASK
+    shown_as = f"{field}{is_one}{redact_setting('', value)}"
+    return f"override {shown_as if len(shown_as) <= MOST_SAID else f'{shown_as[:MOST_SAID]}...'!r}"
 
 
 def render(key: str, value: Any) -> str:

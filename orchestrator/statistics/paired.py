@@ -42,7 +42,7 @@ MEDIAN_SHARE = 0.5
 ROUNDING = 1e-12
 """What rounding of floats leaves of 0, relative to the numbers that were taken from each other."""
 _NOISE = 1e-9
-"""Differences of values, relative to the largest, that are rounding of floats."""
+"""Differences of values, relative to the larger of them, that are rounding of floats."""
 
 Key = tuple[str, str]
 """An arm and a primary outcome."""
@@ -186,11 +186,10 @@ def deviation(values: list[float]) -> float:
 def resolution(values: Iterable[float]) -> float:
     """The least step between two different values of an outcome, over all arms and seeds; 0 if all are alike.
 
-    Of shares of N examples it is a multiple of 1 / N, of anything continuous it is next to nothing.
+    Of shares of N examples it is a multiple of 1 / N, of anything continuous it is next to nothing. What is
+    rounding is told by the two values alone: where one arm exploded, its values say nothing of the others'.
     """
-    ordered = sorted(set(values))
-    if not ordered:
-        return 0.0
-    noise = _NOISE * max(abs(ordered[0]), abs(ordered[-1]))
-    steps = (after - before for before, after in pairwise(ordered))
-    return min((step for step in steps if step > noise), default=0.0)
+    steps = (
+        (after - before, max(abs(before), abs(after))) for before, after in pairwise(sorted(set(values)))
+    )
+    return min((step for step, size in steps if step > _NOISE * size), default=0.0)

@@ -20,6 +20,14 @@ def test_paths_of_own_trainables(path: str) -> None:
     assert built_in_problem(path) is not None
 
 
+def test_a_colon_without_a_space_is_told() -> None:
+    """As in `{model.gate:false}`, which YAML reads as one key."""
+    assert path_problem("model.gate:false") == (
+        "a path must be names joined by single dots, got 'model.gate:false'; write 'model.gate: false', with "
+        "a space, if it is field and value"
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "problem"),
     [

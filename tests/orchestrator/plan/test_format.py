@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.format import condition_words, decimals, domain_words, value_words
+from orchestrator.plan.format import change_words, condition_words, decimals, domain_words, value_words
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, When
 
 
@@ -63,6 +63,20 @@ def test_what_is_rounded_to_zero_has_no_sign(value: float, sign: str, text: str)
 )
 def test_domains(domain: Domain, text: str) -> None:
     assert domain_words(domain) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (0.1, 0.2, ("0.1", "0.2")),
+        (0.12345678, 0.12345679, ("0.12345678", "0.12345679")),
+        (123456789.0, 123456780.0, ("123456789.0", "123456780.0")),
+        ([1.0000001], [1.0], ("[1.0000001]", "[1.0]")),
+        (None, 3, ("null", "3")),
+    ],
+)
+def test_a_change_is_never_shown_as_none(before: Any, after: Any, words: tuple[str, str]) -> None:
+    assert change_words(before, after) == words
 
 
 def test_conditions() -> None:

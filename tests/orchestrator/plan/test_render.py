@@ -1,5 +1,6 @@
 """The dry run says what matters, within 100 columns."""
 
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 from rich.console import Console
 
 from orchestrator.plan.format import amount, bytes_amount, duration
-from orchestrator.plan.render import render
+from orchestrator.plan.render import look_twice, render
+from orchestrator.plan.types import Change
 from tests.orchestrator.plan.small import SEARCH, full, one_arm, spec
+from tests.orchestrator.report.studies import study
 from tests.support.planned import plan
 
 
@@ -51,6 +54,26 @@ def test_says_what_matters(shown: str, line: str) -> None:
 def test_what_to_look_at_twice_stands_below_the_arm() -> None:
     shown = text(plan(one_arm({"model.halt.transition": False}, name="minus-gate")))
     assert "look twice: it is named for taking away gate and changes model.halt.transition" in shown
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("model.layers", 6, True),
+        ("model.gate", False, True),
+        ("model.layers", 20, False),
+        ("train.lr", 0.01, False),
+        ("model.width", 6, False),
+    ],
+)
+def test_an_arm_that_the_search_of_its_reference_may_become_is_told(
+    path: str, value: Any, told: bool
+) -> None:
+    made = study(2, 3, 1, readings=()).plan
+    arm = replace(made.arms[1], changes=(Change(path, None, value),))
+    found = look_twice(replace(made, arms=(made.arms[0], arm)))
+    assert len(found) == told
+    assert all("the search of arm-0 may choose what arm-1 sets" in line for line in found)
 
 
 def row(**said: Any) -> dict[str, Any]:

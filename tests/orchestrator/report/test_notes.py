@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.plan.types import Change
+from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.notes import notes, notices
 from orchestrator.report.page import page
 from orchestrator.report.tables import costs, headline
@@ -164,6 +166,62 @@ def test_arms_that_may_not_report_in_one_unit_are_asked_for_it(factor, declared,
     start = "arm-1 and arm-0 are at least "
     assert [each for each in told if each.startswith(start)] == (told if asked else [])
     assert len(told) == asked
+
+
+@pytest.mark.parametrize(
+    ("chosen", "changes", "told"),
+    [
+        (
+            {"x": 1, "lr": 0.5},
+            (),
+            "arm-1 and arm-0 were confirmed with the very same settings, for the search ",
+        ),
+        ({"x": 1, "lr": 0.4}, (), ""),
+        ({"x": 0, "lr": 0.5}, (Change("x", 0, 1),), ""),
+        ({"x": 1, "lr": 0.5}, (Change("y", 0, 1),), ""),
+        ({}, (), ""),
+    ],
+)
+def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, told):
+    searched = ArmChanges("arm-0", "", (), chosen, ("x", "lr"), {})
+    arm = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
+    made = study(3, 4, 0, readings=())
+    by_seed = {each.seed: each for each in made.records if each.arm == "arm-0"}
+    alike = [
+        replace(each, last=by_seed[each.seed].last) if each.arm == "arm-1" else each for each in made.records
+    ]
+    report = replace(replace(made, records=tuple(alike)).report(), changes=(searched, arm))
+    [said] = notices(report)
+    assert said.startswith(told or "arm-0 and arm-1 measured the very same")
+    assert ("x = 1, lr = 0.5. One system was run twice" in said) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (
+            0.999,
+            "within 0.01 of 1 in near-iid/accuracy, the greatest value there can be: no difference larger",
+        ),
+        (0.001, "within 0.01 of 0 in near-iid/accuracy, the least value there can be: no difference larger"),
+        (0.101, "within 0.01 of 0.1 in near-iid/accuracy, what needs no learning: arms that have learnt"),
+        (0.9, ""),
+    ],
+)
+def test_no_difference_where_none_could_show_says_so(at, words):
+    made = study(3, 4, 0, readings=())
+
+    def moved(each):
+        off = 0.2 if each.arm == "arm-2" else 1e-4 * ((each.seed + len(each.trial_id + each.arm)) % 3)
+        value = at + (off if at < 0.5 else -off) + 1e-5 * (each.arm == "arm-1") * (each.seed % 2)
+        metrics = each.last.metrics | {"near-iid/accuracy": value}
+        return replace(each, last=replace(each.last, metrics=metrics))
+
+    report = replace(made, records=tuple(map(moved, made.records))).report()
+    assert [each.text for each in report.verdicts][:1] == ["no difference larger than 0.01"]
+    told = [each for each in notices(report) if each.startswith("arm-0 and arm-1 are")]
+    assert len(told) == bool(words)
+    assert words in "".join(told)
 
 
 def test_arms_that_differ_or_whose_seeds_do_not_are_not():

@@ -40,6 +40,20 @@ def test_the_numbers_of_an_interval_have_equally_many_decimals(ends, words):
 
 
 @pytest.mark.parametrize(
+    ("ends", "margin", "words"),
+    [
+        ((0.0, -0.00059, 0.0005), 0.0006, "0.0000 [-0.0006, +0.0005]"),
+        ((0.0, -0.00166, 0.001), 0.0017, "0.0000 [-0.0017, +0.0010]"),
+        ((0.002, -0.0104, 0.009), 0.01, "+0.002 [-0.010, +0.009]"),
+        ((120.0, 100.0, 130.55), 130.57, "+120.00 [+100.00, +130.55]"),
+        ((0.0, -0.4, 0.5), 0.01, "0.000 [-0.400, +0.500]"),
+    ],
+)
+def test_no_end_of_an_interval_is_shown_on_the_other_side_of_the_margin(ends, margin, words):
+    assert interval_words(Estimate(8, *ends), "+", margin) == words
+
+
+@pytest.mark.parametrize(
     ("value", "words"),
     [
         (0.25, "0.250"),

@@ -308,6 +308,44 @@ def test_a_password_in_an_override_is_not_told(tmp_path, override) -> None:
     assert MARKER not in str(caught.value)
 
 
+TOKEN = f"sk-{MARKER}0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides", "told"),
+    [
+        (f"api_key: {MARKER}", [], "baseline.train.api_key: must hold no password or token"),
+        (f"note: see {TOKEN}", [], r"baseline.train.note: must hold no password or token.*'see \*\*\*'"),
+        (f"login: {{db_password: {MARKER}}}", [], "login.db_password: must hold"),
+        (
+            "x: 1",
+            [f"baseline.train.api_key={MARKER}"],
+            r"override 'baseline.train.api_key=\*\*\*': baseline.train",
+        ),
+        ("x: 1", [f"baseline.train={{a: 1, password: {MARKER}}}"], r"override 'baseline.train=\*\*\*'"),
+        ("x: 1", [f"nowhere.note={TOKEN}"], r"override 'nowhere.note=\*\*\*'"),
+    ],
+)
+def test_secrets_by_their_name_and_tokens_by_their_form_are_refused_and_not_told(
+    tmp_path, settings, overrides, told
+) -> None:
+    file = tmp_path / "tiny.yaml"
+    assert "train: {" in TINY
+    file.write_text(TINY.replace("train: {", f"train: {{{settings}, "), encoding="utf-8")
+    with pytest.raises(SpecError, match=told) as caught:
+        read_spec(file, overrides)
+    assert MARKER not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings", ["tokenizer: bytes", "note: sk-learn-baseline", "password: 3", 'api_key: ""', "passes: two"]
+)
+def test_what_only_sounds_like_a_secret_is_none(tmp_path, settings) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(TINY.replace("train: {", f"train: {{{settings}, "), encoding="utf-8")
+    assert read_spec(file).spec.name == "tiny"
+
+
 @pytest.mark.parametrize("text", [r"\ud800", r"\0"])
 def test_what_cannot_be_stored_is_refused(tmp_path, text) -> None:
     file = tmp_path / "tiny.yaml"

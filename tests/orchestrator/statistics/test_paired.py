@@ -117,6 +117,23 @@ def test_steps_are_found_among_rounding_errors() -> None:
     assert resolution([0.5, 0.5]) == resolution([]) == 0.0
 
 
+def test_an_arm_that_exploded_takes_no_claim_from_the_others() -> None:
+    values = {
+        "baseline": [0.51, 0.49, 0.50],
+        "arm": [0.31, 0.29, 0.302],
+        "exploded": [1.3e12, 1.0e12, 1.9e12],
+    }
+    step = resolution(value for each in values.values() for value in each)
+    assert step == pytest.approx(0.008)
+    given = {
+        (arm, "loss"): by_seed([minus(*pair) for pair in zip(values[arm], values["baseline"], strict=True)])
+        for arm in ("arm", "exploded")
+    }
+    found = compare(given, family=2, resolutions={"loss": step})
+    assert found["arm", "loss"].shown
+    assert found["arm", "loss"].high == pytest.approx(-0.2, abs=0.05)
+
+
 def test_leaving_one_out_is_the_t_test_of_the_others() -> None:
     (found,) = compare({("arm", "x"): by_seed(EIGHT)}, family=4).values()
     assert p_without(found, 104) == pytest.approx(stats.ttest_1samp((*EIGHT[:3], *EIGHT[4:]), 0.0).pvalue)
