@@ -86,6 +86,8 @@ def _interpreter() -> Iterator[None]:
     arguments, places = list(sys.argv), list(sys.path)
     is_main = threading.current_thread() is threading.main_thread()
     handlers = {each: signal.getsignal(each) for each in ENDING} if is_main else {}
+    # Code that sets it without `force`, as is usual, may do so once: whoever did before, it was another.
+    multiprocessing.set_start_method(None, force=True)
     try:
         yield
     finally:
@@ -96,9 +98,7 @@ def _interpreter() -> Iterator[None]:
         if not set(places).issubset(sys.path):
             # What was added stays: a module that added it is imported once.
             sys.path[:] = places + [each for each in sys.path if each not in places]
-        if multiprocessing.get_start_method(allow_none=True) != starts:
-            # None again: code that sets it without `force`, as is usual, may do so once.
-            multiprocessing.set_start_method(starts, force=True)
+        multiprocessing.set_start_method(starts, force=True)
         for each, handler in handlers.items():
             if handler is not None and signal.getsignal(each) != handler:
                 signal.signal(each, handler)

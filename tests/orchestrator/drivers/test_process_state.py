@@ -117,6 +117,24 @@ def test_the_next_trial_and_who_runs_them_find_the_process_as_it_was(what, ends,
     assert seen[0] == seen[1]
 
 
+@pytest.mark.parametrize("before", ["fork", None])
+def test_how_processes_start_can_be_set_in_each_trial_whoever_set_it_before(before, harness_of, tmp_path):
+    def train(settings, trial):
+        multiprocessing.set_start_method("spawn")
+        trial.report(1, {"valid/score": 1.0})
+
+    found = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(before, force=True)
+    try:
+        harness = harness_of(train)
+        for name in ("one", "other"):
+            trial(harness, tmp_path / name)
+            assert harness.advance().ended.kind is OutcomeKind.FINISHED
+            assert multiprocessing.get_start_method(allow_none=True) == before
+    finally:
+        multiprocessing.set_start_method(found, force=True)
+
+
 def test_a_trial_whose_constructor_fails_leaves_nothing_either(monkeypatch, tmp_path):
     def begins(job):
         os.environ["HALTSWEEP_OF_A_TRIAL"] = "1"
