@@ -203,6 +203,7 @@ def test_reading_loads_no_framework(folder):
     assert not loaded_by(code, folder) & HEAVY
 
 
+@pytest.mark.slow
 def test_trainables_know_no_orchestration(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "trainables"]
     loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)

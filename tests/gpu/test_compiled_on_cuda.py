@@ -39,6 +39,7 @@ def test_compiled_steps_are_what_others_are(case: dict[str, Any], device: str, p
     check_steps(case, device, precision)
 
 
+@pytest.mark.slow
 def test_so_it_is_on_a_cpu() -> None:
     check_steps(COMPILED["transformer, small"], "cpu", "fp32")
 

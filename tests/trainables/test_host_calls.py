@@ -34,6 +34,7 @@ def found() -> dict[tuple[str, str], int]:
     return {(row["system"], row["early exit"]): row["calls"] for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BOUNDS, ids="-".join)
 def test_a_step_asks_no_more_of_the_host_than_it_did(
     case: tuple[str, str], found: dict[tuple[str, str], int]

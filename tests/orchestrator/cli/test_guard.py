@@ -185,6 +185,7 @@ def runs(process):
         return False
 
 
+@pytest.mark.slow
 def test_threads_that_own_code_left_keep_no_command(tmp_path):
     shell = Shell.at(tmp_path)
     begins = (

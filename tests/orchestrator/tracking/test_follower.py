@@ -60,6 +60,7 @@ def anew(
     return runs(file, plan.name)
 
 
+@pytest.mark.slow
 def test_what_was_written_before_the_drain_is_in_mlflow_after_it(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_every_setting_of_training_that_can_show_is_tried() -> None:
     assert READ_BY.keys() | {"ema"} == set(FIELDS)
 
 
+@pytest.mark.slow
 def test_settings_that_are_obeyed_act() -> None:
     rehearsals = Rehearsals()
     assert [name for name in TrainConfig.model_fields if not rehearsals.acts(name)] == []
