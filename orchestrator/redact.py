@@ -67,7 +67,8 @@ _REFUSED = re.compile("[\x00\ud800-\udfff]")
 def redact(text: object) -> str:
     """`text` as a string, with the passwords and tokens of every URL in it masked: for messages and logs.
 
-    A URL in a text ends at the next white space; for a value that is a URL and nothing else see `redact_url`.
+    So are tokens of services that mark theirs: training code may print or raise one. A URL in a text ends at
+    the next white space; for a value that is a URL and nothing else see `redact_url`.
     """
     message = str(text)
     parts: list[str] = []
@@ -80,7 +81,8 @@ def redact(text: object) -> str:
         parts.append(_without_parameters(message[done : found.start()]))
         parts.append(_masked(_scheme(message, found.start()), found[0], message[found.end() : stop]))
         done = stop
-    return "".join(parts) + _without_parameters(message[done:])
+    message = "".join(parts) + _without_parameters(message[done:])
+    return _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
 
 
 def redact_url(url: str) -> str:
@@ -184,8 +186,7 @@ def redact_setting(field: str, text: str) -> str:
     is named for a secret."""
     if text and is_named_secret(field):
         return MASK
-    message = _PRIVATE_KEY.sub(MASK, redact(text))
-    return _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
+    return _PRIVATE_KEY.sub(MASK, redact(text))
 
 
 def needs_encoding(url: str) -> bool:

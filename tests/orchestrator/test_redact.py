@@ -118,6 +118,12 @@ def test_what_is_masked_once_stays_so(text: str) -> None:
         ("http://host/?next=http%3A%2F%2Fann%3Apw%40other", "http://host/?next=***"),
         ("see http%3A%2F%2Fann%3Apw%40other now", "see http%3A%2F%2F*** now"),
         ("http://ann@x.org:pw@host", "http://***@host"),
+        ("RuntimeError: api_key=sk-proj4Td9xproj4Td9x is refused", "RuntimeError: api_key=*** is refused"),
+        (
+            "login with hf_aBcDeFgHiJkLmN0pQ, then http://ann:pw@host",
+            "login with ***, then http://ann:***@host",
+        ),
+        ("arm sk-learn-baseline, task hf_tokens_of_books", None),
         (
             "exceeded with url: /?token=pw/api&x=1 (by /a?b=c)",
             "exceeded with url: /?token=***&x=1 (by /a?b=c)",
