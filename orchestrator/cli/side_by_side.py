@@ -161,9 +161,8 @@ def _awaited(found: "Future[Checked]", path: Path, all_of_them: "Sequence[Future
         checked = _checked_alone(path)
     elif checked.faults:
         return _checked(path, planned)
-    # Anybody's code wrote it: on a terminal it must not move the cursor.
-    sys.stdout.write(visible(checked.out))
-    sys.stderr.write(visible(checked.err))
+    # Anybody's code wrote it: on a terminal it must not move the cursor, and it is no answer of ours.
+    sys.stderr.write(visible(checked.out + checked.err))
     return checked
 
 
