@@ -274,10 +274,14 @@ def look_twice(plan: Plan) -> list[str]:
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
-    """Arms that set nothing but what the search of their reference may choose too."""
+    """Arms that set nothing but what the search of their reference may choose too.
+
+    Not those that leave other fields out of their search as well: they are to show what searching gives.
+    """
     for arm in plan.arms[1:]:
         space = plan.arm(arm.reference).space
-        if arm.changes and all(_may_choose(space, each) for each in arm.changes):
+        unsearched = {*space.paths} - {*arm.space.paths} - {each.path for each in arm.changes}
+        if arm.changes and not unsearched and all(_may_choose(space, each) for each in arm.changes):
             sets = ", ".join(f"{each.path} {value_words(each.after)}" for each in arm.changes)
             paths = ", ".join(each.path for each in arm.changes)
             yield (

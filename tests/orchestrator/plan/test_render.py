@@ -10,6 +10,7 @@ from rich.console import Console
 from orchestrator.plan.format import amount, bytes_amount, duration
 from orchestrator.plan.render import look_twice, render
 from orchestrator.plan.types import Change
+from search_spaces.dimensions import Space
 from tests.orchestrator.plan.small import SEARCH, full, one_arm, spec
 from tests.orchestrator.report.studies import study
 from tests.support.planned import plan
@@ -74,6 +75,8 @@ def test_an_arm_that_the_search_of_its_reference_may_become_is_told(
     found = look_twice(replace(made, arms=(made.arms[0], arm)))
     assert len(found) == told
     assert all("the search of arm-0 may choose what arm-1 sets" in line for line in found)
+    # Where nothing is searched at all, the difference is what searching gives.
+    assert look_twice(replace(made, arms=(made.arms[0], replace(arm, space=Space(()))))) == []
 
 
 def row(**said: Any) -> dict[str, Any]:
