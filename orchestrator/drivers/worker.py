@@ -17,7 +17,6 @@ from pathlib import Path
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.checkpoint_stores import PATIENCE_S, CheckpointStore, InFolder, Unreachable
 from orchestrator.drivers.output import NoOutput, TrialOutput
-from orchestrator.drivers.process_state import ProcessState
 from orchestrator.drivers.watchdog import heard_within
 from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
@@ -25,6 +24,7 @@ from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.drivers.working_directory import WorkingDirectory
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
+from orchestrator.process_state import ProcessState
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.outside import load

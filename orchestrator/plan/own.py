@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -52,6 +52,9 @@ class Own:
         self._trainable = trainable
         self._progress = progress
         self._seen: dict[str, Seen] = {}
+        self._arms: dict[str, Arm] = {}
+        """Those that were seen, in this order."""
+        self._repeated: dict[str, bool] = {}
         self.path: str | None = trainable.path
         self.trying = Trying(self._checked, lambda _: None, one_by_one(self._checked))
 
@@ -101,14 +104,17 @@ class Own:
         try:
             after = self._look(arm)
             before = self._look(reference) if reference is not None else after
+            repeats = self._repeats(arm if reference is None else reference, before)
+            twin = None if reference is None else self._twin(arm, after, before)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        return differences_of(arm.name, before, after, compared=reference is not None)
+        proof = differences_of(arm.name, before, after, compared=reference is not None, repeats=repeats)
+        return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
 
     def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """Nothing is known of how they behave."""
+        """None is refused, for training may tell them apart: a note of the proof says so, see `_twin`."""
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
         """As of `Planned`."""
@@ -180,14 +186,60 @@ class Own:
                     faults.add(fault, "posthoc", path, place)
 
     def _look(self, arm: Arm) -> Seen:
-        key = arm.name
-        if key not in self._seen:
-            self._seen[key] = look(
-                self._trainable,
-                arm.system.settings,
-                lambda phase: self._progress(f"{phase} beside {self.path} to return, of {arm.name}"),
-            )
-        return self._seen[key]
+        if arm.name not in self._seen:
+            self._seen[arm.name] = self._anew(arm, arm.system.settings)
+            self._arms[arm.name] = arm
+        return self._seen[arm.name]
+
+    def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Seen:
+        return look(
+            self._trainable,
+            settings,
+            lambda phase: self._progress(f"{phase} beside {self.path} to return, of {arm.name}"),
+        )
+
+    def _repeats(self, arm: Arm, seen: Seen) -> bool:
+        """Whether the model of `arm` computes what it did when it is built again. Raises ValueError."""
+        if seen.outputs and arm.name not in self._repeated:
+            again = self._anew(arm, arm.system.settings)
+            self._repeated[arm.name] = not seen.is_finite or again.is_twin_of(seen)
+        return self._repeated.get(arm.name, True)
+
+    def _twin(self, arm: Arm, seen: Seen, before: Seen) -> str | None:
+        """That an arm before `arm` has the same model by other settings, each of which acts in the model.
+
+        Fields that act in training alone, as a learning rate, may tell arms of one model apart.
+        Raises ValueError.
+        """
+        if seen.is_twin_of(before):  # which the plan tells
+            return None
+        for other in list(self._arms.values()):
+            if other.name in {arm.name, arm.reference} or other.reference != arm.reference:
+                continue
+            if not seen.is_twin_of(self._seen[other.name]):
+                continue
+            base = self._arms[arm.reference]
+            paths = _differing(arm.system.settings, other.system.settings)
+            if paths and all(self._acts(path, base, (arm, other), before) for path in paths):
+                return (
+                    f"behaves as {other.name} does, though its settings differ: drop one of them, unless "
+                    f"training makes something else of {' and '.join(paths)}"
+                )
+        return None
+
+    def _acts(self, path: str, base: Arm, arms: Sequence[Arm], before: Seen) -> bool:
+        """Whether the model of `base` becomes another where it has the value of one of `arms` at `path`."""
+        for arm in arms:
+            value = lookup(arm.system.settings, path)
+            if value is MISSING or key_of(value) == key_of(lookup(base.system.settings, path)):
+                continue
+            try:
+                found = self._anew(arm, with_value(base.system.settings, path, value))
+            except ValueError:  # which it has without what else that arm sets
+                return True
+            if not found.is_twin_of(before):
+                return True
+        return False
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:
@@ -220,6 +272,12 @@ class Own:
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
                     )
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
+    """Paths of the fields in which settings differ."""
+    fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
+    return tuple(path for path in fields if key_of(lookup(one, path)) != key_of(lookup(other, path)))
 
 
 def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:

@@ -1,16 +1,19 @@
 """What building a model of an own trainable shows: weights, and with an example outputs and gradients too."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.plan.proof import rounded
 from orchestrator.plan.types import ArmProof
+from orchestrator.process_state import ProcessState
 from trainables.extensions import said
 from trainables.outside import Trainable
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 SEED = 0
 
@@ -31,6 +34,23 @@ class Seen:
     flops: float | None = None
     """Of the forward pass of the example, as PyTorch counts them."""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all that was computed is."""
+        return all(isfinite(each) for both in self.outputs for each in both) and all(
+            isfinite(norm) for _, norm in self.gradient
+        )
+
+    def is_twin_of(self, other: "Seen") -> bool:
+        """Whether both computed the same, whatever their modules are called; False where nothing was run."""
+        mine, others = ([norm for _, norm in each.gradient if norm] for each in (self, other))
+        return (
+            bool(self.outputs)
+            and self.is_finite
+            and (self.outputs, self.parameters, self.flops) == (other.outputs, other.parameters, other.flops)
+            and sorted(mine) == sorted(others)
+        )
+
 
 def look(
     trainable: Trainable, settings: Mapping[str, Any], begins: Callable[[str], None] = lambda _: None
@@ -41,34 +61,51 @@ def look(
     import torch
 
     assert trainable.build is not None, "there must be something to build"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
+    # What `build` sets for the process holds while its model runs; only generators start anew.
+    while_built, while_run = ProcessState(), ProcessState()
+    try:
+        while_built.begin(SEED)  # which seeds every global generator that `build` may draw from
         begins("build(settings)")
         model = _called(trainable.build, settings, "build")
         if not isinstance(model, torch.nn.Module):
             raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
-        seen = Seen(
-            modules={name: type(module).__name__ for name, module in model.named_modules() if name},
-            shapes={name: tuple(each.shape) for name, each in model.named_parameters()},
-            parameters=sum(each.numel() for each in model.parameters()),
-        )
         if trainable.example is None:
-            return seen
-        torch.manual_seed(SEED)
+            return _built(model)
+        while_run.begin(SEED)
         begins("example(settings)")
         example = _called(trainable.example, settings, "example")
         begins("the model of build(settings)")
-        return _run(seen, model, example)
+        return _run(model, example)
+    finally:
+        while_run.end()
+        while_built.end()
 
 
 def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
-        return function(settings)
+        return function(copy.deepcopy(dict(settings)))  # it may change what it is given
     except (Exception, SystemExit) as error:  # code of others may raise anything
         raise ValueError(f"{name}(settings) raised {said(error)}") from error
 
 
-def _run(seen: Seen, model: Any, example: Any) -> Seen:
+def _built(model: "nn.Module") -> Seen:
+    """What `model` is made of. Raises ValueError for weights that have no shape yet."""
+    from torch.nn.parameter import is_lazy
+
+    weights = dict(model.named_parameters())
+    if lazy := [name for name, each in weights.items() if is_lazy(each)]:
+        raise ValueError(
+            f"a lazy module must have seen an input before its weights can be compared, got {lazy[0]} "
+            "without a shape: write example(settings), which is run once, or give the sizes in build"
+        )
+    return Seen(
+        modules={name: type(module).__name__ for name, module in model.named_modules() if name},
+        shapes={name: tuple(each.shape) for name, each in weights.items()},
+        parameters=sum(each.numel() for each in weights.values()),
+    )
+
+
+def _run(model: "nn.Module", example: Any) -> Seen:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -76,53 +113,74 @@ def _run(seen: Seen, model: Any, example: Any) -> Seen:
     named = dict(example) if isinstance(example, Mapping) else {}
     try:
         with FlopCounterMode(display=False) as counter:
-            made = list(_tensors(model(*arguments, **named)))
-        total = sum((each.double().square().mean() for each in made), torch.zeros((), dtype=torch.float64))
+            made = [_real(each) for each in _tensors(model(*arguments, **named))]
+        total = sum((each.square().mean() for each in made), torch.zeros((), dtype=torch.float64))
         weights = {name: each for name, each in model.named_parameters() if each.requires_grad}
         grads = (
             torch.autograd.grad(total, list(weights.values()), allow_unused=True)
             if total.requires_grad
             else ()
         )
+        outputs = tuple((float(each.detach().sum()), float(each.detach().norm())) for each in made)
+        gradient = tuple(
+            (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
+        )
     except (Exception, SystemExit) as error:  # code of others may raise anything
         raise ValueError(f"the model cannot run its example: {said(error)}") from error
+    seen = _built(model)
     return Seen(
-        seen.modules,
-        seen.shapes,
-        seen.parameters,
-        tuple((float(each.detach().double().sum()), float(each.detach().double().norm())) for each in made),
-        tuple(
-            (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
-        ),
-        float(counter.get_total_flops()),
+        seen.modules, seen.shapes, seen.parameters, outputs, gradient, float(counter.get_total_flops())
     )
 
 
+def _real(value: "Tensor") -> "Tensor":
+    """`value` in doubles, which whole numbers and truth values are too."""
+    import torch
+
+    return (torch.view_as_real(value.resolve_conj()) if value.is_complex() else value).double()
+
+
 def _tensors(value: Any) -> "Iterator[Tensor]":
-    """Every tensor of numbers inside what a model returned."""
+    """Every tensor inside what a model returned."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        if value.is_floating_point():
-            yield value
+        yield value
     elif isinstance(value, Mapping):
         for each in value.values():
             yield from _tensors(each)
     elif isinstance(value, list | tuple):
         for each in value:
             yield from _tensors(each)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from _tensors(getattr(value, each.name, None))
 
 
-def differences_of(arm: str, before: Seen, after: Seen, *, compared: bool) -> ArmProof:
-    """What `after`, the model of `arm`, has and does that `before` does not."""
+RUN_ANEW = (
+    "the model of build(settings), run on example(settings), computes something else each time, though the "
+    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients prove nothing"
+)
+NOT_FINITE = "what its model computes on example(settings), or the gradient of it, is not finite"
+
+
+def differences_of(arm: str, before: Seen, after: Seen, *, compared: bool, repeats: bool = True) -> ArmProof:
+    """What `after`, the model of `arm`, has and does that `before` does not.
+
+    Without `repeats`, one model of the same settings computes something else when it is built again.
+    """
     from orchestrator.plan.structure import tree_difference
 
     found = {
         "weights": before.shapes != after.shapes,
         "FLOPs": before.flops != after.flops,
-        "outputs": before.outputs != after.outputs,
-        "gradient": before.gradient != after.gradient,
+        # As text, in which a NaN is like another.
+        "outputs": repeats and repr(before.outputs) != repr(after.outputs),
+        "gradient": repeats and repr(before.gradient) != repr(after.gradient),
     }
+    # Told where it begins.
+    nothing_proved = () if repeats or compared else (RUN_ANEW,)
+    not_finite = () if after.is_finite or (compared and not before.is_finite) else (NOT_FINITE,)
     norm = sum(each**2 for _, each in after.gradient) ** 0.5 if after.gradient else None
     return ArmProof(
         arm=arm,
@@ -132,7 +190,8 @@ def differences_of(arm: str, before: Seen, after: Seen, *, compared: bool) -> Ar
         flops_min=after.flops,
         flops_max=after.flops,
         loss=None,
-        gradient_norm=None if norm is None else rounded(norm),
+        gradient_norm=None if norm is None or not isfinite(norm) else rounded(norm),
         functional_change=compared and (found["outputs"] or found["gradient"]),
         evidence=tuple(name for name, differs in found.items() if compared and differs),
+        notes=(*not_finite, *nothing_proved),
     )

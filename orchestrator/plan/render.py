@@ -52,7 +52,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             _totals(plan)
             + _exhausted(plan)
             + _repeated(plan)
-            + "".join(f"\n{line}" for line in look_twice(plan))
+            + "".join(f"\n{line}" for line in _unlikely(plan))
             + _published_nowhere(plan)
             + _means(plan)
             + _silence(plan)
@@ -269,7 +269,12 @@ def _repeated(plan: Plan) -> str:
 
 
 def look_twice(plan: Plan) -> list[str]:
-    """What no rule forbids and is not likely to be meant."""
+    """What no rule forbids and is not likely to be meant, for who is not shown the plan."""
+    own = plan.proofs if plan.trainable else ()
+    return [*_unlikely(plan), *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes)]
+
+
+def _unlikely(plan: Plan) -> list[str]:
     return [*_may_become_one(plan), *_of_own_code(plan)]
 
 

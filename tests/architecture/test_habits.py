@@ -41,7 +41,7 @@ NOT_SAID = {
 }
 
 
-SEEDS_FOR_OTHERS = "orchestrator/drivers/process_state.py"
+SEEDS_FOR_OTHERS = "orchestrator/process_state.py"
 
 
 def test_every_module_says_what_it_is_for():
