@@ -9,13 +9,14 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from math import isnan
+from itertools import chain
 from types import ModuleType
 from typing import Any, Final, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from trainables import catalog
 from trainables.extensions import place, said
@@ -101,18 +102,43 @@ def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.M
 
 
 def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]:
-    """Parameters that differ when the same seed builds the model twice: nothing but a constructor draws them.
+    """Parameters and buffers that differ when the same seed builds the model twice: a constructor draws them.
 
-    Arms with equal seeds would not start alike there.
+    Arms with equal seeds would not start alike there. Raises ValueError for parameters that nothing draws.
     """
     if not has_plain(build_model(config, shape, seed=0, device="meta")):
         return ()
     construct = partial(_whole, config, shape)
-    one, other = (_made(config, construct, "cpu", constructing) for constructing in (1, 2))
+    with _nothing_left_over():
+        one, other = (_made(config, construct, "cpu", constructing) for constructing in (1, 2))
     for model in (one, other):
         initialise(model, seed=0)
-    pairs = zip(one.named_parameters(), other.parameters(), strict=True)
-    return tuple(name for (name, here), there in pairs if not torch.equal(here, there))
+    tensors = [chain(each.named_parameters(), each.named_buffers()) for each in (one, other)]
+    return tuple(
+        name
+        for (name, here), (_, there) in zip(*tensors, strict=True)
+        if not _equal(here.detach(), there.detach())
+    )
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether all numbers are, a NaN among them too."""
+    return torch.equal(one, other) or (
+        one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+    )
+
+
+@contextmanager
+def _nothing_left_over() -> Iterator[None]:
+    """Inside, memory that nobody fills holds NaNs, and not by chance what was there before."""
+    mode, fills = torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
 
 
 def _whole(config: Settings, shape: TaskShape) -> nn.Module:
@@ -133,7 +159,7 @@ def _made(
     Plain modules are made on the CPU, for their constructors may fill what nobody fills later; what they draw
     there comes from the stream `constructing`.
     """
-    ghost = torch.device(device).type == "meta"
+    ghost, construct = torch.device(device).type == "meta", partial(_fit_to_train, construct)
     try:
         with torch.device("meta"):
             model = construct()
@@ -156,6 +182,24 @@ def _made(
         with as_fault(config, "be built"), global_stream(constructing):
             return construct()
     return _allocated(model)
+
+
+def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
+    """What `construct` makes. Raises ValueError for weights without a size, or that no optimiser takes."""
+    model = construct()
+    for name, each in chain(model.named_parameters(), model.named_buffers()):
+        if is_lazy(each):
+            raise ValueError(
+                f"a model must know the sizes of its weights when it is made, got {name} of a lazy module; "
+                "give it its input's size (x has config.width features)"
+            )
+    for name, each in model.named_parameters():
+        if not each.is_floating_point():
+            raise ValueError(
+                f"parameters must be floating-point numbers, got {name} of {each.dtype}; keep both parts of "
+                "complex numbers in real ones (torch.view_as_complex), and what is not trained in a buffer"
+            )
+    return model
 
 
 def _allocated(ghost: nn.Module) -> nn.Module:
@@ -327,9 +371,14 @@ def initialise(model: nn.Module, seed: int) -> None:
             with global_stream(derive(seed, "init", name)):
                 reset(module)
     missed = [name for name, parameter in model.named_parameters() if _has_nan(parameter.detach())]
-    assert not missed, f"every parameter must be drawn, got {missed}"
+    if missed:
+        raise ValueError(
+            f"every parameter must be drawn, got {', '.join(missed)} with NaNs; draw it in the method "
+            "reset_parameters of the module it belongs to"
+        )
 
 
 def _has_nan(values: torch.Tensor) -> bool:
     # A sum takes no memory and a quarter of the time; infinities of both signs make it a NaN too.
-    return isnan(values.sum().item()) and bool(values.isnan().any())
+    total = values.sum()
+    return bool(total.isnan().item()) and bool(values.isnan().any())

@@ -377,8 +377,20 @@ def _require_streams(system: System, structure: Structure) -> None:
     if drawn:
         raise ValueError(
             f"{drawn[0]} must be drawn by a method reset_parameters of the module it belongs to, so that it "
-            "has the same random stream in every arm, got one that a constructor draws; move it there"
+            f"has the same random stream in every arm, got one that a constructor draws; {_move(drawn[0])}"
         )
+
+
+def _move(name: str) -> str:
+    """What to do about a tensor that a constructor draws."""
+    if ".parametrizations." not in name:
+        return "move it there"
+    owner, _, rest = name.partition(".parametrizations.")
+    weight = f"{owner.rpartition('.')[2]}.{rest.split('.')[0]}"
+    return (
+        "a parametrized weight is drawn by the module around it: in its reset_parameters, assign a tensor "
+        f"that is drawn there to self.{weight}"
+    )
 
 
 def _require_repeated(run: ProbedModel, again: ProbedModel) -> None:

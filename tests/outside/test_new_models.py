@@ -38,6 +38,7 @@ END = """
 """
 STATES = "\n    def states(self, x, mask):\n        return "
 RUNS = "\n    runs = iter(range(1, 99))\n"
+NORMED = "nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))"
 LSTM = f"{STATES}self.lstm(x)[0]\n"
 
 
@@ -164,6 +165,26 @@ def test_costs_that_no_file_states_are_counted(site: Path) -> None:
             "encoder.start must be drawn by a method reset_parameters of the module it belongs to",
         ),
         (
+            f"        self.start = nn.Parameter(torch.empty(8))\n{STATES}x + self.start\n",
+            "every parameter must be drawn, got encoder.start with NaNs; draw it in the method reset",
+        ),
+        (
+            f"        self.register_buffer('start', torch.randn(8))\n{STATES}x + self.start\n",
+            "encoder.start must be drawn by a method reset_parameters of the module it belongs to",
+        ),
+        (
+            f"        self.inner = {NORMED}\n{STATES}self.inner(x)\n",
+            "in its reset_parameters, assign a tensor that is drawn there to self.inner.weight",
+        ),
+        (
+            f"        self.inner = nn.LazyLinear(8)\n{STATES}self.inner(x)\n",
+            "must know the sizes of its weights when it is made, got encoder.inner.weight of a lazy",
+        ),
+        (
+            f"        self.start = nn.Parameter(1j * torch.ones(8))\n{STATES}x + self.start.real\n",
+            "parameters must be floating-point numbers, got encoder.start of torch.complex64; keep both",
+        ),
+        (
             "        self.inner = nn.Linear(8, -1)\n",
             "model.py:12: RuntimeError: Trying to create tensor with neg",
         ),
@@ -192,6 +213,19 @@ def test_what_a_model_does_wrong_is_told_by_the_plan(
     assert answer.code == 2, answer
     assert message in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_parametrized_weight_is_drawn_as_a_plan_says(site: Path) -> None:
+    body = (
+        f"        self.inner = {NORMED}\n"
+        "\n    def reset_parameters(self):\n"
+        "        self.inner.weight = nn.init.normal_(torch.empty(8, 8))\n"
+        f"{STATES}self.inner(x)\n"
+    )
+    raw = model(site, body)
+    assert drawn_by_constructors(model_config(raw), SHAPE) == ()
+    one, other = (build_model(raw, SHAPE, seed).encoder.inner.weight for seed in (1, 2))
+    assert not torch.equal(one, other)
 
 
 def test_what_a_constructor_draws_is_found(site: Path) -> None:

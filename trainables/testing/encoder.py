@@ -3,7 +3,7 @@
 import torch
 
 from trainables import costs
-from trainables.assembly import build_model, model_config
+from trainables.assembly import build_model, drawn_by_constructors, model_config
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing.arms import Raw, having
 from trainables.testing.cases import (
@@ -22,6 +22,8 @@ WIDER = 14
 """To which a batch is padded that has no row of so many tokens."""
 ROUNDING = 0.1
 """By which 16 bits may change a loss."""
+NO_KERNEL = "could not create a primitive"
+"""Part of what oneDNN says where a processor lacks the instructions, as for LSTMs of 16 bits."""
 
 
 class EncoderContract(ModelCases):
@@ -62,13 +64,17 @@ class EncoderContract(ModelCases):
         given, longer = batch(), batch(width=WIDER)
         x = embedded(model, given)
         clean = model.encoder(x, given.mask)
-        noisy = torch.where(given.mask[..., None], x, x + 100)
-        columns = clean.states.shape[1]
-        check_same(model.encoder(noisy, given.mask), clean, "vectors under padding must not matter")
+        noisy = model.encoder(torch.where(given.mask[..., None], x, x + 100), given.mask)
         wide = model.encoder(embedded(model, longer), longer.mask)
-        what = "more padding must not matter"
-        check_close(wide.states[:, :columns], clean.states, f"{what}: states")
-        check_same(wide, clean, what, without=("states",))
+        columns = clean.states.shape[1]
+        # Nobody reads the states of padding. Where a model adds positions, it alone knows which are.
+        read = given.mask if columns == given.mask.shape[1] else given.mask.new_ones(len(LENGTHS), columns)
+        for found, what in (
+            (noisy, "vectors under padding must not matter: where mask is false, x is not zero"),
+            (wide, "more padding must not matter"),
+        ):
+            check_close(found.states[:, :columns][read], clean.states[read], f"{what}: states")
+            check_same(found, clean, what, without=("states",))
 
     def test_a_sample_does_not_depend_on_its_batch(self, arm: Raw) -> None:
         """Each row alone is encoded as among others."""
@@ -110,6 +116,12 @@ class EncoderContract(ModelCases):
         check(not drawn, f"a seed must always give the same weights, got others for {', '.join(drawn)}")
         differs = any(not torch.equal(one[name], other[name]) for name in one)
         check(differs, "another seed must give other weights, got the same")
+        constructed = drawn_by_constructors(model_config(arm), SHAPE)
+        check(
+            not constructed,
+            "all that is drawn must be drawn by the method reset_parameters of the module it belongs to, got "
+            f"{', '.join(constructed)} from a constructor",
+        )
 
     def test_arms_start_equal_where_they_share(self, arm: Raw) -> None:
         """Modules that are shared with the small version begin with its weights for the same seed."""
@@ -131,8 +143,15 @@ class EncoderContract(ModelCases):
     def test_sums_stay_in_32_bits_under_autocast(self, arm: Raw) -> None:
         """Losses and costs are no 16-bit numbers, and near what 32 bits give."""
         model = build_model(arm, SHAPE, SEED).eval()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            output = model(batch())
+        try:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                output = model(batch())
+        except RuntimeError as error:
+            if NO_KERNEL not in str(error):
+                raise
+            import pytest  # which whoever only imports contracts need not have
+
+            pytest.skip("this processor cannot run it in 16 bits")
         for name, value in {"loss": output.loss, "ponder": output.encoded.ponder}.items():
             check(value.dtype == torch.float32, f"{name} must be float32 under autocast, got {value.dtype}")
         exact = model(batch()).loss

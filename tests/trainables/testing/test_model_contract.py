@@ -102,6 +102,11 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         {"made": "self.register_buffer('drawn', torch.tensor(random.random()))"},
         "got others for encoder.drawn",
     ),
+    "a constructor that draws for all seeds alike": (
+        "test_building_is_a_function_of_the_seed_alone",
+        {"made": "self.register_buffer('drawn', torch.rand(2))"},
+        "must be drawn by the method reset_parameters of the module it belongs to, got encoder.drawn",
+    ),
     "later tokens": (
         "test_no_output_depends_on_a_later_token",
         {"states": "states = states + x.sum(1, keepdim=True)"},
@@ -189,6 +194,26 @@ def test_a_broken_promise_is_found(fault: str, tmp_path: Path, tmp_path_factory:
     call(contract(tmp_path, "sound"), test, tmp_path_factory)
     with pytest.raises(AssertionError, match=message):
         call(contract(tmp_path, "broken", **parts), test, tmp_path_factory)
+
+
+def test_what_a_model_leaves_under_padding_is_its_own_affair(tmp_path: Path, tmp_path_factory: Any) -> None:
+    """As residual layers do that know of no mask: no head reads it."""
+    left = contract(tmp_path, "left", encoded=f"{REPLACED}states=states + (1 - shares) * x)")
+    call(left, "test_padding_never_leaks", tmp_path_factory)
+
+
+def test_an_operation_that_a_processor_lacks_in_16_bits_is_skipped(
+    tmp_path: Path, tmp_path_factory: Any
+) -> None:
+    lacks = (
+        "if torch.is_autocast_enabled('cpu'): raise RuntimeError('could not create a primitive descriptor')"
+    )
+    with pytest.raises(pytest.skip.Exception, match="this processor cannot run it in 16 bits"):
+        call(
+            contract(tmp_path, "lacks", states=lacks),
+            "test_sums_stay_in_32_bits_under_autocast",
+            tmp_path_factory,
+        )
 
 
 def test_arms_are_what_the_fields_allow(tmp_path: Path) -> None:
