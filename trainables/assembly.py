@@ -131,14 +131,15 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 @contextmanager
 def _nothing_left_over() -> Iterator[None]:
     """Inside, memory that nobody fills holds NaNs, and not by chance what was there before."""
-    mode, fills = torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    memory: Any = torch.utils.deterministic  # which says nothing of what it holds
+    mode, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
+    memory.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     try:
         yield
     finally:
         torch.set_deterministic_debug_mode(mode)
-        torch.utils.deterministic.fill_uninitialized_memory = fills
+        memory.fill_uninitialized_memory = fills
 
 
 def _whole(config: Settings, shape: TaskShape) -> nn.Module:

@@ -101,7 +101,7 @@ class Catalogue:
             _require(module, what, self.needs())
             return module
         near = difflib.get_close_matches(name, self.names(), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = _own_file(name) or (f" Did you mean {near[0]!r}?" if near else "")
         raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
 
     def _places(self, name: str) -> list[Offer]:
@@ -196,9 +196,24 @@ def hides(module: ModuleType) -> str:
     return f". It is {found or 'built in'}, which comes before {own}: give that another name"
 
 
+def _own_file(name: str) -> str:
+    """How to name the file below the current directory that `name`, which has no dots, may stand for."""
+    file = Path(name if name.endswith(".py") else f"{name}.py")
+    if not file.is_file() or not all(part.isidentifier() for part in file.with_suffix("").parts):
+        return ""
+    dotted = ".".join(file.with_suffix("").parts)
+    if "." in dotted:
+        return f" Did you mean {dotted!r}?"
+    return f" {file} must be in a folder, for its name needs a dot: move it to mine/, write mine.{dotted}."
+
+
 def _sibling(module: str) -> str:
-    """The most similar name beside a module that is not there, as a question."""
+    """The most similar name beside a module that is not there, as a question; or what stands in its place."""
     parent = module.rpartition(".")[0]
+    if module.endswith(".py") and Path(module).is_file():
+        return f". Name the module, not its file: {module.removesuffix('.py')}"
+    if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
+        return f". {parent} is a module and no package: give its name alone"
     folders = getattr(sys.modules.get(parent), "__path__", ())
     beside = [f"{parent}.{each.name}" for each in pkgutil.iter_modules(folders)]
     near = difflib.get_close_matches(module, beside, n=1)

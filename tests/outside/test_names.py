@@ -144,6 +144,26 @@ def test_a_name_that_stands_for_nothing_gets_the_nearest(installed: Path) -> Non
         space_catalog.load("gru_kit.rate")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("alone", r" alone\.py must be in a folder, .*: move it to mine/, write mine\.alone\. Known: "),
+        ("alone.py", r"Name the module, not its file: alone$"),
+        ("kit/gru.py", r"'kit/gru\.py'\. Did you mean 'kit\.gru'\? Known: "),
+        ("kit.gru.Encoder", r"kit\.gru is a module and no package: give its name alone$"),
+    ],
+)
+def test_a_file_or_a_class_in_place_of_a_module_is_told_how_to_be_named(
+    installed: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    monkeypatch.chdir(installed)
+    (installed / "kit").mkdir()
+    for each in ("alone.py", "kit/gru.py"):
+        (installed / each).write_text(EMPTY_MODEL)
+    with pytest.raises(UnknownName, match=message):
+        catalog.load("models", name)
+
+
 def test_workers_must_have_the_code_of_what_the_spec_names(installed: Path) -> None:
     gru_kit(installed)
     before = code_digest(WORKLOAD, ["majority"], ["gru"])
