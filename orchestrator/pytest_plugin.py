@@ -64,7 +64,7 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
     texts as on the command line. `check_snapshot(name)` of what is returned compares its expansion with the
     one kept beside the test.
     """
-    from orchestrator.testing.spec_under_test import SpecUnderTest, as_texts
+    from orchestrator.testing.spec_under_test import SpecUnderTest, as_texts, spec_file
 
     taken: set[Path] = set()
 
@@ -80,11 +80,7 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
 
     def read(path: str | Path, overrides: "Overrides" = (), profile: str | None = None) -> SpecUnderTest:
         __tracebackhide__ = True
-        places = [folder / path for folder in (request.path.parent, request.config.invocation_params.dir)]
-        found = next((place for place in places if place.is_file()), None)
-        if found is None:
-            message = " nor ".join(map(str, dict.fromkeys(places)))
-            raise FileNotFoundError(f"a spec must be there to be tested, found neither {message}")
+        found = spec_file(path, (request.path.parent, request.config.invocation_params.dir))
         tested = SpecUnderTest(found, as_texts(overrides), profile, keep)
         assert tested.plan, "a faulty spec is told here, not where its plan is first looked at"
         return tested

@@ -63,13 +63,26 @@ def chaos(
     All that is written of trials must be equal: assignments, measurements, outcomes; wall-clock time,
     metrics that measure the machine and those of `ignore` left aside. Each session may take `timeout_s`
     seconds. Raises AssertionError for what differs or does not end, ValueError for an event that is not
-    there, SpecError or PlanError for a faulty spec.
+    there, TypeError for what is none, SpecError or PlanError for a faulty spec.
     """
     __tracebackhide__ = True
+    kills = _kills(kill_at)
+    if not isinstance(spec, SpecUnderTest):
+        raise TypeError(f"spec must be what sweep_spec returned, or a path, got {spec!r}")
     calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
-    kills = (kill_at,) if isinstance(kill_at, int) else tuple(kill_at)
     sessions.timeout_s = timeout_s
     return _survived(spec.plan, sessions, calm, kills, ignore)
+
+
+def _kills(kill_at: Any) -> tuple[int, ...]:
+    """Each event once. Raises TypeError for what is none, ValueError where nothing would be killed."""
+    __tracebackhide__ = True
+    kills = tuple(kill_at) if isinstance(kill_at, Collection) and not isinstance(kill_at, str) else (kill_at,)
+    if wrong := [each for each in kills if not isinstance(each, int) or isinstance(each, bool)]:
+        raise TypeError(f"kill_at must be the number of an event, or several, got {wrong[0]!r}")
+    if not kills:
+        raise ValueError("kill_at must name at least one event, got none: nothing would be killed")
+    return tuple(dict.fromkeys(kills))
 
 
 def _survived(

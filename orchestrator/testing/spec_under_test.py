@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from yaml import YAMLError
 
 from orchestrator.errors import HaltsweepError
 from orchestrator.identity import digest
@@ -99,10 +100,43 @@ class SpecUnderTest:
 
 
 def as_texts(overrides: Overrides) -> tuple[str, ...]:
-    """Overrides as the command line has them."""
+    """Overrides as the command line has them. Raises TypeError for what are none."""
+    __tracebackhide__ = True
     if isinstance(overrides, Mapping):
-        return tuple(f"{path}={dump(value, flow=True)}" for path, value in overrides.items())
+        return tuple(f"{path}={_as_text(path, value)}" for path, value in overrides.items())
+    if isinstance(overrides, str) or not all(isinstance(each, str) for each in overrides):
+        raise TypeError(
+            f"overrides must be values by path, or a list of texts like 'train.lr=1', got {overrides!r}"
+        )
     return tuple(overrides)
+
+
+def _as_text(path: str, value: Any) -> str:
+    __tracebackhide__ = True
+    try:
+        return dump(value, flow=True)
+    except YAMLError as error:
+        raise TypeError(
+            f"overrides must be values that a spec can hold, got {value!r} for {path}; give numbers, texts, "
+            "truth values, or lists and mappings of these"
+        ) from error
+
+
+def spec_file(path: str | Path, folders: Sequence[Path]) -> Path:
+    """The spec at `path` in the first of `folders` that has it. Raises TypeError, FileNotFoundError."""
+    __tracebackhide__ = True
+    if not isinstance(path, str | Path):
+        raise TypeError(f"a spec must be named by its path, got {path!r}")
+    places = list(dict.fromkeys(folder / path for folder in folders))
+    for place in places:
+        if place.is_file():
+            return place
+    if folder := next((place for place in places if place.is_dir()), None):
+        raise FileNotFoundError(
+            f"a spec must be a file to be tested, got the folder {folder}; name one in it"
+        )
+    found = f"neither {' nor '.join(map(str, places))}" if len(places) > 1 else f"no {places[0]}"
+    raise FileNotFoundError(f"a spec must be there to be tested, found {found}")
 
 
 def snapshot_file(test_file: Path, test: str, name: str) -> Path:
