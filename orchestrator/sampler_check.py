@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import optuna
 from optuna.pruners import BasePruner
@@ -27,6 +27,8 @@ from search_spaces.dimensions import Domain, Float, Int, Value
 from search_spaces.grid import COUNTED_MAX, count_values, is_finite
 from search_spaces.wording import shown
 from trainables.extensions import said
+
+Checked = TypeVar("Checked")
 
 _SMALL = (Int(0, 3), Float(0.0, 1.0, step=0.25))
 _TRIED_STEPS = (1, 10, 100, 1000)
@@ -69,6 +71,14 @@ def check_stopper(given: Mapping[str, Any]) -> Chosen:
         raise SamplerRefused([Refusal(most, f"{most} must be more than {least}, {low}, got {high}")])
     _require_use(found, chosen, _use_stopper)
     return chosen
+
+
+def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[Refusal]]:
+    """What `check` returns, or else why it refuses."""
+    try:
+        return check(), ()
+    except SamplerRefused as error:
+        return None, error.refusals
 
 
 def _require_use(found: Named, chosen: Chosen, use: Callable[[Chosen], None]) -> None:

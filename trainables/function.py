@@ -110,7 +110,7 @@ class FunctionWorkload:
         """What a report in another thread raised there, where nobody may hear of it."""
         trial = FunctionTrial(job, self._folder, self._reported)
         # A function may change what it is given; the settings of the trial stay what they are.
-        self._running = greenlet(lambda: train(copy.deepcopy(dict(job.settings)), trial))
+        self._running = greenlet(lambda: _returned(train, copy.deepcopy(dict(job.settings)), trial))
 
     def advance(self) -> Measurement | None:
         """Run the function until its next report; None when it returned without another one.
@@ -172,6 +172,16 @@ class FunctionWorkload:
                 self._running.throw(GreenletExit)
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
+    """What `train` returns; one made of a script ends well by `sys.exit(0)`, or by `sys.exit()`."""
+    try:
+        return train(settings, trial)
+    except SystemExit as ending:
+        if ending.code in (None, 0):
+            return None
+        raise
 
 
 def _temporary() -> Path:

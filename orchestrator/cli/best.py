@@ -50,7 +50,7 @@ def best(
 
 
 def _state(found: "Winner", report: "Report") -> Iterator[str]:
-    from orchestrator.report.notes import notices
+    from orchestrator.report.notices import notices
 
     if report.left:
         yield f"{amount(report.left, 'trial')} of the sweep had not ended: it may be another one at the end."

@@ -293,7 +293,8 @@ def _report(folder: SweepFolder) -> "Report":
 
 def _show(report: "Report") -> list[str]:
     """Show its headline, and return what it says in words."""
-    from orchestrator.report.notes import in_words, notices
+    from orchestrator.report.notes import in_words
+    from orchestrator.report.notices import notices
     from orchestrator.report.tables import as_rich, headline
 
     out().print(as_rich(headline(report)))

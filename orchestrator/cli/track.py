@@ -53,7 +53,8 @@ def report(
 ) -> None:
     """Compute the report anew from the ledger, write it, and print it."""
     from orchestrator.cli.reading import opened
-    from orchestrator.report.notes import in_words, notices
+    from orchestrator.report.notes import in_words
+    from orchestrator.report.notices import notices
     from orchestrator.report.tables import as_rich, grids
 
     if watch and as_json:

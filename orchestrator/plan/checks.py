@@ -24,16 +24,14 @@ if TYPE_CHECKING:
 
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""
-    from orchestrator.sampler_check import check_sampler, check_stopper
-    from orchestrator.samplers import DRAWN_AT_RANDOM, SamplerRefused
+    from orchestrator.sampler_check import Checked, check_sampler, check_stopper, or_refusals
+    from orchestrator.samplers import DRAWN_AT_RANDOM
 
-    def noting(component: str, check: "Callable[[], Chosen | None]") -> "Chosen | None":
-        try:
-            return check()
-        except SamplerRefused as error:
-            for refusal in error.refusals:
-                faults.add(refusal.message, "search", component, *filter(None, [refusal.keyword]))
-        return None
+    def noting(component: str, check: "Callable[[], Checked]") -> "Checked | None":
+        checked, refusals = or_refusals(check)
+        for refusal in refusals:
+            faults.add(refusal.message, "search", component, *filter(None, [refusal.keyword]))
+        return checked
 
     sampler, stopper = search.sampler, search.stopper
     space = [each.domain for each in common_space(search).dimensions]

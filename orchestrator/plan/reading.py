@@ -3,12 +3,18 @@ are none, sizes that nothing could have, plans of more trials than a lifetime ho
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any, Final
 
-from orchestrator.errors import OversizedSpec, SpecError
+from pydantic import TypeAdapter
+
+from orchestrator.errors import Fault, OversizedSpec, SpecError
 from orchestrator.plan.faults import Faults
-from orchestrator.spec.load import SpecFile, read_spec
+from orchestrator.spec.document import Document
+from orchestrator.spec.kinds import Component
+from orchestrator.spec.load import SpecFile, changed_document, in_order, read_spec
 from orchestrator.spec.salvage import sound_part
 from orchestrator.spec.types import Spec
 from search_spaces.wording import counted
@@ -16,6 +22,7 @@ from search_spaces.wording import counted
 MOST_ARMS = 10_000
 MOST_TRIALS = 1_000_000
 """A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
+_COMPONENT: Final[TypeAdapter[Any]] = TypeAdapter(Component)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +45,41 @@ def read_to_plan(
     except SpecError as error:
         if any(fault.oversized for fault in error.faults):
             raise OversizedSpec(error.faults) from None
-        if (rest := sound_part(path, overrides, profile, error.faults)) is None:
-            raise
+        rest = sound_part(path, overrides, profile, error.faults)
+        if rest is None or rest.spec.search is None:
+            written = changed_document(path, overrides, profile)
+            error = SpecError(in_order([*error.faults, *_sampler_faults(written, error.faults)]))
+        if rest is None:
+            raise error from None
         return Salvaged(error, rest)
     check_size(source.spec, Faults(source))
     return source
+
+
+def _sampler_faults(written: Document, known: Sequence[Fault]) -> list[Fault]:
+    """What is wrong with sampler and stopper of a search that has too many faults to be planned."""
+    search = written.data.get("search") if isinstance(written.data, dict) else None
+    if not isinstance(search, dict):
+        return []
+    objectives = search.get("objectives")
+    several = len(objectives) if isinstance(objectives, list) and objectives else 1
+    faulty = {".".join(fault.path.replace("[", ".").split(".")[:2]) for fault in known}
+    found: list[Fault] = []
+    for component in ("sampler", "stopper"):
+        if search.get(component) is None or f"search.{component}" in faulty:
+            continue
+        from orchestrator.sampler_check import check_sampler, check_stopper, or_refusals  # which load Optuna
+
+        given = _COMPONENT.validate_python(search[component])
+        check = (
+            partial(check_sampler, given, several)
+            if component == "sampler"
+            else partial(check_stopper, given)
+        )
+        for refusal in or_refusals(check)[1]:
+            keys = ("search", component, *filter(None, [refusal.keyword]))
+            found.append(written.fault(keys, refusal.message))
+    return found
 
 
 def check_size(spec: Spec, faults: Faults) -> None:

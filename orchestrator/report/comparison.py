@@ -13,7 +13,7 @@ from typing import Any, Literal
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
-from orchestrator.report.notes import notices
+from orchestrator.report.notices import notices
 from orchestrator.report.origin import DATA, origin
 from orchestrator.report.readings import Readings, difference_of
 from orchestrator.report.statistics import Estimate, estimate, mean_difference, within

@@ -33,7 +33,7 @@ from typing import Any
 
 from orchestrator.plan.format import domain_words
 from orchestrator.report.details import Details
-from orchestrator.report.notes import notices
+from orchestrator.report.notices import notices
 from orchestrator.report.page_sections import arms_answered, cost_words
 from orchestrator.report.searches import SearchCourse
 from orchestrator.report.types import Report

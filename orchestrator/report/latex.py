@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from orchestrator.report.latex_letters import latex_letter
-from orchestrator.report.notes import notices
+from orchestrator.report.notices import notices
 from orchestrator.report.style import Panel
 from orchestrator.report.tables import Grid, grids
 from orchestrator.report.types import Report

@@ -1,26 +1,19 @@
-"""What a reader of a report must know: what its numbers are, and what may be claimed of them."""
+"""What the numbers of a report are, and what may be claimed of them."""
 
-from collections import Counter
 from collections.abc import Sequence
 from math import inf, isfinite
 from statistics import stdev
 
-from orchestrator.plan.answer import SEEN
-from orchestrator.plan.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
-from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.extensions import extended_after_results
+from orchestrator.report.notices import FAILED
 from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
-from orchestrator.trials import OutcomeKind
-from search_spaces.dimensions import same
 from search_spaces.wording import amount
 from trainables.metrics import Metric
 
-FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
-BySeed = tuple[tuple[int, float], ...]
 INTERVALS = (
     "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
     "the quantity cannot be, and left out of one seed alone and where all seeds gave the same, which tells "
@@ -100,18 +93,6 @@ COLLAPSE = (
 )
 ONE_BY_ONE = " Look at the seeds one by one."
 COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} and {fifth:.0%}."
-ALIKE = (
-    "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
-    "changes at most what they cost, or too little was learnt or measured for it to show."
-)
-ONE_SYSTEM = (
-    "{arm} and {reference} were confirmed with the very same settings, for the search chose what {arm} sets: "
-    "{sets}. One system was run twice, and nothing that is said of their difference is an effect of {arm}."
-)
-FRONT = (
-    "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
-    "means are of point 1, the best in the first objective, whatever it pays in the others."
-)
 SEARCHED_ONCE = (
     "Each arm was searched once: what is compared are the assignments that these searches found, and seeds "
     "repeat the training with them alone. How far a search with another seed would have led is in no "
@@ -131,173 +112,6 @@ BEYOND = (
 )
 
 
-UNITS_APART = 50
-"""Least factor between all values of two arms that makes one ask whether they have one unit."""
-UNITS = (
-    "{arm} and {other} are at least {times} times apart in {metric} in all seeds: make sure that both report "
-    "it in one unit, as a share or in percent, say. A declared range would tell."
-)
-ONE_VALUE = (
-    "{arms}: every seed measured one and the same {metric}, and every seed of what it is compared with one "
-    "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
-    "not, each arm is one run."
-)
-NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
-AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
-AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
-TWINS = (
-    "{seeds} measured no more than {runs} different things, each at least twice and the very same in all "
-    "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
-)
-
-
-def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
-    """What a reader must know before any number, one sentence or a few each, as plain text.
-
-    `of_verdicts`: what is told beside verdicts, each of which says itself whether trials are left.
-    """
-    found = [report.code_versions] if report.code_versions else []
-    found += [_unfinished(report)] if report.left and not of_verdicts else []
-    found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
-    found += [FRONT] if report.points else []
-    found += [
-        *_one_system(report),
-        *_alike(report),
-        *_twins(report),
-        *_one_value(report),
-        *_no_room(report),
-        *_units(report),
-    ]
-    return [*found, *([_unread(report)] if report.unread else [])]
-
-
-def _one_system(report: Report) -> list[str]:
-    """Arms that the searches made what they are compared with."""
-    measured = {cell.arm for cell in report.cells}
-    return [
-        ONE_SYSTEM.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
-        for each in report.changes
-        if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
-        if (said := _run_as_reference(report, each))
-    ]
-
-
-def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
-    """The searched fields of `arm` with their values if all are those of its reference and nothing else is
-    changed; else none."""
-    reference = next((each for each in report.changes if each.arm == arm.reference), None)
-    if (
-        reference is None
-        or arm.changes
-        or any(each.searched and not each.chosen for each in (arm, reference))
-    ):
-        return []
-    own, theirs = ({**each.dropped, **each.chosen} for each in (arm, reference))
-    if any(path not in theirs or not same(value, theirs[path]) for path, value in own.items()):
-        return []
-    return [f"{path} = {value_words(value)}" for path, value in own.items()]
-
-
-def _alike(report: Report) -> list[str]:
-    """Arms that no primary outcome tells apart in any seed, where seeds are told apart."""
-    groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    one = {each.arm for each in report.changes if _run_as_reference(report, each)}
-    for arm in (each for each in report.arms if each not in one):
-        cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
-        values = tuple((cell.metric, cell.by_seed) for cell in cells)
-        if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
-            groups.setdefault(values, []).append(arm)
-    return [
-        ALIKE.format(
-            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
-            metrics=" and ".join(metric for metric, _ in values),
-            seeds=amount(len(values[0][1]), "seed"),
-        )
-        for values, arms in groups.items()
-        if len(arms) > 1
-    ]
-
-
-def _twins(report: Report) -> list[str]:
-    """Seeds every one of which has another that measured the very same in all arms, as of code that takes a
-    seed modulo something. Where all of them did, nothing is claimed."""
-    by_seed: dict[int, list[tuple[str, str, float]]] = {}
-    for cell in report.cells:
-        for seed, value in cell.by_seed:
-            by_seed.setdefault(seed, []).append((cell.arm, cell.metric, value))
-    counts = Counter(map(tuple, by_seed.values()))
-    if len(counts) < 2 or min(counts.values()) < 2:
-        return []
-    return [TWINS.format(seeds=amount(len(by_seed), "seed"), runs=len(counts))]
-
-
-def _one_value(report: Report) -> list[str]:
-    """Claims that rest on seeds of which none differs, in an arm and in what it is compared with."""
-    found: dict[str, list[str]] = {}
-    for each in report.verdicts:
-        cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
-        alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
-        if alike and each.kind != "undecided":
-            found.setdefault(each.metric, []).append(each.arm)
-    return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
-
-
-def _no_room(report: Report) -> list[str]:
-    """Claims of no difference between arms that all lie where none could show: at an end of what can be, or
-    at what needs no learning."""
-    margin = report.answer.margin if report.answer is not None else None
-    found: dict[tuple[str, float, str], list[str]] = {}
-    for each in report.verdicts:
-        cells = [report.cell(arm, each.metric) for arm in (each.reference, each.arm)]
-        if margin is None or each.kind != "no difference" or not all(cells):
-            continue
-        known = report.quantity(each.metric)
-        bounds = {
-            AT_BOUND.format(which="greatest"): known.high,
-            AT_BOUND.format(which="least"): known.low,
-            AT_FLOOR: report.floors.get(each.metric),
-        }
-        for what, bound in bounds.items():
-            if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
-                arms = found.setdefault((each.metric, bound, what), [])
-                arms += [arm for arm in (each.reference, each.arm) if arm not in arms]
-                break
-    return [
-        NO_ROOM.format(
-            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
-            margin=margin,
-            bound=bound,
-            metric=metric,
-            what=what,
-        )
-        for (metric, bound, what), arms in found.items()
-    ]
-
-
-def _units(report: Report) -> list[str]:
-    """Arms that may report an outcome in another unit than the arm that they are compared with."""
-    found = []
-    for verdict in report.verdicts:
-        known = report.quantity(verdict.metric)
-        cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
-        sizes = [sorted(abs(value) for _, value in cell.by_seed) for cell in cells if cell and cell.by_seed]
-        if len(sizes) < len(cells) or known.low is not None or known.high is not None:
-            continue
-        small, large = sorted(sizes)
-        if 0 < small[-1] * UNITS_APART <= large[0]:
-            times = f"{large[0] / small[-1]:.2g}"
-            found.append(
-                UNITS.format(arm=verdict.arm, other=verdict.reference, metric=verdict.metric, times=times)
-            )
-    return found
-
-
-def _unfinished(report: Report) -> str:
-    have = "has" if report.left == 1 else "have"
-    message = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
-    return f"{message} Nothing more begins: {report.spent}." if report.spent else message
-
-
 def in_words(report: Report) -> list[str]:
     """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
     lines = [f"decided: {each.line}" for each in report.verdicts if each.kind != "undecided"]
@@ -308,14 +122,6 @@ def in_words(report: Report) -> list[str]:
             which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
             lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
     return lines
-
-
-def _unread(report: Report) -> str:
-    return (
-        f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
-        "must have <split>/<quantity> of every split that the training code is given, e.g. "
-        f"{report.unread[0]}/accuracy."
-    )
 
 
 def notes(report: Report) -> list[str]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.details import Details
-from orchestrator.report.notes import notes, notices
+from orchestrator.report.notes import notes
+from orchestrator.report.notices import notices
 from orchestrator.report.page_sections import arms_answered, cost_words, sections
 from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import Report

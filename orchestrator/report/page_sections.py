@@ -15,7 +15,7 @@ from orchestrator.report.halting_section import halting
 from orchestrator.report.page_parts import Card, PageSection, Part, pictures
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.searches import SearchCourse
-from orchestrator.report.types import Report, interval_words, number_words, worded
+from orchestrator.report.types import UNRUN, Report, interval_words, number_words, worded
 from search_spaces.wording import amount as counted
 
 OUTCOME = "{squares}. On the right, or below, each arm minus the arm that it is compared with, {differences}."
@@ -107,7 +107,7 @@ def cost_words(report: Report, details: Details | None) -> str:
                 outcomes[outcome] = outcomes.get(outcome, 0) + number
     if not outcomes:
         return ""
-    unrun = {outcome: outcomes.pop(outcome) for outcome in ("open", "skipped") if outcome in outcomes}
+    unrun = {outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes}
     ran, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
     how = [
         ", ".join(f"{count(number)} {_ended(outcome)}" for outcome, number in sorted(each.items()))

@@ -11,7 +11,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
-from orchestrator.report.notes import notices
+from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
 from orchestrator.report.searches import search_bests

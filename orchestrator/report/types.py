@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
+from typing import Final
 
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
@@ -104,6 +105,10 @@ class ArmVerdict:
     """All of it in one line."""
     looked: bool = False
     """Whether it was certain before the last seed."""
+
+
+UNRUN: Final = ("open", "skipped")
+"""Outcomes of trials that have not ended, and that a budget spared."""
 
 
 @dataclass(frozen=True, slots=True)

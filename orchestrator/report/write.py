@@ -13,7 +13,8 @@ from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.json_file import as_json
 from orchestrator.report.latex import document
-from orchestrator.report.notes import notes, notices
+from orchestrator.report.notes import notes
+from orchestrator.report.notices import notices
 from orchestrator.report.page import page
 from orchestrator.report.panels import all_panels
 from orchestrator.report.style import Kind, Panel, rendered

@@ -12,6 +12,7 @@ from typing import Any, Final
 from orchestrator import space_catalog
 from orchestrator.errors import Fault
 from orchestrator.spec.document import Document, Keys
+from orchestrator.spec.kinds import repetition
 from orchestrator.spec.readings import misplaced
 from orchestrator.spec.types import names_trainable
 from search_spaces.algebra import CyclicSpace, merge
@@ -208,6 +209,24 @@ def _confirm(written: _Written) -> Problems:
         )
 
 
+def _repeated(written: _Written) -> Problems:
+    """Lists that hold a value twice, whatever else is wrong with what they hold."""
+    places: list[tuple[str, ...]] = [
+        ("search", "spaces"),
+        ("search", "constraints"),
+        ("confirm", "seeds"),
+        ("confirm", "splits"),
+        ("answer", "also"),
+        ("combine", "of"),
+    ]
+    places += [("arms", arm, "drop") for arm in map(str, written.mapping("arms"))]
+    places += [(axes, path) for axes in ("grid", "posthoc") for path in map(str, written.mapping(axes))]
+    for keys in places:
+        values = written.at(*keys)
+        if isinstance(values, list) and (problem := repetition(values)) is not None:
+            yield keys, problem
+
+
 def _stop(written: _Written) -> Problems:
     """Looks are at differences of one assignment an arm, and need seeds to be spared."""
     if written.at("confirm", "stop") != "decided":
@@ -394,6 +413,7 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _overridden,
     _search,
     _confirm,
+    _repeated,
     _stop,
     _answer,
     _budget,

@@ -4,7 +4,7 @@ A refusal reads "must be <words>, got <what was given>". JSON Schema carries the
 """
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from math import isfinite
 from typing import Annotated, Any, Final, TypeVar
 
@@ -79,7 +79,8 @@ def _listed(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def repetition(values: Iterable[Any]) -> str | None:
+    """What is wrong with a list that holds a value twice."""
     seen: set[Hashable] = set()
     double = []
     for value in values:
@@ -87,8 +88,14 @@ def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
         if key in seen:
             double.append(shown(value))
         seen.add(key)
-    if double:
-        raise refusal(f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once")
+    if not double:
+        return None
+    return f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once"
+
+
+def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if (problem := repetition(values)) is not None:
+        raise refusal(problem)
     return values
 
 

@@ -31,10 +31,14 @@ WIDTHS = {
     "metrics.`answer/p`": 90,
     "metrics.`answer/n`": 85,
     f"metrics.`{RUNNING}`": 160,
+    f"tags.`{PREFIX}notice`": 150,
     f"tags.`{PREFIX}verdict`": 400,
     f"tags.`{PREFIX}reason`": 140,
 }
-"""Columns in their order, and pixels of each. Metrics first: side by side they have one heading."""
+"""Columns in their order, and pixels of each.
+
+Metrics first: side by side they have one heading. What must be known before a verdict stands before it.
+"""
 _BEGIN = "deflate;"
 
 

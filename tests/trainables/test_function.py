@@ -1,6 +1,7 @@
 """A plain function as a workload: from report to report, saved, resumed, ended."""
 
 import os
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -155,6 +156,29 @@ def test_an_exception_arrives_where_the_function_is_advanced() -> None:
     with pytest.raises(RuntimeError, match="no more"):
         workload.advance()
     workload.close()
+
+
+@pytest.mark.parametrize("code", [(), (0,), (None,)])
+def test_a_script_may_end_by_exiting(code: tuple[object, ...]) -> None:
+    """As those do that were made for a command line: without an error it has returned."""
+
+    def train(settings, trial):
+        trial.report(1, {"valid/score": 0.5})
+        sys.exit(*code)
+
+    assert told(run(FunctionWorkload(train, Job(SETTINGS, seed=0)))) == [(1, {"valid/score": 0.5})]
+
+
+@pytest.mark.parametrize("code", [1, "no data"])
+def test_any_other_exit_is_its_failure(code: object) -> None:
+    def train(settings, trial):
+        trial.report(1, {"valid/score": 0.5})
+        sys.exit(code)
+
+    workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    workload.advance()
+    with pytest.raises(SystemExit):
+        workload.advance()
 
 
 def test_a_function_that_never_reports_is_told() -> None:

@@ -74,6 +74,28 @@ def test_a_wrong_range_does_not_hide_a_wrong_sampler(tmp_path):
     assert any(path.startswith("search.also.train.nope") for path in paths)
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        pytest.param("trials_per_arm: zero", id="trials"),
+        pytest.param("trials_per_arm: 2", id="baseline"),
+    ],
+)
+def test_neither_does_a_search_that_cannot_be_planned(tmp_path, search):
+    """What it needs is wrong, or the baseline is, without which nothing can be planned."""
+    baseline = BASELINE if "zero" in search else "baseline: []\n"
+    wrong = f"sampler: {{name: tpe, n_trials: 3}}\n  stopper: medain\n  {search}\n"
+    text = HEAD + baseline + SEARCH.replace("trials_per_arm: TRIALS\n", wrong)
+    paths = {path for _, path in told(tmp_path, text)}
+    expected = {"search.trials_per_arm"} if "zero" in search else {"baseline"}
+    assert {"search.sampler.n_trials", "search.stopper"} | expected <= paths
+
+
+def test_a_wrong_seed_does_not_hide_that_another_is_there_twice(tmp_path):
+    found = told(tmp_path, spec(arms="", seeds="[1, 1, -3]"))
+    assert found == [(11, "confirm.seeds[2]"), (11, "confirm.seeds")]
+
+
 def test_a_dropped_range_that_is_wrong_is_told_once(tmp_path):
     arms = "arms:\n  no-halt: {why: all layers, set: {model.halt: null}, drop: [model.halt.threshold]}\n"
     text = HEAD + BASELINE + "  #\n" + arms + SEARCH.replace("TRIALS", "2").replace("[0.9, 0.999]", "[1, 0]")

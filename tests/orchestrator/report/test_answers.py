@@ -12,7 +12,8 @@ import pytest
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
 from orchestrator.report.csv_file import as_csv
 from orchestrator.report.json_file import as_json
-from orchestrator.report.notes import in_words, notices
+from orchestrator.report.notes import in_words
+from orchestrator.report.notices import notices
 from orchestrator.report.summary import arm_metrics, arm_tags, summarise
 from orchestrator.report.tables import Grid, grids, headline
 from orchestrator.report.types import Report

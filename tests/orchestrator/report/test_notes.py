@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.plan.types import Change
 from orchestrator.report.arm_changes import ArmChanges
-from orchestrator.report.notes import notes, notices
+from orchestrator.report.notes import notes
+from orchestrator.report.notices import notices
 from orchestrator.report.page import page
 from orchestrator.report.tables import costs, headline
 from orchestrator.report.write import markdown

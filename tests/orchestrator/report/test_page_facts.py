@@ -13,7 +13,8 @@ from markupsafe import escape
 from orchestrator.plan.types import ArmPrice, ArmProof, Change
 from orchestrator.provenance import Provenance
 from orchestrator.report import page as page_module
-from orchestrator.report.notes import notes, notices
+from orchestrator.report.notes import notes
+from orchestrator.report.notices import notices
 from orchestrator.report.page import page
 from orchestrator.report.style import BLUE, GREEN, ORANGE, PURPLE
 from orchestrator.report.tables import costs

@@ -1,0 +1,68 @@
+"""What is told before the answer of a report."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.report.notices import notices
+from tests.orchestrator.report.studies import study
+
+TRIALS = 10
+
+
+def told(kind: str, failed: dict[str, int], others: str = "finished") -> list[str]:
+    """Of an arm that is `kind` beside arm-0, where so many search trials of each failed."""
+    report = study(2, 4, TRIALS, readings=()).report()
+    tallies = tuple(
+        replace(
+            each,
+            outcomes={
+                **each.outcomes,
+                "search": {"crashed": failed.get(each.arm, 0), others: TRIALS - failed.get(each.arm, 0)},
+            },
+        )
+        for each in report.tallies
+    )
+    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
+    found = notices(replace(report, tallies=tallies, verdicts=verdicts))
+    return [each for each in found if "were chosen from" in each]
+
+
+@pytest.mark.parametrize(
+    ("kind", "failed"),
+    [
+        ("worse", {"arm-1": 8}),
+        ("better", {"arm-0": 8}),
+        ("no difference", {"arm-1": 8}),
+        ("no difference", {"arm-0": 8}),
+        ("higher", {"arm-1": 8}),
+        ("worse", {"arm-1": 9, "arm-0": 3}),
+        ("worse", {"arm-1": 2}),
+    ],
+)
+def test_a_claim_that_failed_search_trials_may_have_made_is_told(kind: str, failed: dict[str, int]) -> None:
+    [notice] = told(kind, failed)
+    fewer = max(failed, key=failed.__getitem__)
+    assert f"{fewer} were chosen from {TRIALS - failed[fewer]} of its {TRIALS} search trials" in notice
+
+
+@pytest.mark.parametrize(
+    ("kind", "failed"),
+    [
+        ("worse", {}),
+        ("worse", {"arm-1": 1}),
+        ("worse", {"arm-1": 8, "arm-0": 8}),
+        ("worse", {"arm-0": 8}),
+        ("better", {"arm-1": 8}),
+        ("undecided", {"arm-1": 8}),
+    ],
+)
+def test_a_claim_that_they_did_not_make_stands_alone(kind: str, failed: dict[str, int]) -> None:
+    """Few of them, as many of both, of the arm that is ahead all the same; or nothing is claimed."""
+    assert not told(kind, failed)
+
+
+def test_trials_that_never_ran_are_none_that_failed() -> None:
+    assert not told("worse", {}, others="skipped")
+    [notice] = told("worse", {"arm-1": 5}, others="skipped")
+    assert "chosen from 0 of its 5 search trials" in notice
