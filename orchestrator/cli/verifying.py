@@ -106,6 +106,22 @@ def ledger(opened: "Ledger") -> Iterator[Finding]:
         )
 
 
+def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
+    """Trials that no command can read by the plan, since it lacks them."""
+    from orchestrator.plan.serialise import read_plan
+
+    asked = {event.trial_id for event in opened.events() if event.trial_id is not None}
+    # Read after the ledger: a sweep that is being extended gets its plan first.
+    if foreign := asked - {trial.trial_id for trial in read_plan(folder).trials}:
+        yield Finding(
+            "ledger",
+            "damaged",
+            f"the plan lacks {amount(len(foreign), 'trial')} of its ledger, such as {min(foreign)}",
+            "the sweep was extended in another copy of this folder: go on in that one, or restore spec.yaml, "
+            "plan.json, manifest.json and extensions/ from it",
+        )
+
+
 def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every file of every checkpoint."""
     from orchestrator.drivers.checkpoint_stores import store_at

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.ledger.lease import Holder
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
+from orchestrator.redact import redact_url
 from orchestrator.regular_files import read_ordinary
 from orchestrator.sqlite_files import absolute, beside, from_beside
 from trainables.atomic import PRIVATE, flush, write_atomically
@@ -50,6 +51,8 @@ class Setup:
     """URI of a place for the checkpoints of this sweep alone; None for its folder."""
     driver: Literal["ray", "inline"] = "ray"
     """What runs its trials unless resume is told otherwise."""
+    home: str | None = field(default=None, compare=False)
+    """Where its folder was made; None of one that an older haltsweep made."""
 
     def ledger_url(self, folder: SweepFolder) -> str:
         """URL of the ledger."""
@@ -128,12 +131,36 @@ def read_setup(folder: SweepFolder) -> Setup:
         ) from error
 
 
+def refuse_copy(folder: SweepFolder, setup: Setup, *, tracking: bool = False) -> None:
+    """Raises InputError where the folder is a copy and shares its ledger or checkpoints with the original.
+
+    By a plan that one of them extends the other cannot be read, and what one deletes the other has measured.
+    With `tracking`, to share an MLflow is refused too.
+    """
+    home = SweepFolder(Path(setup.home)) if setup.home is not None else folder
+    if home.name != folder.name or not home.plan.is_file() or home.root.samefile(folder.root):
+        return
+    try:
+        original = read_setup(home)
+    except StoreError:
+        original = setup
+    kinds = ("storage", "checkpoints", "tracking_uri")[: 3 if tracking else 2]
+    places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
+    if shared := [ours for ours, theirs in places if ours is not None and ours == theirs]:
+        raise InputError(
+            f"what a sweep keeps must belong to one folder, and {folder.root} is a copy of {home.root}: both "
+            f"have {' and '.join(map(redact_url, shared))}; use that folder, or move it away first. Of the "
+            "copy the files alone can be deleted by `rm -r`: no measurement goes with them"
+        )
+
+
 def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
     """With places that do not depend on the working directory, nor, of an MLflow beside the sweep, on any.
 
     Otherwise a copy of both would write, and `remove --mlflow` delete, what is the original's.
     """
-    values: dict[str, Any] = to_json_values(replace(setup, data_dir=setup.data_dir.resolve()))
+    settled = replace(setup, data_dir=setup.data_dir.resolve(), home=str(root))
+    values: dict[str, Any] = to_json_values(settled)
     if setup.tracking_uri is not None:
         values["tracking_uri"] = beside(absolute(setup.tracking_uri), root)
     if setup.storage is not None:
