@@ -24,6 +24,7 @@ from orchestrator.redact import needs_encoding, redact_url
 from orchestrator.tracking.arms_view import view_tags
 from orchestrator.tracking.desired_runs import DesiredRun, Status
 from orchestrator.tracking.inputs import Input
+from orchestrator.tracking.moved_store import follow_move
 from orchestrator.tracking.points import PREFIX, Point, batches
 from trainables.atomic import flush
 
@@ -165,6 +166,7 @@ class RunStore:
         check_uri(uri)
         self._uri = uri
         with outages(uri):
+            follow_move(uri, artifacts)
             self._store = open_store(uri, artifacts)
             local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
             location = (artifacts.resolve() / experiment).as_uri() if local else None
