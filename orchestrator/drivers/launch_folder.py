@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from orchestrator.abandoned import clear_folders
 from orchestrator.disk import remedy
-from orchestrator.errors import InputError, StoreError
+from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.file_digests import read_manifest, sealed, unsealed, write_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed, to_json_values
@@ -22,8 +22,8 @@ from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact_url
 from orchestrator.regular_files import read_ordinary
-from orchestrator.sqlite_files import absolute, beside, from_beside
-from trainables.atomic import PRIVATE, flush, write_atomically
+from orchestrator.sqlite_files import absolute, beside, file_of, from_beside
+from trainables.atomic import PRIVATE, PUBLIC, flush, write_atomically
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
@@ -70,8 +70,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         building.root.mkdir()
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-        # URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
-        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=PRIVATE)
+        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=_mode_of(setup))
         write_atomically(
             building.root / LAUNCHER, json.dumps(to_json_values(Holder.current()), sort_keys=True) + "\n"
         )
@@ -115,7 +114,9 @@ def launched_plan(folder: SweepFolder) -> Plan:
 
 
 def read_setup(folder: SweepFolder) -> Setup:
-    """How the sweep was launched. Raises StoreError if the file is missing or damaged."""
+    """How the sweep was launched. Raises StoreError if the file is missing or damaged, NotAllowed if it is
+    for its owner alone.
+    """
     try:
         content = read_ordinary(folder.root / SETUP)
         # A folder of a haltsweep that made no digests has no manifest.
@@ -123,12 +124,26 @@ def read_setup(folder: SweepFolder) -> Setup:
         tracking = values.get("tracking_uri")
         found = tracking if tracking is None else from_beside(tracking, folder.root)
         return from_json_values(Setup, values | {"tracking_uri": found})
+    except PermissionError as error:
+        raise NotAllowed(
+            f"{folder.root / SETUP} must be readable, and is for its owner alone"
+            f"{_owner(folder.root / SETUP)}: "
+            "it may hold passwords; run the command as that user, or ask for a `haltsweep bundle`"
+        ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
         raise StoreError(
             f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({why}); restore the "
             "folder from a backup"
         ) from error
+
+
+def _owner(file: Path) -> str:
+    """The name of the user, in brackets; empty where it is not to be had."""
+    try:
+        return f" ({file.owner()})"
+    except (OSError, KeyError):
+        return ""
 
 
 def refuse_copy(folder: SweepFolder, setup: Setup, *, tracking: bool = False) -> None:
@@ -152,6 +167,15 @@ def refuse_copy(folder: SweepFolder, setup: Setup, *, tracking: bool = False) ->
             f"have {' and '.join(map(redact_url, shared))}; use that folder, or move it away first. Of the "
             "copy the files alone can be deleted by `rm -r`: no measurement goes with them"
         )
+
+
+def _mode_of(setup: Setup) -> int:
+    """Who may read launch.json: others, where it names nothing but files, for all else there they may read.
+
+    URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
+    """
+    urls = filter(None, (setup.storage, setup.tracking_uri, setup.checkpoints))
+    return PUBLIC if all(file_of(url) is not None and redact_url(url) == url for url in urls) else PRIVATE
 
 
 def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
