@@ -7,6 +7,7 @@ HaltsweepError
 │   ├── PlanError         faults that only the planner can see (models, spaces, arms)
 │   └── SearchError       a sampler or stopper failed while the sweep ran; what was measured is kept
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
+│   └── NotAllowed        it is another user's, who has not let this one read it
 ├── ExecutorError         exit code 1: what is to run the trials could not be started
 ├── Withdrawn            exit code 130: interrupted before its first trial; the launch left nothing
 └── LeaseLost             exit code 1: somebody else took over the sweep; what we held back is not written
@@ -99,6 +100,10 @@ class ExecutorError(HaltsweepError):
 
 class StoreError(HaltsweepError):
     """A store could not be read or written."""
+
+
+class NotAllowed(StoreError):
+    """It is another user's, and not to be read by this one: nothing is wrong with it."""
 
 
 class Withdrawn(HaltsweepError):

@@ -191,7 +191,8 @@ class _Finder:
         execute = loader.exec_module
 
         def execute_then(module: Any) -> None:
-            del loader.exec_module
+            # Several may wait for one library; the first of them takes away what all have set.
+            vars(loader).pop("exec_module", None)
             execute(module)
             self._then()
 

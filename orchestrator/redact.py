@@ -42,6 +42,8 @@ _ISSUED = re.compile(
     r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|xox[abps]-|AKIA|ASIA|pypi-|ya29\.|eyJ)[\w.-]{12,}"
 )
 """Tokens as those who issue them write them."""
+_HEADER = re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?P<value>[\w+/.~-]{8,}={0,2})")
+"""Of a request: a server may quote it in its answer."""
 _TOLD = re.compile(
     r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w-]{0,60})(?:\s{0,4}[:=]|\s{1,4}(?:is|was|are|of))\s{1,4}[\"'`]?)"
     r"(?P<value>[^\s\"'`()\[\]{},;]{6,200})(?![^\s]{0,9}[(\[])"
@@ -82,7 +84,10 @@ def redact(text: object) -> str:
         parts.append(_masked(_scheme(message, found.start()), found[0], message[found.end() : stop]))
         done = stop
     message = "".join(parts) + _without_parameters(message[done:])
-    return _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
+    message = _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
+    return _HEADER.sub(
+        lambda found: found["start"] + (MASK if _is_mixed(found["value"]) else found["value"]), message
+    )
 
 
 def redact_url(url: str) -> str:

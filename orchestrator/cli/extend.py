@@ -194,7 +194,7 @@ def _extended(
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
     from orchestrator.drivers.extend_folder import commit
     from orchestrator.drivers.kept_checkpoints import require_checkpoints
-    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.drivers.launch_folder import read_setup, refuse_copy
     from orchestrator.drivers.node_check import origin_of, require_same_code
     from orchestrator.ledger.fold import records
     from orchestrator.ledger.lease import Holder
@@ -204,6 +204,7 @@ def _extended(
     from orchestrator.spec.load import load_spec, to_yaml
 
     setup = read_setup(folder)
+    refuse_copy(folder, setup)
     with Ledger.open(setup.ledger_url(folder), old.name) as ledger:
         # Whoever runs the sweep must not go on by the old plan.
         lease = ledger.claim(Holder.current())

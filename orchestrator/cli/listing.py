@@ -93,7 +93,9 @@ def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
         return _sound(folder, known)
     except Exception as error:  # one that is damaged, in whatever way, must not hide the others
         why = str(error).partition("\n")[0] if isinstance(error, StoreError) else repr(error)
-        return Row(folder.name, SweepState.DAMAGED, folder=str(folder.root), why=why)
+        forbidden = isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError)
+        state = SweepState.FOREIGN if forbidden else SweepState.DAMAGED
+        return Row(folder.name, state, folder=str(folder.root), why=why)
 
 
 def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
@@ -170,8 +172,8 @@ def _print(rows: list[Row]) -> None:
         made.add_row(*map(Text, cells))
     out().print(made)
     for row in rows:
-        if row.state is SweepState.DAMAGED:
-            say(f"damaged: {printable(row.name)}: {printable(row.why)}")
+        if row.state in (SweepState.DAMAGED, SweepState.FOREIGN):
+            say(f"{row.state}: {printable(row.name)}: {printable(row.why)}")
 
 
 def _short(text: str) -> str:

@@ -191,6 +191,7 @@ def _end_soon(code: Any) -> None:
 
 def _run(arguments: Sequence[str] | None) -> None:
     try:
+        _refuse_lost_folder()
         code = _answered(arguments)
     except REFUSED as error:
         _tell_refusal(error)
@@ -208,6 +209,17 @@ def _run(arguments: Sequence[str] | None) -> None:
         complain("interrupted")
         sys.exit(130)
     sys.exit(code)
+
+
+def _refuse_lost_folder() -> None:
+    """Where it was deleted, nothing with a relative path is found, and PyTorch ends the interpreter."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise InputError(
+            "a command must be run in a folder that is there, and that of this shell was deleted; "
+            "change to another one with `cd`"
+        ) from error
 
 
 def _answered(arguments: Sequence[str] | None) -> int:

@@ -11,7 +11,7 @@ import typer
 from orchestrator.cli.console import complain, say
 from orchestrator.cli.locations import holds_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Storage, SweepName, Tracking
-from orchestrator.errors import InputError, StoreError
+from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import hint
 
@@ -84,6 +84,8 @@ def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     found = SweepFolder(found.root.absolute())
     try:
         setup = read_setup(found)
+    except NotAllowed:
+        raise
     except StoreError as error:
         complain(f"damaged: {error}")
         given_storage = Setup(Path(), storage=storage) if storage is not None else None

@@ -37,6 +37,8 @@ class SweepState(StrEnum):
     """Every trial has ended, and every one of them failed."""
     DAMAGED = "damaged"
     """It cannot be read."""
+    FOREIGN = "not allowed"
+    """This user may not read it."""
 
 
 def state_of(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:

@@ -2,10 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import sys
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -49,9 +50,12 @@ def ui(
     if urlsplit(uri).scheme in REMOTE:
         _show(uri, folder, browser=browser)
         return
+    from orchestrator.tracking.moved_store import follow_move
     from orchestrator.tracking.server import serving_anywhere
 
     artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
+    with suppress(sqlite3.Error):  # read-only: shown as it is
+        follow_move(uri, artifacts)
     with ended_by_signals(), serving_anywhere(uri, artifacts, port) as server:
         _show(server.url, folder, browser=browser)
         say("Ctrl-C ends it")

@@ -92,6 +92,8 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
         try:
             with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
                 faults = list(verifying.ledger(ledger))
+                if plan is not None and not any(each.verdict == "damaged" for each in faults):
+                    faults += verifying.trials(ledger, folder)
                 yield from faults
                 if plan is None or setup is None or any(each.verdict == "damaged" for each in faults):
                     detail = "not compared: what they must say cannot be read"

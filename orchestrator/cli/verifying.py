@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from orchestrator.cli.locations import command
 from orchestrator.drivers.extend_folder import editions
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
-from orchestrator.errors import StoreError
+from orchestrator.errors import NotAllowed, StoreError
 from orchestrator.file_digests import damaged_files, read_manifest
 from orchestrator.findings import Finding, Soundness
 from orchestrator.identity import SweepFolder
@@ -48,29 +48,26 @@ def files(folder: SweepFolder) -> Iterator[Finding]:
     yield from _listed("files", folder.root, lambda name: remedies.get(name, "restore it from a backup"))
     for edition in editions(folder):
         yield from _listed("extensions", edition, lambda _: "restore it from a backup")
-    if fault := _setup_fault(folder):
-        yield Finding("files", "damaged", fault)
+    yield from _setup_fault(folder)
 
 
-def _setup_fault(folder: SweepFolder) -> str:
-    """What is wrong with launch.json or the list of data, which hold their digests; or empty, where the
+def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
+    """What is wrong with launch.json or the list of data, which hold their digests; nothing where the
     manifest is told of, too."""
     from orchestrator.tracking.inputs import read_inputs
 
     try:
         if read_manifest(folder.root) is None:
-            return ""
+            return
     except StoreError:
-        return ""
+        return
     try:
         read_setup(folder)
-    except StoreError as error:
-        return str(error)
-    try:
         read_inputs(folder)
+    except NotAllowed as error:
+        yield Finding("files", "unknown", str(error))
     except StoreError as error:
-        return str(error)
-    return ""
+        yield Finding("files", "damaged", str(error))
 
 
 def report(folder: SweepFolder) -> Iterator[Finding]:
@@ -106,6 +103,22 @@ def ledger(opened: "Ledger") -> Iterator[Finding]:
         )
 
 
+def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
+    """Trials that no command can read by the plan, since it lacks them."""
+    from orchestrator.plan.serialise import read_plan
+
+    asked = {event.trial_id for event in opened.events() if event.trial_id is not None}
+    # Read after the ledger: a sweep that is being extended gets its plan first.
+    if foreign := asked - {trial.trial_id for trial in read_plan(folder).trials}:
+        yield Finding(
+            "ledger",
+            "damaged",
+            f"the plan lacks {amount(len(foreign), 'trial')} of its ledger, such as {min(foreign)}",
+            "the sweep was extended in another copy of this folder: go on in that one, or restore spec.yaml, "
+            "plan.json, manifest.json and extensions/ from it",
+        )
+
+
 def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every file of every checkpoint."""
     from orchestrator.drivers.checkpoint_stores import store_at
@@ -116,22 +129,24 @@ def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         for each in store.complete(whole.folder.checkpoint(trial.trial_id)):
             fault = _fault(each)
             if fault:
-                remedy = f"it is never used, but an older one or the start is; delete {each.folder}"
-                yield Finding("checkpoints", "damaged", fault, remedy)
+                yield fault
             sound += fault == ""
     yield Finding("checkpoints", "sound", f"{amount(sound, 'checkpoint')} as written")
 
 
-def _fault(checkpoint: "Checkpoint") -> str | None:
+def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     """What is wrong with it; empty if nothing is, None if it is gone: a running sweep deletes old ones."""
     from orchestrator.drivers.worker_checkpoints import Damaged
 
-    fault = ""
+    fault: Finding | Literal[""] = ""
     for _ in range(TRIES):
         try:
             checkpoint.measurement()
         except Damaged as error:
-            fault = str(error)
+            if isinstance(error.__cause__, PermissionError):
+                return Finding("checkpoints", "unknown", str(error), "check as the user whose sweep it is")
+            remedy = f"it is never used, but an older one or the start is; delete {checkpoint.folder}"
+            fault = Finding("checkpoints", "damaged", str(error), remedy)
         else:
             return ""
         if not checkpoint.folder.is_dir():

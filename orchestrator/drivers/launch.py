@@ -13,7 +13,14 @@ from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
 from orchestrator.drivers.extend_folder import complete
 from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, launched_plan, publish, read_setup
+from orchestrator.drivers.launch_folder import (
+    DEFAULT_WORKLOAD,
+    Setup,
+    launched_plan,
+    publish,
+    read_setup,
+    refuse_copy,
+)
 from orchestrator.drivers.launch_undo import clear_unbegun, refuse_foreign, withdraw, withdraw_folder
 from orchestrator.drivers.live_view import Listeners, ThrottledView
 from orchestrator.drivers.node_check import needs_built, origin_of
@@ -109,6 +116,7 @@ def resume_sweep(
     With `changed_code` training code from outside may differ from that of trials that have run.
     """
     plan, setup = launched_plan(folder), read_setup(folder)
+    refuse_copy(folder, setup)
     complete(folder)
     _check(setup, folder, address)
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)

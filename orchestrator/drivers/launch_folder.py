@@ -7,22 +7,23 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.abandoned import clear_folders
 from orchestrator.disk import remedy
-from orchestrator.errors import InputError, StoreError
+from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.file_digests import read_manifest, sealed, unsealed, write_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.ledger.lease import Holder
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
+from orchestrator.redact import redact_url
 from orchestrator.regular_files import read_ordinary
-from orchestrator.sqlite_files import absolute, beside, from_beside
-from trainables.atomic import PRIVATE, flush, write_atomically
+from orchestrator.sqlite_files import absolute, beside, file_of, from_beside
+from trainables.atomic import PRIVATE, PUBLIC, flush, write_atomically
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
@@ -50,6 +51,8 @@ class Setup:
     """URI of a place for the checkpoints of this sweep alone; None for its folder."""
     driver: Literal["ray", "inline"] = "ray"
     """What runs its trials unless resume is told otherwise."""
+    home: str | None = field(default=None, compare=False)
+    """Where its folder was made; None of one that an older haltsweep made."""
 
     def ledger_url(self, folder: SweepFolder) -> str:
         """URL of the ledger."""
@@ -67,8 +70,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         building.root.mkdir()
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-        # URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
-        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=PRIVATE)
+        write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=_mode_of(setup))
         write_atomically(
             building.root / LAUNCHER, json.dumps(to_json_values(Holder.current()), sort_keys=True) + "\n"
         )
@@ -112,7 +114,9 @@ def launched_plan(folder: SweepFolder) -> Plan:
 
 
 def read_setup(folder: SweepFolder) -> Setup:
-    """How the sweep was launched. Raises StoreError if the file is missing or damaged."""
+    """How the sweep was launched. Raises StoreError if the file is missing or damaged, NotAllowed if it is
+    for its owner alone.
+    """
     try:
         content = read_ordinary(folder.root / SETUP)
         # A folder of a haltsweep that made no digests has no manifest.
@@ -120,6 +124,12 @@ def read_setup(folder: SweepFolder) -> Setup:
         tracking = values.get("tracking_uri")
         found = tracking if tracking is None else from_beside(tracking, folder.root)
         return from_json_values(Setup, values | {"tracking_uri": found})
+    except PermissionError as error:
+        raise NotAllowed(
+            f"{folder.root / SETUP} must be readable, and is for its owner alone"
+            f"{_owner(folder.root / SETUP)}: "
+            "it may hold passwords; run the command as that user, or ask for a `haltsweep bundle`"
+        ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
         raise StoreError(
@@ -128,12 +138,53 @@ def read_setup(folder: SweepFolder) -> Setup:
         ) from error
 
 
+def _owner(file: Path) -> str:
+    """The name of the user, in brackets; empty where it is not to be had."""
+    try:
+        return f" ({file.owner()})"
+    except (OSError, KeyError):
+        return ""
+
+
+def refuse_copy(folder: SweepFolder, setup: Setup, *, tracking: bool = False) -> None:
+    """Raises InputError where the folder is a copy and shares its ledger or checkpoints with the original.
+
+    By a plan that one of them extends the other cannot be read, and what one deletes the other has measured.
+    With `tracking`, to share an MLflow is refused too.
+    """
+    home = SweepFolder(Path(setup.home)) if setup.home is not None else folder
+    if home.name != folder.name or not home.plan.is_file() or home.root.samefile(folder.root):
+        return
+    try:
+        original = read_setup(home)
+    except StoreError:
+        original = setup
+    kinds = ("storage", "checkpoints", "tracking_uri")[: 3 if tracking else 2]
+    places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
+    if shared := [ours for ours, theirs in places if ours is not None and ours == theirs]:
+        raise InputError(
+            f"what a sweep keeps must belong to one folder, and {folder.root} is a copy of {home.root}: both "
+            f"have {' and '.join(map(redact_url, shared))}; use that folder, or move it away first. Of the "
+            "copy the files alone can be deleted by `rm -r`: no measurement goes with them"
+        )
+
+
+def _mode_of(setup: Setup) -> int:
+    """Who may read launch.json: others, where it names nothing but files, for all else there they may read.
+
+    URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
+    """
+    urls = filter(None, (setup.storage, setup.tracking_uri, setup.checkpoints))
+    return PUBLIC if all(file_of(url) is not None and redact_url(url) == url for url in urls) else PRIVATE
+
+
 def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
     """With places that do not depend on the working directory, nor, of an MLflow beside the sweep, on any.
 
     Otherwise a copy of both would write, and `remove --mlflow` delete, what is the original's.
     """
-    values: dict[str, Any] = to_json_values(replace(setup, data_dir=setup.data_dir.resolve()))
+    settled = replace(setup, data_dir=setup.data_dir.resolve(), home=str(root))
+    values: dict[str, Any] = to_json_values(settled)
     if setup.tracking_uri is not None:
         values["tracking_uri"] = beside(absolute(setup.tracking_uri), root)
     if setup.storage is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.abandoned import own_folder
 from orchestrator.drivers.checkpoint_stores import Elsewhere
-from orchestrator.drivers.launch_folder import Setup
+from orchestrator.drivers.launch_folder import Setup, refuse_copy
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed, to_json_values
@@ -45,14 +45,17 @@ def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = 
     elsewhere, its folder.
 
     `setup` None: launch.json is damaged, and the ledger taken to be in the folder. Raises LeaseHeld while
-    somebody runs the sweep, InputError for a folder that is a link, StoreError if something cannot be
-    deleted; then, or killed on the way, it can be called again.
+    somebody runs the sweep, InputError for a folder that is a link, or a copy whose original would lose its
+    measurements, StoreError if something cannot be deleted; then, or killed on the way, it can be called
+    again.
     """
     if folder.root.is_symlink():
         raise InputError(
             f"the folder of a sweep to remove must be no link, and {folder.root} leads to "
             f"{folder.root.resolve()}; remove it there"
         )
+    if setup is not None:
+        refuse_copy(folder, setup, tracking=tracking_uri is not None)
     # Claimed first: while a sweep runs its tracker is at work too, and is not what to wait for.
     with _claimed(folder, setup) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if tracking_uri is not None and uid is not None:

@@ -7,6 +7,7 @@ A checkpoint is written under another name, flushed to the disk and then renamed
 """
 
 import hashlib
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -120,8 +121,16 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def _digests(state: Path) -> dict[str, str]:
+    """Of every file. Raises OSError, of a folder that may not be looked into too: its files may be there."""
+
+    def refuse(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            raise error
+
+    walked = os.walk(state, onerror=refuse)
+    paths = [Path(folder, name) for folder, _, names in walked for name in names]
     found = {}
-    for path in sorted(each for each in state.rglob("*") if each.is_file()):
+    for path in sorted(each for each in paths if each.is_file()):
         with path.open("rb") as file:
             found[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
     return found

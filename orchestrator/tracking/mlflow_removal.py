@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.tracking.mlflow_runs import PAGE, check_uri, open_store, outages
+from orchestrator.tracking.moved_store import follow_move
 from orchestrator.tracking.points import PREFIX
 
 
@@ -29,6 +30,8 @@ def _each(uri: str, experiment: str, ledger_uid: str, artifacts: Path, *, delete
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
         return 0
     with outages(uri):
+        if delete:
+            follow_move(uri, artifacts)
         store = open_store(uri, artifacts)
         try:
             found = store.get_experiment_by_name(experiment)

@@ -20,10 +20,11 @@ from orchestrator import disk
 from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, hurried, refuse_network_file_system, relax
-from orchestrator.redact import needs_encoding, redact_url
+from orchestrator.redact import MASK, needs_encoding, redact_url
 from orchestrator.tracking.arms_view import view_tags
 from orchestrator.tracking.desired_runs import DesiredRun, Status
 from orchestrator.tracking.inputs import Input
+from orchestrator.tracking.moved_store import follow_move
 from orchestrator.tracking.points import PREFIX, Point, batches
 from trainables.atomic import flush
 
@@ -34,8 +35,11 @@ MOST_PARAM_TEXT = 6000
 PAGE = 1000
 CONTEXT = "mlflow.data.context"
 """MLflow's tag for what data were used for."""
-REFUSED = re.compile(r"error code (401|403)\b")
+REFUSED = re.compile(r"error code (?P<code>401|403)\b|\A(?P<word>UNAUTHENTICATED|PERMISSION_DENIED):")
 """In what MLflow raises for an answer of its server: not logged in, or not allowed to."""
+CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+MOST_OF_CAUSE = 600
+"""Characters: a page that answers in place of MLflow is quoted by it whole."""
 SERVER_SCHEMES = ("http", "https", "databricks")
 DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
 SQLITE_BEGINS = b"SQLite format 3\0"
@@ -58,6 +62,9 @@ _REMEDIES = {
     "database is locked": "another process has been writing to it for long: wait for that process or stop it",
     "readonly database": "make the file and its folder writable for this user",
     "disk is full": disk.FULL,
+    "not in a valid JSON format": (
+        "what answers there is no MLflow, but perhaps a page to log in or a proxy: give the address of MLflow"
+    ),
 }
 """What to do about what does not mend itself, by words of the error."""
 
@@ -165,6 +172,7 @@ class RunStore:
         check_uri(uri)
         self._uri = uri
         with outages(uri):
+            follow_move(uri, artifacts)
             self._store = open_store(uri, artifacts)
             local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
             location = (artifacts.resolve() / experiment).as_uri() if local else None
@@ -324,13 +332,13 @@ def outages(uri: str) -> Iterator[None]:
         yield
     except Exception as error:
         # Its stores raise their driver's, their HTTP library's and their own errors alike.
-        cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        if (code := REFUSED.search(str(error))) is not None:
+        cause = _cause(error)
+        if (refusal := REFUSED.search(str(error))) is not None:
             raise TrackingOutage(
                 f"MLflow at {redact_url(uri)} must take the user and password it is given, and refuses them "
-                f"({code[1]}); give others, as http://USER:PASSWORD@HOST:PORT in --tracking or in "
-                "$MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: nothing is lost, `haltsweep sync` "
-                "catches up"
+                f"({refusal['code'] or refusal['word']}); give others, as http://USER:PASSWORD@HOST:PORT in "
+                "--tracking or in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: nothing is lost, "
+                "`haltsweep sync` catches up"
             ) from error
         remedy = next((do for part, do in _REMEDIES.items() if part in str(error)), None)
         raise TrackingOutage(
@@ -338,6 +346,14 @@ def outages(uri: str) -> Iterator[None]:
             f"{f': {remedy}, then' if remedy else ','} `haltsweep sync` catches up"
             f"{'' if remedy else ' once it answers again'}"
         ) from error
+
+
+def _cause(error: Exception) -> str:
+    """What was raised, in a line, without what the environment has for the server: that may quote it."""
+    text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    for value in filter(None, map(os.environ.get, CREDENTIALS)):
+        text = text.replace(value, MASK)
+    return text if len(text) <= MOST_OF_CAUSE else f"{text[:MOST_OF_CAUSE]}..."
 
 
 def open_store(uri: str, artifacts: Path) -> Any:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,13 @@ from orchestrator.cli import verifying
 from orchestrator.cli.reading import opened
 from orchestrator.cli.track import publish, write_report
 from orchestrator.cli.verify import _line, _sum, findings
-from orchestrator.drivers.launch_folder import read_setup
+from orchestrator.drivers.launch_folder import Setup, read_setup
+from orchestrator.drivers.launch_folder import publish as publish_folder
 from orchestrator.errors import StoreError
 from orchestrator.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
+from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.tracking.mlflow_reading import read_runs
@@ -31,6 +34,7 @@ from tests.faults.chaos import Place, _session, go
 from tests.support.commands import COMMAND, Shell, tree
 from tests.support.flips import flip, flip_any
 from tests.support.forks import forks
+from tests.support.histories import history
 from tests.support.plans import make_arm, make_plan
 
 FLIPS = 8
@@ -190,6 +194,17 @@ def test_a_ledger_that_cannot_be_read_is_one_fault_and_the_rest_is_not_guessed(p
     assert [each.what for each in faults(found)] == ["ledger"]
     place.folder.ledger.write_bytes(sound)
     assert faults(told(place.folder)) == []
+
+
+def test_trials_that_the_plan_lacks_are_told(tmp_path: Path) -> None:
+    plan = make_plan([make_arm("one")], trials_per_arm=1, seeds=(7,))
+    folder = SweepFolder(tmp_path / "runs" / plan.name)
+    publish_folder(replace(plan, trials=plan.trials[:1]), folder, "", {}, Setup(tmp_path / "data"))
+    with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
+        ledger.append(list(history(plan)), ledger.claim(Holder.current()))
+    found = [str(each) for each in faults(told(folder)) if each.what == "ledger"]
+    assert len(found) >= 1
+    assert f"the plan lacks 1 trial of its ledger, such as {plan.trials[1].trial_id}" in found[0]
 
 
 DAMAGES = {

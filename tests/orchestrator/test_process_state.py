@@ -1,6 +1,7 @@
 """What a trial's code sets for all of its process is gone when the next trial begins."""
 
 import gc
+import importlib
 import logging
 import multiprocessing
 import os
@@ -16,6 +17,10 @@ import pytest
 import torch
 
 from orchestrator.drivers import worker
+<<<<<<< HEAD:tests/orchestrator/test_process_state.py
+=======
+from orchestrator.drivers.process_state import ProcessState, _mask, _when_loaded
+>>>>>>> hc:tests/orchestrator/drivers/test_process_state.py
 from orchestrator.drivers.worker import Harness
 from orchestrator.process_state import ProcessState, _mask
 from orchestrator.trials import OutcomeKind
@@ -196,6 +201,20 @@ assert sys.meta_path == finders
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_several_may_wait_for_one_library(tmp_path, monkeypatch):
+    (tmp_path / "awaited_by_two.py").write_text("HERE = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    heard = []
+    one, two = (
+        _when_loaded("awaited_by_two", lambda each=each: heard.append(each)) for each in ("one", "two")
+    )
+    with one, two:
+        module = importlib.import_module("awaited_by_two")
+    assert module.HERE
+    assert sorted(heard) == ["one", "two"]
+    assert "exec_module" not in vars(module.__loader__)
 
 
 def test_nothing_is_done_about_a_state_that_no_trial_has_begun():

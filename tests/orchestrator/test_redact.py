@@ -123,6 +123,9 @@ def test_what_is_masked_once_stays_so(text: str) -> None:
             "login with hf_aBcDeFgHiJkLmN0pQ, then http://ann:pw@host",
             "login with ***, then http://ann:***@host",
         ),
+        ("BAD: header Basic Ym9iOmh1bnRlcjJzZWNyZXQ= is", "BAD: header Basic *** is"),
+        ("{'Authorization': 'Bearer dapi0123456789.ab-c'}", "{'Authorization': 'Bearer ***'}"),
+        ("Basic blocks-of-layers, Bearer of news", None),
         ("arm sk-learn-baseline, task hf_tokens_of_books", None),
         (
             "exceeded with url: /?token=pw/api&x=1 (by /a?b=c)",

@@ -8,9 +8,10 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 
 
-def launched(root: Path, plan: Plan) -> SweepFolder:
-    """Its folder in `root / "runs"`, with an empty ledger."""
+def launched(root: Path, plan: Plan, storage: str | None = None) -> SweepFolder:
+    """Its folder in `root / "runs"`, with an empty ledger, in its folder if not in `storage`."""
     folder = SweepFolder(root / "runs" / plan.name)
-    publish(plan, folder, "", {}, Setup(root / "data"))
-    with Ledger.open(folder.ledger_url, plan.name, create=True):
+    setup = Setup(root / "data", storage=storage)
+    publish(plan, folder, "", {}, setup)
+    with Ledger.open(setup.ledger_url(folder), plan.name, create=True):
         return folder

@@ -1,6 +1,7 @@
 """`haltsweep extend`: only the difference runs, and the union is what a launch of all would have given."""
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -226,6 +227,16 @@ def test_a_sweep_that_runs_is_not_extended(haltsweep, tmp_path, monkeypatch):
         told = haltsweep("extend", "synthetic", "--seeds", "1")
     assert told.code == 2
     assert "must have one holder at a time" in told.err
+
+
+def test_a_copy_that_shares_the_ledger_of_its_original_is_not_extended(haltsweep, tmp_path, monkeypatch):
+    plan, url = make_plan(1), f"sqlite:///{tmp_path / 'team.db'}"
+    folder = with_spec(launched(tmp_path, plan, storage=url))
+    shutil.copytree(tmp_path / "runs", tmp_path / "copied")
+    monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (None, plan))
+    told = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "copied"))
+    assert told.code == 2
+    assert f"is a copy of {folder.root}: both have {url}; use that folder" in told.err
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,17 @@ def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, 
     assert "Traceback" not in answer.err
 
 
+def test_a_folder_that_is_gone_is_told_whatever_is_asked(haltsweep, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for command in ("list", "launch"):
+        answer = haltsweep(command, str(tmp_path / "some.yaml"))
+        assert (answer.code, answer.out) == (2, "")
+        assert "must be run in a folder that is there, and that of this shell was deleted; chan" in answer.err
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("closed", "code"), [(">&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 0), ("nowhere <&- >&-", 2)]
 )

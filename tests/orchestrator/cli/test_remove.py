@@ -3,14 +3,19 @@
 import io
 import os
 import pty
+import shutil
 import sqlite3
 import subprocess
 from dataclasses import replace
 
 import pytest
 
+from orchestrator.drivers import launch_folder, removal
 from orchestrator.drivers.launch_folder import Setup, publish, read_setup
+from orchestrator.errors import InputError
+from orchestrator.file_digests import sealed
 from orchestrator.identity import SweepFolder
+from orchestrator.json_values import to_json_values
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
@@ -106,6 +111,38 @@ def test_others_of_the_same_database_stay(haltsweep, tmp_path, request):
             assert haltsweep("remove", "kept", "--yes").code == 0
             assert not kept.root.exists()
             assert summaries(url) == []
+
+
+def test_a_copy_takes_nothing_of_its_original_with_it(haltsweep, tmp_path):
+    url = f"sqlite:///{tmp_path / 'team.db'}"
+    folder = make(tmp_path, storage=url)
+    shutil.copytree(tmp_path / "runs", tmp_path / "copied")
+    told = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
+    assert told.code == 2
+    assert f"is a copy of {folder.root}: both have {url}; use that folder" in told.err
+    assert [each.name for each in summaries(url)] == ["synthetic"]
+    shutil.rmtree(folder.root)
+    assert haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied")).code == 0
+    assert summaries(url) == []
+
+
+def test_a_copy_leaves_the_runs_of_its_original_in_their_mlflow(tmp_path):
+    folder = make(tmp_path)
+    shutil.copytree(tmp_path / "runs", tmp_path / "copied")
+    copy = SweepFolder(tmp_path / "copied" / "synthetic")
+    tracked = replace(read_setup(copy), tracking_uri="http://user:secret@host:5000")
+    publish_setup(folder, tracked)
+    with pytest.raises(InputError, match=r"both have http://[^ ]*@host:5000; use that") as refused:
+        removal.remove(copy, tracked, "http://host:5000")
+    assert "secret" not in str(refused.value)
+    removal.remove(copy, tracked)
+    assert not copy.root.exists()
+
+
+def publish_setup(folder, setup):
+    """As it would have been published with that setup."""
+    file = folder.root / launch_folder.SETUP
+    file.write_text(sealed(to_json_values(setup)))
 
 
 def test_rows_without_a_folder_here(haltsweep, tmp_path):

@@ -2,10 +2,12 @@
 
 import errno
 import json
+import os
 import shutil
 
 import pytest
 
+from orchestrator.cli import verifying
 from orchestrator.drivers import worker_checkpoints as checkpoints
 from orchestrator.drivers.worker_checkpoints import Damaged, clear_unfinished, complete, write
 from trainables.protocol import Measurement
@@ -68,6 +70,21 @@ def test_damage_is_seen(tmp_path, damage):
     text = "must be readable" if "manifest" in damage else "must be as written, but these differ: .*[a-z]"
     with pytest.raises(Damaged, match=text):
         made.measurement()
+
+
+def test_a_folder_that_this_user_may_not_look_into_is_not_told_as_files_that_differ(tmp_path, monkeypatch):
+    made, scan = write(tmp_path, at(5), save), os.scandir
+
+    def refuse(place):
+        if str(place).endswith("deep"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(place))
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(Damaged, match="must be readable, got PermissionError"):
+        made.measurement()
+    fault = verifying._fault(made)
+    assert (fault.verdict, fault.remedy) == ("unknown", "check as the user whose sweep it is")
 
 
 def test_a_checkpoint_under_the_name_of_another_step_is_seen(tmp_path):

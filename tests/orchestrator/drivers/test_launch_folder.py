@@ -5,14 +5,16 @@ import multiprocessing
 import os
 import re
 import shutil
+import stat
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.cli import listing, remove, verifying
 from orchestrator.drivers import launch_folder
 from orchestrator.drivers.launch_folder import Setup, launched_plan, publish, read_setup
-from orchestrator.errors import InputError, StoreError
+from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
 from tests.support.plans import make_plan
@@ -43,6 +45,39 @@ def test_everything_is_in_it_and_nothing_beside_it(folder):
 def test_urls_are_for_the_owner_alone(folder):
     made(folder, storage="postgresql://u:secret@h/d")
     assert (folder.root / launch_folder.SETUP).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("places", "mode"),
+    [
+        ({"tracking_uri": "sqlite:////runs/mlflow.db", "storage": "sqlite:////team.db"}, 0o644),
+        ({"tracking_uri": "http://host:5000"}, 0o600),
+        ({"checkpoints": "s3://bucket/folder"}, 0o600),
+        ({"storage": "sqlite:////team.db?key=secret"}, 0o600),
+    ],
+)
+def test_others_may_read_what_names_files_alone(folder, places, mode):
+    made(folder, **places)
+    assert stat.S_IMODE((folder.root / launch_folder.SETUP).stat().st_mode) == mode
+
+
+def test_what_is_for_its_owner_alone_is_not_told_as_damaged(folder, monkeypatch):
+    made(folder)
+    read = launch_folder.read_ordinary
+
+    def refuse(file):
+        if file.name == launch_folder.SETUP:
+            raise PermissionError(13, "Permission denied", str(file))
+        return read(file)
+
+    monkeypatch.setattr(launch_folder, "read_ordinary", refuse)
+    with pytest.raises(NotAllowed, match=r"is for its owner alone \(.+\): it may hold passwords; run the"):
+        read_setup(folder)
+    (found,) = [each for each in verifying.files(folder) if each.verdict != "sound"]
+    assert (found.what, found.verdict) == ("files", "unknown")
+    assert listing._read(folder, {}).state == "not allowed"
+    with pytest.raises(NotAllowed):
+        remove._find(folder.name, folder.root.parent, None)
 
 
 def test_the_ledger_is_in_the_folder_unless_said_otherwise(folder):

@@ -1,5 +1,6 @@
 """A sweep from launch to finish: what is told, what is left, what is refused. Crashes are in tests/faults."""
 
+import shutil
 import sqlite3
 import threading
 from collections import Counter
@@ -196,6 +197,16 @@ def test_a_session_that_lost_its_lease_stops_and_writes_nothing(folder, setup, m
     with pytest.raises(LeaseLost, match="it was taken by process 1 on 'elsewhere'"):
         run_sweep(small(), folder, setup, SPEC, driver="inline")
     assert [each.kind for each in events(folder)] == [EventKind.OPENED]
+
+
+def test_a_copy_that_shares_the_ledger_of_its_original_is_not_resumed(folder, setup, tmp_path):
+    setup = replace(setup, storage=f"sqlite:///{tmp_path}/team.db")
+    run_sweep(small(), folder, setup, SPEC, driver="inline")
+    shutil.copytree(folder.root, tmp_path / "copied" / folder.name)
+    with pytest.raises(InputError, match=f"is a copy of {folder.root}: both have .*team.db; use that folder"):
+        resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline")
+    folder.root.rename(tmp_path / "away")
+    assert resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline").left == 0
 
 
 def test_a_ledger_that_vanished_is_not_made_anew(folder, setup):

@@ -81,6 +81,10 @@ def test_a_server_that_is_away_is_an_outage_with_what_to_do(
         ),
         ("(sqlite3.OperationalError) database is locked", "wait for that process or stop it"),
         ("attempt to write a readonly database", "make the file and its folder writable for this user"),
+        (
+            "API ... the response body was not in a valid JSON format. Response body: '<html>'",
+            "is no MLflow, but",
+        ),
         ("database or disk is full", "the disk is full: free some space, or have your quota raised"),
     ],
 )
@@ -90,6 +94,25 @@ def test_what_does_not_mend_itself_comes_with_what_to_do(said: str, todo: str) -
     assert f"({RuntimeError.__name__}: {said}); nothing is lost: " in str(caught.value)
     assert todo in str(caught.value)
     assert str(caught.value).endswith(", then `haltsweep sync` catches up")
+
+
+@pytest.mark.parametrize(
+    "said", ["UNAUTHENTICATED: who?", "PERMISSION_DENIED: x", "with error code 403 != 200"]
+)
+def test_a_server_that_refuses_whom_it_is_asked_by(said: str) -> None:
+    with (
+        pytest.raises(TrackingOutage, match=r"refuses them \((403|[A-Z_]+)\); give others"),
+        outages("http://h"),
+    ):
+        raise RuntimeError(said)
+
+
+def test_what_answers_tells_no_secret_of_the_environment_and_no_book(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter2")
+    with pytest.raises(TrackingOutage) as caught, outages("http://h"):
+        raise RuntimeError(f"<p>hunter2 is wrong {'<br>' * 10**5}")
+    assert "<p>*** is wrong <br>" in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
