@@ -153,7 +153,10 @@ def refuse_copy(folder: SweepFolder, setup: Setup, *, tracking: bool = False) ->
     With `tracking`, to share an MLflow is refused too.
     """
     home = SweepFolder(Path(setup.home)) if setup.home is not None else folder
-    if home.name != folder.name or not home.plan.is_file() or home.root.samefile(folder.root):
+    try:
+        if home.name != folder.name or not home.plan.is_file() or home.root.samefile(folder.root):
+            return
+    except PermissionError:  # another user's by now: nobody knows what is there
         return
     try:
         original = read_setup(home)

@@ -17,12 +17,8 @@ import pytest
 import torch
 
 from orchestrator.drivers import worker
-<<<<<<< HEAD:tests/orchestrator/test_process_state.py
-=======
-from orchestrator.drivers.process_state import ProcessState, _mask, _when_loaded
->>>>>>> hc:tests/orchestrator/drivers/test_process_state.py
 from orchestrator.drivers.worker import Harness
-from orchestrator.process_state import ProcessState, _mask
+from orchestrator.process_state import ProcessState, _mask, _when_loaded
 from orchestrator.trials import OutcomeKind
 from trainables.function import FunctionWorkload
 from trainables.protocol import Job, Measurement
@@ -183,7 +179,7 @@ def test_a_state_that_two_names_of_a_precision_have_made_unreadable_is_mended(ha
 def test_a_library_that_a_trial_is_the_first_to_load_is_seeded_and_put_back():
     code = """
 import sys
-from orchestrator.process_state import ProcessState, _mask
+from orchestrator.process_state import ProcessState, _mask, _when_loaded
 finders = list(sys.meta_path)
 state = ProcessState()
 drawn = []
