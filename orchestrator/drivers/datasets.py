@@ -14,6 +14,7 @@ from orchestrator.errors import InputError
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Input
+from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
 
 if TYPE_CHECKING:
@@ -50,6 +51,30 @@ def build_datasets(
             made(config, name, data_dir)
     if on_data is not None and wanted:
         on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
+
+
+def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
+    """What is measured on inputs that are trained on, a sentence a split; of tasks of others, once built.
+
+    Those of the box share no example, by their contract.
+    """
+    from trainables.catalog import is_outside
+    from trainables.task_catalog import task_name
+
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    for config, infos in needed((arm.settings["task"] for arm in plan.arms), confirmed):
+        stored = [info for info in infos if not info.streamed]
+        trained = [info.name for info in stored if info.role == "train"]
+        if not trained or not is_outside("tasks", task_name(config)):
+            continue
+        train = made(config, trained[0], data_dir)
+        for info in stored:
+            split = train if info.role == "train" else made(config, info.name, data_dir)
+            if split is not train and (shared := split.repeated_in(train)):
+                yield (
+                    f"Look twice: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of "
+                    f"{info.name} are in {trained[0]} too: what is measured there may be remembered"
+                )
 
 
 def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:

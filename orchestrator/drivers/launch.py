@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.abandoned import clear_abandoned
 from orchestrator.drivers.checkpoint_stores import Elsewhere
-from orchestrator.drivers.datasets import build_datasets, inputs_of, require_files
+from orchestrator.drivers.datasets import build_datasets, inputs_of, repeated_inputs, require_files
 from orchestrator.drivers.extend_folder import complete
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import (
@@ -173,6 +173,8 @@ def _session(
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
+                for told in repeated_inputs(plan, setup.data_dir):
+                    means.watch.on_trouble(told)
                 inputs = inputs_of(plan, setup.data_dir)
                 write_inputs(folder, inputs)
                 session.recorder.data_are_there(digests_of(inputs))

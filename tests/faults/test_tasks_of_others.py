@@ -147,6 +147,15 @@ def test_announcements_that_cannot_be_are_refused_by_the_plan(folder, haltsweep,
 
 
 def test_a_sound_task_is_launched(folder, haltsweep):
+    apart = (("len(split))", "ord(split[0]))"), ("length: int = 4", "length: int = 40"))
+    written(folder, *apart, ("rng.integers(1, config.length + 1)", "rng.integers(20, config.length + 1)"))
+    answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
+    assert answer.code == 0, answer
+    assert "Look twice" not in answer.err
+
+
+def test_measuring_on_what_is_trained_on_is_told(folder, haltsweep):
     written(folder)
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 0, answer
+    assert "kit_of_task.theirs: 40 of 40 inputs of valid are in train too" in answer.err

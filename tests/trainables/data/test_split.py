@@ -64,6 +64,16 @@ def test_hash_sees_bounds_labels_and_order(other: list[Row]) -> None:
     assert content_hash(table(other)) != content_hash(table([([1, 2], 0), ([3], 1)]))
 
 
+@given(rows, rows)
+def test_inputs_of_another_split_are_counted_whatever_their_labels_and_type(
+    one: list[Row], other: list[Row]
+) -> None:
+    ours = Split(table(one), PAD, "")
+    theirs = Split(table([(tokens, 0) for tokens, _ in other], pa.large_list(pa.int32())), PAD, "")
+    assert ours.repeated_in(theirs) == sum(any(tokens == each for each, _ in other) for tokens, _ in one)
+    assert ours.repeated_in(ours) == len(one)
+
+
 def test_hash_does_not_see_the_layout() -> None:
     examples: list[Row] = [([7], 3), ([1, 2], 0), ([3], 1)]
     assert content_hash(table(examples, pa.list_(pa.uint8()))) == content_hash(table(examples))
