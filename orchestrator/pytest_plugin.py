@@ -173,8 +173,9 @@ class SpecItem(pytest.Item):
         from orchestrator.plan.probe import Probe
         from orchestrator.plan.serialise import from_json, to_json
 
-        # One for all specs of the run: what was built for one need not be built for the next.
-        probe = self.config.stash.setdefault(PROBE, Probe())
+        # One for all specs of the run: what was built for one need not be built for the next. Faults alone
+        # are shown.
+        probe = self.config.stash.setdefault(PROBE, Probe(faults_only=True))
         planned = plan(source, probe=probe)
         assert from_json(to_json(planned)) == planned
         rehearse(source, planned)
