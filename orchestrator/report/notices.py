@@ -189,6 +189,8 @@ def _chosen_from_fewer(report: Report) -> list[str]:
         if fewer.arm == against_itself or _share_kept(fewer) > FEWER * _share_kept(other):
             continue
         (kept, every), (theirs, all_theirs) = map(_kept, arms)
+        if kept >= theirs:  # of an arm that searches little, or nothing
+            continue
         claim = f"{each.arm} is {each.kind} than {each.reference} in {each.metric}"
         if each.kind == "no difference":
             claim = f"no difference of {each.arm} to {each.reference} was found in {each.metric}"

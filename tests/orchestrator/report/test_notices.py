@@ -10,22 +10,21 @@ from tests.orchestrator.report.studies import study
 TRIALS = 10
 
 
-def told(kind: str, failed: dict[str, int], others: str = "finished") -> list[str]:
-    """Of an arm that is `kind` beside arm-0, where so many search trials of each failed."""
+def told_of(kind: str, outcomes: dict[str, dict[str, int]]) -> list[str]:
+    """Of an arm that is `kind` beside arm-0, where the search trials of each ended so."""
     report = study(2, 4, TRIALS, readings=()).report()
     tallies = tuple(
-        replace(
-            each,
-            outcomes={
-                **each.outcomes,
-                "search": {"crashed": failed.get(each.arm, 0), others: TRIALS - failed.get(each.arm, 0)},
-            },
-        )
-        for each in report.tallies
+        replace(each, outcomes={**each.outcomes, "search": outcomes[each.arm]}) for each in report.tallies
     )
     verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
     found = notices(replace(report, tallies=tallies, verdicts=verdicts))
     return [each for each in found if "were chosen from" in each]
+
+
+def told(kind: str, failed: dict[str, int]) -> list[str]:
+    """The same, where so many of them failed."""
+    counts = {arm: failed.get(arm, 0) for arm in ("arm-0", "arm-1")}
+    return told_of(kind, {arm: {"crashed": bad, "finished": TRIALS - bad} for arm, bad in counts.items()})
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,16 @@ def test_a_claim_that_they_did_not_make_stands_alone(kind: str, failed: dict[str
     assert not told(kind, failed)
 
 
+def test_an_arm_that_searches_nothing_had_no_more_to_choose_from() -> None:
+    assert not told_of("worse", {"arm-0": {"finished": 1}, "arm-1": {"finished": 2, "crashed": 8}})
+
+
 def test_trials_that_never_ran_are_none_that_failed() -> None:
-    assert not told("worse", {}, others="skipped")
-    [notice] = told("worse", {"arm-1": 5}, others="skipped")
-    assert "chosen from 0 of its 5 search trials" in notice
+    assert not told_of("worse", {"arm-0": {"finished": 10}, "arm-1": {"finished": 2, "skipped": 8}})
+    [notice] = told_of(
+        "worse", {"arm-0": {"finished": 10}, "arm-1": {"crashed": 3, "pruned": 2, "skipped": 5}}
+    )
+    assert (
+        "chosen from 2 of its 5 search trials, for the others failed, and those of arm-0 from all 10"
+        in notice
+    )
