@@ -63,17 +63,16 @@ def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     for config, infos in needed((arm.settings["task"] for arm in plan.arms), confirmed):
-        stored = [info for info in infos if not info.streamed]
-        trained = [info.name for info in stored if info.role == "train"]
-        if not trained or not is_outside("tasks", task_name(config)):
+        trained = next(info for info in infos if info.role == "train")
+        if trained.streamed or not is_outside("tasks", task_name(config)):
             continue
-        train = made(config, trained[0], data_dir)
-        for info in stored:
-            split = train if info.role == "train" else made(config, info.name, data_dir)
-            if split is not train and (shared := split.repeated_in(train)):
+        train = made(config, trained.name, data_dir)
+        for name in (info.name for info in infos if info is not trained and not info.streamed):
+            split = made(config, name, data_dir)
+            if shared := split.repeated_in(train):
                 yield (
-                    f"Look twice: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of "
-                    f"{info.name} are in {trained[0]} too: what is measured there may be remembered"
+                    f"Look twice: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
+                    f"are in {trained.name} too: what is measured there may be remembered"
                 )
 
 

@@ -6,7 +6,7 @@ from statistics import stdev
 
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.extensions import extended_after_results
-from orchestrator.report.notices import FAILED
+from orchestrator.report.notices import chosen_from
 from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
@@ -167,9 +167,9 @@ def _search_failed(report: Report) -> list[str]:
     """Arms that were chosen from fewer trials than they might have been."""
     told = []
     for each in report.tallies:
-        ended = each.outcomes.get(SEARCH, {})
-        if failed := sum(count for kind, count in ended.items() if kind in FAILED):
-            told.append(f"{each.arm}, {amount(failed, 'trial')} of {sum(ended.values())}")
+        kept, ended = chosen_from(each)
+        if kept < ended:
+            told.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
     return [SEARCH_FAILED.format(arms="; ".join(told))] if told else []
 
 

@@ -188,7 +188,7 @@ def _chosen_from_fewer(report: Report) -> list[str]:
         against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind)
         if fewer.arm == against_itself or _share_kept(fewer) > FEWER * _share_kept(other):
             continue
-        (kept, every), (theirs, all_theirs) = map(_kept, arms)
+        (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
         if kept >= theirs:  # of an arm that searches little, or nothing
             continue
         claim = f"{each.arm} is {each.kind} than {each.reference} in {each.metric}"
@@ -207,11 +207,11 @@ def _chosen_from_fewer(report: Report) -> list[str]:
 
 
 def _share_kept(arm: ArmTally) -> float:
-    kept, every = _kept(arm)
+    kept, every = chosen_from(arm)
     return kept / every if every else 1.0
 
 
-def _kept(arm: ArmTally) -> tuple[int, int]:
+def chosen_from(arm: ArmTally) -> tuple[int, int]:
     """Search trials that the arm's settings could be chosen from, and all that ended."""
     ended = {kind: count for kind, count in arm.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
     every = sum(ended.values())
