@@ -318,11 +318,13 @@ def uncompiled(config: Settings) -> str | None:
 
 
 def compiling_pays(config: Settings) -> bool:
-    """Whether compiled steps of a model that can be compiled are known to be, or may be, faster on a GPU.
+    """Whether compiled steps of a model that can be compiled are known to be faster on a GPU, at its width.
 
-    Where they were measured and are not, the model says `COMPILE_PAYS = False` in its file.
+    Its file says from which width on they were measured to be (`tests.benchmarks.steps`), as `COMPILE_PAYS`;
+    None, or nothing, if they were not.
     """
-    return bool(getattr(_file(config), "COMPILE_PAYS", True))
+    least: int | None = getattr(_file(config), "COMPILE_PAYS", None)
+    return least is not None and getattr(config, "width", 0) >= least
 
 
 def unstacked(config: Settings) -> str | None:

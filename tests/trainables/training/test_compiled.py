@@ -11,11 +11,12 @@ from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.regions.compiling import Compiler
 from trainables.training import Training, workload
-from trainables.training.compiled import LONG_ENOUGH, WIDE_ENOUGH, compiled
+from trainables.training.compiled import LONG_ENOUGH, compiled
 from trainables.training.config import train_config
 
-GUT = {"name": "universal", "width": WIDE_ENOUGH, "heads": 2}
-TLB = {"name": "tlb", "width": WIDE_ENOUGH, "heads": 2}
+GUT = {"name": "universal", "width": 512, "heads": 2}
+TLB = {"name": "tlb", "width": 512, "heads": 2}
+CRVNN = {"name": "crvnn", "width": 128}
 
 
 @pytest.mark.parametrize(
@@ -27,10 +28,13 @@ TLB = {"name": "tlb", "width": WIDE_ENOUGH, "heads": 2}
         ({"compile": "auto"}, GUT, "cuda", False),
         ({"compile": True}, GUT, "cuda", True),
         ({"compile": "auto", "steps": LONG_ENOUGH - 1}, {}, "cuda", False),
-        ({"compile": "auto"}, TLB | {"width": WIDE_ENOUGH - 8}, "cuda", False),
+        ({"compile": "auto"}, TLB | {"width": 504}, "cuda", False),
         ({"compile": "auto"}, {}, "cpu", False),
         ({"compile": "auto", "checkpoint_activations": True}, {}, "cuda", False),
-        ({"compile": "auto"}, {"name": "crvnn", "width": 8}, "cuda", False),
+        ({"compile": "auto"}, CRVNN, "cuda", True),
+        ({"compile": "auto"}, CRVNN | {"width": 120}, "cuda", False),
+        ({"compile": "auto"}, {"name": "ndr", "width": 512}, "cuda", True),
+        ({"compile": "auto"}, {"name": "looped", "width": 512}, "cuda", False),
         ({"compile": "auto"}, TLB | {"attention": "flash"}, "cuda", False),
     ],
 )
