@@ -252,7 +252,7 @@ def plan_file(
     """
     source = read if read is not None else read_to_plan(path, overrides, profile)
     if isinstance(source, Salvaged):
-        more = _plan_faults(source.rest, on_progress, probe)
+        more = source.rest.new(_plan_faults(source.rest.source, on_progress, probe))
         raise SpecError(in_order([*source.error.faults, *more]))
     if found is not None:
         source = looked_up(source, found)

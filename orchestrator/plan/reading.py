@@ -15,7 +15,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.spec.document import Document
 from orchestrator.spec.kinds import Component
 from orchestrator.spec.load import SpecFile, changed_document, in_order, read_spec
-from orchestrator.spec.salvage import sound_part
+from orchestrator.spec.salvage import Rest, sound_part
 from orchestrator.spec.types import Spec
 from search_spaces.wording import counted
 
@@ -30,7 +30,7 @@ class Salvaged:
     """A faulty spec of which something is left that can be planned: so its faults are told as well."""
 
     error: SpecError
-    rest: SpecFile
+    rest: Rest
 
 
 def read_to_plan(
@@ -46,7 +46,7 @@ def read_to_plan(
         if any(fault.oversized for fault in error.faults):
             raise OversizedSpec(error.faults) from None
         rest = sound_part(path, overrides, profile, error.faults)
-        if rest is None or rest.spec.search is None:
+        if rest is None or rest.source.spec.search is None:
             written = changed_document(path, overrides, profile)
             error = SpecError(in_order([*error.faults, *_sampler_faults(written, error.faults)]))
         if rest is None:

@@ -176,9 +176,9 @@ def test_a_plan_that_nobody_could_make_is_refused_with_the_file(whole):
 def test_a_fault_of_ordinary_size_is_left_for_the_planner_to_tell_more(whole):
     found = read_to_plan(whole, ["search.trials_per_arm=0"])
     assert isinstance(found, Salvaged)
-    assert found.rest.spec.search is None
+    assert found.rest.source.spec.search is not None, "its space and objectives can be looked at"
     with pytest.raises(SpecError) as caught:
-        read_to_plan(whole, ["baseline.model=12"])
+        read_to_plan(whole, ["baseline=12"])
     assert not isinstance(caught.value, OversizedSpec)
 
 
