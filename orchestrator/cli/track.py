@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -86,10 +87,13 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
         waiting.update("report and Parquet are brought up to date first")
         from orchestrator.cli.reading import opened
-        from orchestrator.drivers.launch_folder import read_setup
+        from orchestrator.drivers.launch_folder import read_setup, refuse_copy
 
         with opened(name, root, storage) as sweep:
-            uri = tracking or read_setup(sweep.folder).tracking_uri or tracking_uri(None, root)
+            setup = read_setup(sweep.folder)
+            uri = tracking or setup.tracking_uri or tracking_uri(None, root)
+            if setup.storage is None:  # else both have the same to write
+                refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
             written = publish(sweep, write_report(sweep), uri, waiting.update)
     say(f"{sweep.plan.name}: {written}")
 

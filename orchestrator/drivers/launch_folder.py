@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -146,11 +146,15 @@ def _owner(file: Path) -> str:
         return ""
 
 
-def refuse_copy(folder: SweepFolder, setup: Setup, *, tracking: bool = False) -> None:
-    """Raises InputError where the folder is a copy and shares its ledger or checkpoints with the original.
+STORES = ("storage", "checkpoints", "tracking_uri")
+"""Fields of a setup that say where a sweep keeps what it writes."""
+
+
+def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES) -> None:
+    """Raises InputError where the folder is a copy and shares one of these stores with the original.
 
     By a plan that one of them extends the other cannot be read, and what one deletes the other has measured.
-    With `tracking`, to share an MLflow is refused too.
+    Of MLflow's runs both take those of the other for their own.
     """
     home = SweepFolder(Path(setup.home)) if setup.home is not None else folder
     try:
@@ -162,7 +166,6 @@ def refuse_copy(folder: SweepFolder, setup: Setup, *, tracking: bool = False) ->
         original = read_setup(home)
     except StoreError:
         original = setup
-    kinds = ("storage", "checkpoints", "tracking_uri")[: 3 if tracking else 2]
     places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
     if shared := [ours for ours, theirs in places if ours is not None and ours == theirs]:
         raise InputError(

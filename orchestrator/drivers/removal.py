@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.abandoned import own_folder
 from orchestrator.drivers.checkpoint_stores import Elsewhere
-from orchestrator.drivers.launch_folder import Setup, refuse_copy
+from orchestrator.drivers.launch_folder import STORES, Setup, refuse_copy
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed, to_json_values
@@ -55,7 +55,7 @@ def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = 
             f"{folder.root.resolve()}; remove it there"
         )
     if setup is not None:
-        refuse_copy(folder, setup, tracking=tracking_uri is not None)
+        refuse_copy(folder, setup, STORES if tracking_uri is not None else STORES[:-1])
     # Claimed first: while a sweep runs its tracker is at work too, and is not what to wait for.
     with _claimed(folder, setup) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if tracking_uri is not None and uid is not None:

@@ -229,14 +229,30 @@ def test_a_sweep_that_runs_is_not_extended(haltsweep, tmp_path, monkeypatch):
     assert "must have one holder at a time" in told.err
 
 
-def test_a_copy_that_shares_the_ledger_of_its_original_is_not_extended(haltsweep, tmp_path, monkeypatch):
+@pytest.mark.parametrize("where", ["storage", "tracking"])
+@pytest.mark.parametrize("asked", [["extend", "--seeds", "1"], ["resume"]])
+def test_a_copy_that_shares_a_store_of_its_original_does_not_go_on(
+    haltsweep, tmp_path, monkeypatch, where, asked
+):
     plan, url = make_plan(1), f"sqlite:///{tmp_path / 'team.db'}"
-    folder = with_spec(launched(tmp_path, plan, storage=url))
+    folder = with_spec(launched(tmp_path, plan, **{where: url}))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (None, plan))
-    told = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "copied"))
+    told = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
     assert told.code == 2
     assert f"is a copy of {folder.root}: both have {url}; use that folder" in told.err
+
+
+def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
+    plan, url = make_plan(1), f"sqlite:///{tmp_path / 'team.db'}"
+    folder = with_spec(launched(tmp_path, plan, tracking=url))
+    shutil.copytree(tmp_path / "runs", tmp_path / "copied")
+    sync = ["sync", "synthetic", "--runs", str(tmp_path / "copied")]
+    told = haltsweep(*sync)
+    assert told.code == 2
+    assert f"is a copy of {folder.root}: both have {url}; use that folder" in told.err
+    assert not (tmp_path / "team.db").exists()
+    assert "both have" not in haltsweep(*sync, "--tracking", f"sqlite:///{tmp_path / 'other.db'}").err
 
 
 @pytest.mark.parametrize(
