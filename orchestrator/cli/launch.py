@@ -59,7 +59,7 @@ Debug = Annotated[
 ]
 ChangedCode = Annotated[
     bool,
-    typer.Option("--changed-code", help="Go on though your training code was changed since trials ran."),
+    typer.Option("--changed-code", help="Go on though training code or data were changed since trials ran."),
 ]
 
 

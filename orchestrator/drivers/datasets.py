@@ -3,7 +3,7 @@
 What is in data that are there is told without building any.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +13,8 @@ from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.errors import InputError
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import Input
+from orchestrator.tracking.inputs import Input, apart, data_read
+from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
 
@@ -98,6 +99,27 @@ def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
             if not info.streamed
         ]
     return found
+
+
+def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str, str]) -> None:
+    """Raises InputError if trials have read splits in which there is something else now.
+
+    `digests` are those of the data that are there. An extended sweep may read more than it did.
+    """
+    changed = []
+    for split, now in sorted(digests.items()):
+        read = Counter(seen for each in known if each.attempts and (seen := data_read(each).get(split)))
+        other = {seen: count for seen, count in read.items() if not apart(seen) <= apart(now)}
+        if other:
+            which = ", ".join(f"{seen} ({amount(count, 'trial')})" for seen, count in other.items())
+            changed.append(f"{split} was of digest {which}, and is {now}")
+    if changed:
+        raise InputError(
+            f"trials of one sweep must read the same data, and those of {plan.name} are not what trials have "
+            f"read: {'; '.join(changed)}. Put the folder of data back, or the files that it is made from, "
+            "launch a new sweep under another name, or go on all the same with --changed-code, of which the "
+            "report tells first"
+        )
 
 
 def require_files(plan: Plan) -> None:

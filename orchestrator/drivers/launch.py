@@ -10,7 +10,13 @@ from typing import Any
 
 from orchestrator.abandoned import clear_abandoned
 from orchestrator.drivers.checkpoint_stores import Elsewhere
-from orchestrator.drivers.datasets import build_datasets, inputs_of, repeated_inputs, require_files
+from orchestrator.drivers.datasets import (
+    build_datasets,
+    inputs_of,
+    repeated_inputs,
+    require_files,
+    require_same_data,
+)
 from orchestrator.drivers.extend_folder import complete
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.launch_folder import (
@@ -176,6 +182,8 @@ def _session(
                 for told in repeated_inputs(plan, setup.data_dir):
                     means.watch.on_trouble(told)
                 inputs = inputs_of(plan, setup.data_dir)
+                if not changed_code:
+                    require_same_data(plan, session.known(), digests_of(inputs))
                 write_inputs(folder, inputs)
                 session.recorder.data_are_there(digests_of(inputs))
             with heard.draining():

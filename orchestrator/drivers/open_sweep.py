@@ -1,9 +1,10 @@
 """What a session holds while it runs a sweep: ledger, lease, heartbeat, tracking. Its end lets go of all."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from orchestrator.conductor.budget import budget_end
@@ -30,7 +31,7 @@ from orchestrator.sqlite_files import never_made
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.tracking.summary import ArmSummary
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import OutcomeKind, Record
 from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
@@ -73,6 +74,8 @@ class OpenSweep:
     recorder: Recorder
     heartbeat: Heartbeat
     presence: FolderWatch
+    known: Callable[[], Sequence[Record]]
+    """The trials as they are written."""
     begin: Callable[[], None]
     """Called when a trial was handed out, as often as one likes: only then is there something to track."""
     interrupted: bool = False
@@ -142,7 +145,9 @@ def open_sweep(
                 places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
                 recorder = Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places)
                 recorder.on_failure = watch.on_failure
-                run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, begin)
+                run = OpenSweep(
+                    plan, folder, setup, recorder, heartbeat, presence, partial(_known, ledger, plan), begin
+                )
                 if ledger.begun:
                     run.begin()
                 with _blamed(recorder, heard):
@@ -248,13 +253,17 @@ def _refuse_other_code(plan: Plan, origin: Mapping[str, Any], ledger: Ledger, le
     if set(origin.get("code_parts", ())) <= {OURS}:
         return
     try:
-        known = records(ledger.newest(), plan)
+        known = _known(ledger, plan)
         ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
         if not ended.issuperset(each.trial_id for each in plan.trials):
             require_same_code(plan, known, origin)
     except BaseException:
         ledger.release(lease, patient=False)
         raise
+
+
+def _known(ledger: Ledger, plan: Plan) -> list[Record]:
+    return records(ledger.newest(), plan)
 
 
 def _asked_by(folder: SweepFolder) -> dict[str, str]:

@@ -57,7 +57,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
 
     `of_verdicts`: what is told beside verdicts, each of which says itself whether trials are left.
     """
-    found = [report.code_versions] if report.code_versions else []
+    found = [each for each in (report.code_versions, report.data_versions) if each]
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []

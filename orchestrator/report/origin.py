@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import combinations
 from typing import Any
 
 from orchestrator.plan.format import value_words
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS
+from orchestrator.tracking.inputs import apart, data_read
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 
@@ -35,6 +37,7 @@ LISTED = 3
 DIGITS = 8
 """Of a digest, those that are shown."""
 CAVEAT = "differences between arms may be differences of code"
+DATA_CAVEAT = "differences between trials may be differences of data"
 
 
 def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
@@ -138,7 +141,31 @@ def code_versions(records: Sequence[Record]) -> str:
     return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
 
 
+def data_versions(records: Sequence[Record]) -> str:
+    """One sentence where trials that ended read different data under one name; else empty.
+
+    A trial of an extended sweep may have had more to read: of a further setting of the task, say.
+    """
+    found: dict[str, Counter[str]] = {}
+    for each in (each for each in records if each.outcome is not None):
+        for split, digests in data_read(each).items():
+            found.setdefault(split, Counter())[digests] += 1
+    differing = [
+        f"{amount(len(counts), 'version')} of {split} (digest {_counted(counts)})"
+        for split, counts in sorted(found.items())
+        if any(_differ(apart(one), apart(other)) for one, other in combinations(counts, 2))
+    ]
+    return f"Trials read {' and '.join(differing)}: {DATA_CAVEAT}." if differing else ""
+
+
+def _differ(one: frozenset[str], other: frozenset[str]) -> bool:
+    return not (one <= other or other <= one)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return "; ".join(f"{digest[:DIGITS]}: {amount(count, 'trial')}" for digest, count in counts.items())
+
+
 def _versions(part: str, counts: Counter[str]) -> str:
-    which = "; ".join(f"{digest[:DIGITS]}: {amount(count, 'trial')}" for digest, count in counts.items())
     what = {OURS: OURS, "code": "the code"}.get(part, f"the training code ({part})")
-    return f"{len(counts)} versions of {what} (digest {which})"
+    return f"{len(counts)} versions of {what} (digest {_counted(counts)})"

@@ -12,7 +12,7 @@ from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.notices import notices
-from orchestrator.report.origin import code_versions
+from orchestrator.report.origin import code_versions, data_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
 from orchestrator.report.searches import search_bests
 from orchestrator.report.statistics import estimate
@@ -96,6 +96,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
         selected_on=plan.selected_on,
         code_versions=code_versions(known),
+        data_versions=data_versions(known),
         extensions=tuple(extensions.sentences(plan)),
     )
 

@@ -212,6 +212,8 @@ class Report:
     """Test splits by whose examples something was chosen."""
     code_versions: str = ""
     """That trials ran different code, in one sentence; empty where they did not."""
+    data_versions: str = ""
+    """That trials read different data under one name, in one sentence; empty where they did not."""
     extensions: tuple[str, ...] = ()
     """What was added after the launch, and what that does to claims, one sentence each."""
 

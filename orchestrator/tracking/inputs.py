@@ -8,9 +8,12 @@ from orchestrator.errors import StoreError
 from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.regular_files import read_ordinary
+from orchestrator.trials import Record
 from trainables.atomic import write_atomically
 
 FILE = "data.json"
+JOINT = ", "
+"""Between the digests of one split of a task with several settings."""
 LATE = frozenset({"confirm", "posthoc"})
 """Phases whose trials read test splits."""
 
@@ -58,7 +61,18 @@ def digests_of(inputs: Inputs) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for each in (each for some in inputs.values() for each in some):
         found.setdefault(each.name, set()).add(each.digest)
-    return {name: ", ".join(sorted(digests)) for name, digests in found.items()}
+    return {name: JOINT.join(sorted(digests)) for name, digests in found.items()}
+
+
+def data_read(record: Record) -> Mapping[str, str]:
+    """What was in the data when the trial read them, as `digests_of` has it; empty where it is not known."""
+    found: Mapping[str, str] = record.provenance.get("data") or {}
+    return found
+
+
+def apart(digests: str) -> frozenset[str]:
+    """The digests of which `digests_of` makes one text."""
+    return frozenset(digests.split(JOINT))
 
 
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:
