@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from orchestrator.conductor.budget import budget_end
@@ -74,8 +73,7 @@ class OpenSweep:
     recorder: Recorder
     heartbeat: Heartbeat
     presence: FolderWatch
-    known: Callable[[], Sequence[Record]]
-    """The trials as they are written."""
+    ledger: Ledger
     begin: Callable[[], None]
     """Called when a trial was handed out, as often as one likes: only then is there something to track."""
     interrupted: bool = False
@@ -91,6 +89,10 @@ class OpenSweep:
         """Raises LeaseLost, StoreError or FolderGone if the session must end at once."""
         self.heartbeat.check()
         self.presence.check()
+
+    def known(self) -> Sequence[Record]:
+        """The trials as they are written."""
+        return records(self.ledger.newest(), self.plan)
 
     def snapshot(self) -> Snapshot:
         """The sweep at this moment."""
@@ -145,9 +147,7 @@ def open_sweep(
                 places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
                 recorder = Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places)
                 recorder.on_failure = watch.on_failure
-                run = OpenSweep(
-                    plan, folder, setup, recorder, heartbeat, presence, partial(_known, ledger, plan), begin
-                )
+                run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
                 if ledger.begun:
                     run.begin()
                 with _blamed(recorder, heard):
@@ -253,17 +253,13 @@ def _refuse_other_code(plan: Plan, origin: Mapping[str, Any], ledger: Ledger, le
     if set(origin.get("code_parts", ())) <= {OURS}:
         return
     try:
-        known = _known(ledger, plan)
+        known = records(ledger.newest(), plan)
         ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
         if not ended.issuperset(each.trial_id for each in plan.trials):
             require_same_code(plan, known, origin)
     except BaseException:
         ledger.release(lease, patient=False)
         raise
-
-
-def _known(ledger: Ledger, plan: Plan) -> list[Record]:
-    return records(ledger.newest(), plan)
 
 
 def _asked_by(folder: SweepFolder) -> dict[str, str]:
