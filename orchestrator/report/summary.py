@@ -75,8 +75,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         arms=arms,
         power=plan.power.sentence if plan.power else "",
         quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in read)),
-        headlines=tuple(dict.fromkeys(name.rpartition("/")[2] for name in primary))
-        or _headlines(plan, declared, metrics),
+        headlines=_headlines(plan, declared, metrics, primary),
         prior_work=tuple(published.prior_work(plan)),
         unmet_published=tuple(published.unmet(plan, metrics, [*cells, *posthoc])),
         answer=answer,
@@ -159,9 +158,13 @@ def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) 
     return tuple(split for split in plan.confirm.splits if split not in read and split not in expected)
 
 
-def _headlines(plan: Plan, declared: Sequence[Metric], metrics: Sequence[str]) -> tuple[str, ...]:
-    """What is declared to be one, else what is searched for, else the first quantity that is declared, or
-    measured."""
+def _headlines(
+    plan: Plan, declared: Sequence[Metric], metrics: Sequence[str], primary: Sequence[str]
+) -> tuple[str, ...]:
+    """What the study asks for, else what is declared to be one, else what is searched for, else the first
+    quantity that is declared, or measured."""
+    if primary:
+        return tuple(dict.fromkeys(name.rpartition("/")[2] for name in primary))
     quantities = [metric.rpartition("/")[2] for metric in metrics]
     if made := [each.name for each in declared if "headline" in each.shown]:
         return tuple(name for name in made if name in quantities)[:1]
