@@ -192,6 +192,7 @@ def _extended(
     folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool, changed_code: bool
 ) -> "Plan":
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
+    from orchestrator.drivers.datasets import require_unchanged
     from orchestrator.drivers.extend_folder import commit
     from orchestrator.drivers.kept_checkpoints import require_checkpoints
     from orchestrator.drivers.launch_folder import read_setup, refuse_copy
@@ -222,6 +223,8 @@ def _extended(
             if not changed_code:
                 require_same_code(old, known, origin)
             if write:
+                if not changed_code:
+                    require_unchanged(old, known, setup)
                 commit(folder, made, to_yaml(spec.spec), origin)
         finally:
             ledger.release(lease)

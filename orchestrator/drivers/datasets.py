@@ -13,7 +13,7 @@ from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.errors import InputError
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import Input, apart, data_read
+from orchestrator.tracking.inputs import Input, apart, data_read, digests_of
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
@@ -120,6 +120,12 @@ def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str,
             "launch a new sweep under another name, or go on all the same with --changed-code, of which the "
             "report tells first"
         )
+
+
+def require_unchanged(plan: Plan, known: Sequence[Record], setup: Setup) -> None:
+    """`require_same_data` of what the trials of `plan` read, which is built first where it is not there."""
+    if setup.workload == DEFAULT_WORKLOAD:
+        require_same_data(plan, known, digests_of(inputs_of(plan, setup.data_dir)))
 
 
 def require_files(plan: Plan) -> None:

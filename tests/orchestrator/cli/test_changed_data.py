@@ -79,8 +79,10 @@ def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_pat
     assert anew("launch", "tossed.yaml", *INLINE).code == 0
     more = ("extend", "tossed", "--seeds", "[4]", *INLINE)
     shutil.move(tmp_path / "data", tmp_path / "kept")
+    before = (tmp_path / "runs/tossed/plan.json").read_bytes()
     told = anew(*more)
     assert told.code == 2
+    assert (tmp_path / "runs/tossed/plan.json").read_bytes() == before
     assert "trials of one sweep must read the same data, and those of tossed are not what" in told.err
     for split in ("test", "train", "valid"):
         assert f"tosses.coin/{split} was of digest " in told.err
@@ -89,7 +91,7 @@ def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_pat
     built = tmp_path / "data"
     built.rename(tmp_path / "others")
     (tmp_path / "kept").rename(built)
-    assert anew("resume", "tossed", *INLINE).code == 0, "these are the data that trials have read"
+    assert anew(*more).code == 0, "these are the data that trials have read"
     assert read.report("tossed").data_versions == ""
     shutil.rmtree(built)
     told = anew("extend", "tossed", "--seeds", "[5]", "--changed-code", *INLINE)
@@ -101,6 +103,23 @@ def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_pat
     assert sentence[:40] in told.err
     text = (tmp_path / "runs/tossed/report/report.md").read_text()
     assert text.index(f"**{sentence}**") < text.index("## Answer")
+
+
+def test_a_sweep_that_was_killed_does_not_go_on_with_other_data(anew, tmp_path, monkeypatch):
+    def first_only(session, means, stop):
+        attempt = session.recorder.ask()
+        session.recorder.began(attempt.trial_id)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("orchestrator.drivers.launch._drive", first_only)
+        assert anew("launch", "tossed.yaml", *INLINE).code == 130
+    shutil.rmtree(tmp_path / "data")
+    for command in (("resume", "tossed"), ("launch", "tossed.yaml", "--continue")):
+        told = anew(*command, *INLINE)
+        assert told.code == 2, told
+        assert "(1 trial), and is " in told.err
+    assert anew("resume", "tossed", "--changed-code", *INLINE).code == 0
 
 
 @pytest.mark.parametrize(
