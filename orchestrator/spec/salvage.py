@@ -3,7 +3,7 @@
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,22 @@ class Rest:
     source: SpecFile
     assumed: tuple[str, ...] = ()
     """Paths of what stands there for a faulty part: what is wrong with it has been told."""
+    taken: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Places of the items that were taken out of lists, one after the other, by the path of the list."""
 
     def new(self, faults: Sequence[Fault]) -> list[Fault]:
-        """Those of `faults` that are of the file as it was written."""
-        return [fault for fault in faults if not any(_within(fault.path, path) for path in self.assumed)]
+        """Those of `faults` that are of the file as it was written, with their paths there."""
+        told = [fault for fault in faults if not any(_within(fault.path, path) for path in self.assumed)]
+        return [replace(fault, path=self._written(fault.path)) for fault in told]
+
+    def _written(self, path: str) -> str:
+        for listed, places in self.taken.items():
+            if found := re.match(re.escape(listed) + r"\[(\d+)\]", path):
+                place = int(found[1])
+                for each in reversed(places):
+                    place += place >= each
+                return f"{listed}[{place}]{path[found.end() :]}"
+        return path
 
 
 def sound_part(
@@ -73,7 +85,7 @@ def sound_part(
         # A search that has nothing left to vary still has objectives to be looked at.
         if spec is not None and all(fault.path == "search" for fault in told):
             source = SpecFile(spec.model_copy(update={"profiles": {}}), found)
-            return Rest(source, tuple(dict.fromkeys(remover.assumed)))
+            return Rest(source, tuple(dict.fromkeys(remover.assumed)), remover.taken)
     return None
 
 
@@ -110,6 +122,7 @@ class _Remover:
         self._found = found
         self._data: dict[str, Any] = found.data
         self.assumed: list[str] = []
+        self.taken: dict[str, list[int]] = {}
 
     def take_out(self, path: str) -> None:
         """Take out what is at `path`, or put what can be planned in its place."""
@@ -132,7 +145,7 @@ class _Remover:
         elif section in BY_KEY and (key := _key_of(self._data.get(section), inner)):
             del self._data[section][key]
             self._forget(f"{section}.{key}" if section == "answer" else key)
-        elif not _without_item(self._data, section, path):
+        elif not self._without_item(self._data, path, section):
             self._data.pop(section, None)
 
     def mend(self) -> None:
@@ -173,14 +186,48 @@ class _Remover:
             combine.expand(self._found)
             self._data.pop(combine.COMBINE)
             self._data.pop(combine.COMPONENTS, None)
-        _take_out_of_arm(_mapping(self._data, "arms"), name, inside)
+        self._take_out_of_arm("arms", name, inside)
+
+    def _without_item(self, section: dict[str, Any], path: str, *keys: str) -> bool:
+        """Take the item that `path`, as `splits[0].more`, goes through out of a list; whether it did.
+
+        The list is that at the last of `keys` in `section`, and at all of them in the spec.
+        """
+        listed, depth = section.get(keys[-1]), len(keys)
+        found = re.match(r"\[(\d+)\]", path[len(keys[-1]) :])
+        if found is None or not isinstance(listed, list) or len(listed) <= int(found[1]):
+            return False
+        place = int(found[1])
+        del listed[place]
+        self.taken.setdefault(".".join(keys), []).append(place)
+        origins = self._found.origins
+        inside = [each for each in origins if each[:depth] == keys and len(each) > depth]
+        moved = [(each[depth], each[depth + 1 :], origins.pop(each)) for each in inside]
+        for at, rest, origin in moved:  # those after it are still told of where they are written
+            if isinstance(at, int) and at != place:
+                origins[(*keys, at - (at > place), *rest)] = origin
+        return True
+
+    def _take_out_of_arm(self, section: str, name: str, inside: str) -> None:
+        """An arm is nothing without a change that it makes; the rest of it can be planned without."""
+        arms = _mapping(self._data, section)
+        arm = arms.get(name)
+        if isinstance(arm, dict) and self._without_item(arm, inside, section, name, "drop"):
+            return
+        key = _keys(inside)[0]
+        if not isinstance(arm, dict) or not key or key in CHANGING or not CHANGING & arm.keys():
+            arms.pop(name, None)
+        elif key == "why":
+            arm["why"] = PLACEHOLDERS["question"]
+        else:
+            arm.pop(inside if inside in arm else key, None)
 
     def _take_out_components(self, section: str, inner: str) -> None:
         """Without one of them, or how they are combined, the others are looked at as arms without each."""
         combined, components = self._data.get(combine.COMBINE), _mapping(self._data, combine.COMPONENTS)
         if section == combine.COMPONENTS:
             name, _, inside = inner.partition(".")
-            _take_out_of_arm(components, name, inside)
+            self._take_out_of_arm(section, name, inside)
             if name in components:
                 return
         elif isinstance(combined, dict) and inner and _keys(inner)[0] not in {"of", "as"}:
@@ -202,7 +249,7 @@ class _Remover:
         elif (key := _keys(inner)[0]) == "seeds":
             confirm["seeds"] = SEEDS
             self.assumed.append("confirm.seeds")
-        elif not _without_item(confirm, key, inner):
+        elif not self._without_item(confirm, inner, "confirm", key):
             confirm.pop(inner if inner in confirm else key, None)
 
     def _take_out_of_search(self, inner: str) -> None:
@@ -222,11 +269,11 @@ class _Remover:
         elif key == "objectives":
             self._take_out_of_objectives(search, inner)
         elif key == "spaces":
-            if not _without_item(search, key, inner):
+            if not self._without_item(search, inner, "search", key):
                 search.pop(key, None)
             for naming in ("constraints", "first"):  # what it would have varied is not known
                 search.pop(naming, None)
-        elif not _without_item(search, key, inner):
+        elif not self._without_item(search, inner, "search", key):
             search.pop(key if key in known(Search) else inner, None)
 
     def _take_out_of_objectives(self, search: dict[str, Any], inner: str) -> None:
@@ -268,27 +315,3 @@ def _compares(constraint: Any, path: str) -> bool:
     """Whether `constraint`, as written, is about the field at `path`."""
     sides = re.split(r"[<>=!]+", constraint) if isinstance(constraint, str) else []
     return any(overlap(side.strip(), path) for side in sides)
-
-
-def _without_item(section: dict[str, Any], key: str, path: str) -> bool:
-    """Take the item that `path`, as `key[0].more`, goes through out of the list at `key`; whether it did."""
-    listed = section.get(key)
-    place = re.match(r"\[(\d+)\]", path[len(key) :])
-    if place is None or not isinstance(listed, list) or len(listed) <= int(place[1]):
-        return False
-    del listed[int(place[1])]
-    return True
-
-
-def _take_out_of_arm(arms: dict[str, Any], name: str, inside: str) -> None:
-    """An arm is nothing without a change that it makes; the rest of it can be planned without."""
-    arm = arms.get(name)
-    if isinstance(arm, dict) and _without_item(arm, "drop", inside):
-        return
-    key = _keys(inside)[0]
-    if not isinstance(arm, dict) or not key or key in CHANGING or not CHANGING & arm.keys():
-        arms.pop(name, None)
-    elif key == "why":
-        arm["why"] = PLACEHOLDERS["question"]
-    else:
-        arm.pop(inside if inside in arm else key, None)

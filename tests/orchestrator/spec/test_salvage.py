@@ -222,3 +222,16 @@ def test_a_secret_is_told_alone_and_quoted_by_nothing(tmp_path):
     found = told(tmp_path, train=train, arms=WRONG_ARM, whole=True)
     assert "hunter2" not in " ".join(found)
     assert any(each.startswith("baseline.train.note") for each in found)
+
+
+def test_what_is_told_of_a_list_says_where_it_stands_in_the_file(tmp_path):
+    rows = "published:\n" + "".join(
+        f"  - {{arm: {arm}, metric: {metric}, values: {{near-iid: 1.0}}, source: s}}\n"
+        for arm, metric in (("no-one", "accuracy"), ("baseline", "accuracy"), ("baseline", "acuracy"))
+    )
+    splits = "confirm:\n  seeds: [1, 2, 3]\n  splits:\n  - valid\n  - near-iid\n  - train\n  - far\n"
+    found = told(tmp_path, confirm=f"{splits}{rows}")
+    places = ["confirm.splits[0]", "confirm.splits[2]", "confirm.splits[3]"]
+    assert found == [*places, "published[0].arm", "published[2].metric"]
+    with pytest.raises(SpecError, match=r":15: confirm\.splits\[3\]: .*no test split 'far'"):
+        plan_file(tmp_path / "spec.yaml")
