@@ -36,6 +36,13 @@ def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
             )
 
 
+def check_known(search: Search, arms: Searched, faults: Faults) -> None:
+    """Note the constraints of the spec that name no field or no number, where arms have other faults."""
+    for place, constraint in enumerate(search.constraints):
+        if problem := _unknown(constraint, arms):
+            faults.add(problem, *PLACE, place)
+
+
 def _unknown(constraint: Constraint, arms: Searched) -> str | None:
     sides = _sides(constraint)
     for path in sides:

@@ -23,7 +23,7 @@ from orchestrator.plan.renamed import only_renamed, other_names
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import assigned, condition_values, ends
 from orchestrator.plan.unmet_bounds import of_like_bounds
-from search_spaces.dimensions import Space, Value
+from search_spaces.dimensions import Domain, Float, Int, Space, Value
 from search_spaces.paths import leaves
 from trainables import catalog
 from trainables.costs import depth_range, most_layers
@@ -393,6 +393,37 @@ def effects_where_searched(
             if shows(found := effects(probe, one, other, sweep)):
                 return found
     return ()
+
+
+def undone_by(
+    probe: Probe, before: System, after: System, sweep: Sweep, left_out: Collection[str]
+) -> tuple[str, list[Value]] | None:
+    """The searched field of task or training, but those `left_out`, beside which `effects` shows nothing of
+    both, and the values at which that was looked at: its ends and its middle; None where there is none."""
+    for dimension in sweep.searched.dimensions:
+        if dimension.path in left_out or dimension.path.startswith("model."):
+            continue
+        low, *others = ends(dimension.domain)
+        tried = list(dict.fromkeys((low, *_middle(dimension.domain), *others)))
+        met = condition_values(dimension, sweep.searched)
+        pairs = [
+            [_with(system.settings, {**met, dimension.path: value}) for system in (before, after)]
+            for value in tried
+        ]
+        with suppress(ValueError):  # what cannot be run there is told of the search
+            if all(
+                one is not None and other is not None and not shows(effects(probe, one, other, sweep))
+                for one, other in pairs
+            ):
+                return dimension.path, tried
+    return None
+
+
+def _middle(domain: Domain) -> list[Value]:
+    """A value between the ends of a range of numbers."""
+    if isinstance(domain, Int):
+        return [domain.low + (domain.high - domain.low) // (2 * (domain.step or 1)) * (domain.step or 1)]
+    return [(domain.low + domain.high) / 2] if isinstance(domain, Float) and domain.step is None else []
 
 
 def _with(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:

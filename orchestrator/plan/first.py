@@ -21,7 +21,7 @@ from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Choice, Domain, Fixed, Float, Value, contains, same
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Value, contains, same
 from search_spaces.grid import values
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import hint, shown
@@ -55,14 +55,27 @@ def looked_up(source: SpecFile, found: Found) -> SpecFile:
     return replace(source, spec=source.spec.model_copy(update={"search": known}))
 
 
-def with_first(
-    resolved: Sequence[CheckedArm[Any]], arms: Sequence[Arm], trying: Trying, search: Search, faults: Faults
-) -> list[Arm]:
-    """`arms` with the points of `search.first`, each whole; those that cannot be tried go to `faults`."""
+def check_first(search: Search, faults: Faults) -> None:
+    """Note what is wrong with the points of `search.first` whatever the arms are."""
     common = common_space(search)
     if len(search.first) > search.trials_per_arm:
         message = f"must be at most trials_per_arm, {search.trials_per_arm}, got {len(search.first)} points"
         faults.add(message, *PLACE)
+    for place, point in enumerate(search.first):
+        if FROM in point:
+            continue
+        for path, value in point.items():
+            if path not in common.paths:
+                known = hint(path, common.paths)
+                faults.add(f"sets {path}, which the search does not vary. {known}", *PLACE, place, path)
+            elif _taken(common[path].domain, value) is MISSING:
+                _tell_outside(common[path], value, (*PLACE, place), faults)
+
+
+def with_first(
+    resolved: Sequence[CheckedArm[Any]], arms: Sequence[Arm], trying: Trying, search: Search, faults: Faults
+) -> list[Arm]:
+    """`arms` with the points of `search.first`, each whole; those that cannot be tried go to `faults`."""
     for place, point in enumerate(search.first):
         if FROM in point and FOUND not in point:
             faults.add(
@@ -70,10 +83,6 @@ def with_first(
                 *PLACE,
                 place,
             )
-        for path in point if FROM not in point else ():
-            if path not in common.paths:
-                known = hint(path, common.paths)
-                faults.add(f"sets {path}, which the search does not vary. {known}", *PLACE, place, path)
     if faults:
         return list(arms)
     found = [
@@ -114,14 +123,17 @@ def _whole(
         value = named[path] if path in named else lookup(arm.settings, path)
         taken = MISSING if value is MISSING else _taken(domain, value)
         if taken is MISSING:
-            wanted = f"must be within the search's range of {path}, {domain_words(domain)}"
             own = f"; {arm.name} has it so itself: name {path} in the point, or widen the range"
-            whose = "" if path in named else own
-            given = "none" if value is MISSING else shown(value)
-            faults.add(f"{wanted}, got {given}{whose}", *keys, about=("first", *keys, path, given))
+            _tell_outside(dimension, value, keys, faults, "" if path in named else own)
             return None
         made[path] = taken
     return made
+
+
+def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, whose: str = "") -> None:
+    wanted = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
+    given = "none" if value is MISSING else shown(value)
+    faults.add(f"{wanted}, got {given}{whose}", *keys, about=("first", *keys, dimension.path, given))
 
 
 def _of_arm(checked: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,17 +12,17 @@ from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spr
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
-from orchestrator.plan.constraints import check_constraints
+from orchestrator.plan.constraints import check_constraints, check_known
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.first import Found, looked_up, with_first
+from orchestrator.plan.first import Found, check_first, looked_up, with_first
 from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
 from orchestrator.plan.probe import Probe
-from orchestrator.plan.reading import Salvaged, check_size, read_to_plan
+from orchestrator.plan.reading import Salvaged, check_size, number_of_arms, read_to_plan
 from orchestrator.plan.settings import written
 from orchestrator.plan.spaces import Searched, arm_space, check_grid
 from orchestrator.plan.trainable import TrainableForPlan
@@ -64,15 +64,14 @@ def plan(
     spec = source.spec if isinstance(source, SpecFile) else source
     faults = Faults(source)
     check_size(spec, faults)
-    stopper = None if spec.search is None else checks.check_samplers(spec.search, faults)
+    stopper = None if spec.search is None else _check_search(spec.search, faults)
     trainable = _trainable(spec, faults, probe, on_progress)
     resolved = trainable.resolve(spec, faults, on_progress)
     _check_seeds(spec, resolved, faults)
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
     _check(spec, trainable, resolved, stopper, faults)
     proofs, arms = _proved(spec, trainable, resolved, on_progress, faults)
-    if not faults:
-        arms = _together(arms, resolved, spec, trainable, faults)
+    arms = _together(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     limits = limits_of(spec)
@@ -113,6 +112,12 @@ def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]
     """Test splits that are read and by whose examples something is chosen."""
     held = {info.holds for arm in arms for info in splits(arm.system.task)}
     return tuple(each for each in (spec.confirm.splits if spec.confirm else ()) if each in held)
+
+
+def _check_search(search: Search, faults: Faults) -> "Chosen | None":
+    """Note what is wrong with a search whatever the arms are; its stopper."""
+    check_first(search, faults)
+    return checks.check_samplers(search, faults)
 
 
 def _check_seeds(spec: Spec, resolved: Sequence[CheckedArm[Any]], faults: Faults) -> None:
@@ -218,9 +223,16 @@ def _together(
     trainable: TrainableForPlan,
     faults: Faults,
 ) -> list[Arm]:
-    """The arms with what they try first; what is wrong with all of them together goes to `faults`."""
-    trainable.check_twins(resolved, faults)
+    """The arms with what they try first; what is wrong with all of them together goes to `faults`.
+
+    Arms that are faulty themselves are only asked for the fields that constraints name.
+    """
     spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
+    if faults:
+        if spec.search is not None and len(resolved) == number_of_arms(spec):
+            check_known(spec.search, spaces, faults)
+        return arms
+    trainable.check_twins(resolved, faults)
     trainable.check_movement(spec, spaces, faults)
     if spec.search is None:
         return arms

@@ -20,6 +20,7 @@ from orchestrator.plan.effects import (
     large,
     learn_otherwise_at_once,
     shows,
+    undone_by,
 )
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
@@ -83,6 +84,8 @@ def prove(
         return None
     if reference is not None and arm.changes and not shows(found):
         _refuse_no_effect(arm, reference, found, faults)
+    elif reference is not None and arm.changes and not FUNCTIONAL & set(found):
+        _refuse_undone(arm, reference, probe, sweep, faults)
     return ArmProof(
         arm=arm.name,
         parameters=structure.parameters,
@@ -137,6 +140,23 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[st
         f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, what is "
         "computed, learned, measured and written is the same (losses, gradients and layers run at several "
         f"weights, long inputs, counted operations){alone}. Drop it, or change something that has an effect",
+        *arm.request.keys(paths[0]),
+    )
+
+
+def _refuse_undone(
+    arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep, faults: Faults
+) -> None:
+    """What acts in training alone must act beside what its search draws, or no trial tells of it."""
+    undone = undone_by(probe, reference.system, arm.system, sweep, arm.request.drop)
+    if undone is None:
+        return
+    searched, tried = undone
+    paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
+    faults.add(
+        f"{arm.name} changes nothing against {reference.name} beside what its search draws: with {searched} "
+        f"at {', '.join(map(shown, tried))} what is computed, learned, measured and written is the same, "
+        f"with {', '.join(paths)} set or not. Change the range, or drop the arm",
         *arm.request.keys(paths[0]),
     )
 

@@ -82,9 +82,14 @@ def _sampler_faults(written: Document, known: Sequence[Fault]) -> list[Fault]:
     return found
 
 
+def number_of_arms(spec: Spec) -> int:
+    """The baseline and all arms, each in every cell of the grid."""
+    return (1 + len(spec.arms)) * prod(map(len, spec.grid.values()))
+
+
 def check_size(spec: Spec, faults: Faults) -> None:
     """A plan must be one that can be made. Raises `PlanError` at once if it is not: no more is looked at."""
-    arms = (1 + len(spec.arms)) * prod(map(len, spec.grid.values()))
+    arms = number_of_arms(spec)
     if arms > MOST_ARMS:
         faults.add(
             f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {counted(arms)}: "

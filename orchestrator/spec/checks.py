@@ -163,7 +163,8 @@ def _ready_made(name: str) -> Space | str:
 def _search(written: _Written) -> Problems:
     search = written.mapping("search")
     fixed = all(one is not None and isinstance(one.domain, Fixed) for one in written.searched.values())
-    if isinstance(written.at("search"), dict) and not search.get("spaces") and fixed:
+    readable = isinstance(search.get("also", {}), dict)
+    if isinstance(written.at("search"), dict) and not search.get("spaces") and fixed and readable:
         yield ("search",), "must vary something: name a space under spaces or write a range under also"
     try:
         merge(*written.spaces, Space(written.also))
@@ -247,6 +248,11 @@ def _answer(written: _Written) -> Problems:
         return
     if written.at("confirm") is None:
         yield ("answer",), "needs confirm, whose seeds give it"
+        return
+    if not isinstance(written.at("confirm"), dict) or not isinstance(
+        written.at("confirm", "splits"), list | None
+    ):
+        return  # which splits there are is not known
     splits = [split for _, split in written.texts("confirm", "splits")]
     primary = written.at("answer", "metric")
     named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]
@@ -321,11 +327,14 @@ def _arm_names(written: _Written) -> Problems:
 
 def _published(written: _Written) -> Problems:
     """A published value belongs to one cell of the grid and to one reading."""
+    readable = all(isinstance(written.at(axes), dict | None) for axes in ("grid", "posthoc"))
     for place, row in written.mappings("published"):
         keys = ("published", place)
         if row.get("arm") is None and row.get("reference") is None:
             yield keys, "must name its arm, or a reference where no arm is the published system"
-        for inner, message in misplaced(row, written.mapping("grid"), written.mapping("posthoc")):
+        for inner, message in (
+            misplaced(row, written.mapping("grid"), written.mapping("posthoc")) if readable else ()
+        ):
             yield (*keys, *inner), message
 
 

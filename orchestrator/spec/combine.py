@@ -63,15 +63,16 @@ def expand(found: Document) -> list[Problem]:
             if not components
             else [((COMPONENTS,), "needs combine, which says which arms to make of them")]
         )
-    if (asked := _asked(found)) is None:
-        return []  # told as what is wrong with the section
-    names, way = asked
     known = components if isinstance(components, Mapping) else {}
+    listed = _section(found).get("of")
     unknown: list[Problem] = [
         ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, known)}")
-        for place, name in enumerate(names)
-        if name not in known
+        for place, name in enumerate(listed if isinstance(listed, list) else ())
+        if isinstance(name, str) and name not in known
     ]
+    if (asked := _asked(found)) is None:
+        return unknown  # the others are told as what is wrong with the section
+    names, way = asked
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:
         return [
@@ -94,6 +95,14 @@ def too_many(found: Document) -> Problem | None:
     return (COMBINE, "of"), f"{most}; name fewer components, or choose another way"
 
 
+def made(found: Document) -> frozenset[str]:
+    """Names of the arms that `found` asks for, which may stand in it already."""
+    if (asked := _asked(found)) is None or too_many(found):
+        return frozenset()
+    names, way = asked
+    return frozenset(arm_name(away, names, way) for away in chosen(names, way))
+
+
 def _section(found: Document) -> Any:
     return found.data.get(COMBINE) if isinstance(found.data, dict) else None
 
@@ -110,7 +119,7 @@ def _asked(found: Document) -> tuple[list[str], str] | None:
 def unused(found: Document, written: Document) -> Iterator[Problem]:
     """Components that no arm is made of, neither here nor in the file as `written`, of which profiles and
     overrides may combine fewer."""
-    named = {each for document in (found, written) for each in _combined(document.data)}
+    named = {each for document in (found, written) for each in combined(document.data)}
     components = found.data.get(COMPONENTS) if isinstance(found.data, dict) else None
     for name in components if named and isinstance(components, Mapping) else ():
         if name not in named:
@@ -120,9 +129,10 @@ def unused(found: Document, written: Document) -> Iterator[Problem]:
             )
 
 
-def _combined(data: Any) -> Sequence[Any]:
-    combined = data.get(COMBINE) if isinstance(data, dict) else None
-    names = combined.get("of") if isinstance(combined, Mapping) else None
+def combined(data: Any) -> Sequence[str]:
+    """The components that the spec written as `data` names under combine."""
+    section = data.get(COMBINE) if isinstance(data, dict) else None
+    names = section.get("of") if isinstance(section, Mapping) else None
     return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
 
 
@@ -136,6 +146,7 @@ def _is_arm(component: Any) -> bool:
     return (
         isinstance(component, Mapping)
         and isinstance(component.get("set"), Mapping)
+        and bool(component["set"])
         and isinstance(component.get("drop", []), list)
     )
 

@@ -1,29 +1,36 @@
 """What is left of a faulty spec: the planner looks at it, so that its faults are told with the file's own."""
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import Fault
+from orchestrator.spec import combine
 from orchestrator.spec.document import Document
-from orchestrator.spec.load import SpecFile, changed_document, validate
+from orchestrator.spec.field_paths import known
+from orchestrator.spec.load import SpecFile, changed_document, unfit, validate
+from orchestrator.spec.types import Search, names_trainable
+from search_spaces.paths import overlap
 
 CHANGING = frozenset({"set", "drop"})
 """Parts of an arm that say what it changes."""
-OPTIONAL = frozenset({"sampler", "stopper", "seed", "constraints", "first"})
-"""Parts of a search that have defaults, and that no other part refers to."""
+BY_KEY = frozenset({"answer", "budget", "resources", "grid", "posthoc"})
+"""Sections of which every key can be left out alone."""
 PLACEHOLDERS = {"name": "unnamed", "question": "-"}
 """Parts that every spec must have and the planner does not look at."""
 UNREADABLE: dict[str, dict[str, Any]] = {"task": {"name": "-"}, "model": {"name": "-"}, "train": {}}
 """What stands for a part of the baseline that is not there or no mapping: the planner looks at the others."""
-EXHAUSTIVE = ("grid", "bruteforce", "BruteForceSampler")
-"""Samplers that must have as many trials as there are combinations."""
 TRIALS = 1_000
 """What stands for a wrong number of trials: as many as any other part can ask for."""
-SEEDS = [0, 1, 2]
+SEEDS = list(range(16))
 """What stands for seeds that are wrong: as many as any plan can do with."""
+OBJECTIVES = [{"metric": "valid/-", "goal": "max"}]
+"""What stands for objectives that are wrong or not there."""
+ROUNDS = 6
+"""What is taken out may leave others that refer to it, which are then taken out: that ends after a few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,140 +40,278 @@ class Rest:
     source: SpecFile
     assumed: tuple[str, ...] = ()
     """Paths of what stands there for a faulty part: what is wrong with it has been told."""
+    taken: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Places of the items that were taken out of lists, one after the other, by the path of the list."""
 
     def new(self, faults: Sequence[Fault]) -> list[Fault]:
-        """Those of `faults` that are of the file as it was written."""
-        return [
-            fault
-            for fault in faults
-            if not any(fault.path == path or fault.path.startswith(f"{path}.") for path in self.assumed)
-        ]
+        """Those of `faults` that are of the file as it was written, with their paths there."""
+        told = [fault for fault in faults if not any(_within(fault.path, path) for path in self.assumed)]
+        return [replace(fault, path=self._written(fault.path)) for fault in told]
+
+    def _written(self, path: str) -> str:
+        for listed, places in self.taken.items():
+            if found := re.match(re.escape(listed) + r"\[(\d+)\]", path):
+                place = int(found[1])
+                for each in reversed(places):
+                    place += place >= each
+                return f"{listed}[{place}]{path[found.end() :]}"
+        return path
 
 
 def sound_part(
     path: Path, overrides: Sequence[str], profile: str | None, faults: Sequence[Fault]
 ) -> Rest | None:
-    """The spec at `path` without the arms and sections that `faults` are about; None if nothing is left."""
-    found = changed_document(path, overrides, profile)
-    if not isinstance(found.data, dict) or any(_keys(fault) == ["baseline"] for fault in faults):
-        return None
-    found = Document(copy.deepcopy(found.data), found.origin, found.origins)
-    assumed = []
-    for fault in faults:
-        assumed += _take_out(found.data, fault)
-    _mend(found.data)
-    spec, left = validate(found)
-    if spec is None or left:
-        return None
-    return Rest(SpecFile(spec.model_copy(update={"profiles": {}}), found), tuple(assumed))
+    """The spec at `path` without what is faulty in it and what refers to that; None if nothing is left.
 
-
-def _keys(fault: Fault) -> list[str]:
-    return fault.path.replace("[", ".").split(".")
-
-
-def _take_out(data: dict[str, Any], fault: Fault) -> list[str]:
-    """Take out what `fault` is about, with all that the planner could misunderstand then.
-
-    Returns the path of what stands in its place and can be planned no better, if anything does.
+    `faults` are those that are told of it, what its profiles would do wrong among them.
     """
-    section, *inner = _keys(fault)
-    if section in PLACEHOLDERS:
-        data[section] = PLACEHOLDERS[section]
-    elif section == "baseline":
-        return _take_out_of_baseline(data, inner[0])
-    elif section == "arms" and inner and isinstance(data.get("arms"), dict):
-        _take_out_of_arms(data["arms"], fault.path.split(".")[1:])
-    elif section == "search":
-        _take_out_of_search(data, fault.path.removeprefix("search").lstrip("."))
-    elif section == "confirm":
-        _take_out_of_confirm(data, inner)
-    else:
-        data.pop(section, None)
-    return []
+    found = changed_document(path, overrides, profile)
+    if not isinstance(found.data, dict):
+        return None
+    # What a profile would do wrong is nothing that has to go; where a secret stands has to, wherever that is.
+    told = list(faults) if unfit(found) else validate(copy.deepcopy(found))[1]
+    found = Document(copy.deepcopy(found.data), found.origin, found.origins)
+    remover = _Remover(found)
+    for _ in range(ROUNDS):
+        if any(fault.path in {"baseline", "trainable"} for fault in told):
+            return None
+        # The last of a list first, so that those before it stay where they are told to be.
+        for each in sorted({fault.path for fault in told}, key=_place, reverse=True):
+            remover.take_out(each)
+        remover.mend()
+        if unfit(found):
+            return None
+        spec, told = validate(found)
+        # A search that has nothing left to vary still has objectives to be looked at.
+        if spec is not None and all(fault.path == "search" for fault in told):
+            source = SpecFile(spec.model_copy(update={"profiles": {}}), found)
+            return Rest(source, tuple(dict.fromkeys(remover.assumed)), remover.taken)
+    return None
 
 
-def _take_out_of_baseline(data: dict[str, Any], part: str) -> list[str]:
-    if part not in UNREADABLE:
-        data["baseline"].pop(part, None)
-        return []
-    data["baseline"][part] = UNREADABLE[part]
-    return [f"baseline.{part}"]
+def _keys(path: str) -> list[str]:
+    return path.replace("[", ".").replace("]", "").split(".")
 
 
-def _take_out_of_arms(arms: dict[str, Any], path: Sequence[str]) -> None:
-    """An arm is nothing without a change that it makes; the rest of it can be planned without."""
-    name, *inner = path
-    arm = arms.get(name)
-    if not isinstance(arm, dict) or not inner or inner[0] in CHANGING or not CHANGING & arm.keys():
-        arms.pop(name, None)
-    elif inner == ["why"]:
-        arm["why"] = PLACEHOLDERS["question"]
-    else:
-        arm.pop(inner[0], None)
+def _place(path: str) -> list[tuple[int, str]]:
+    """What puts the tenth of a list after the second."""
+    return [(int(key) if key.isdecimal() else 0, key) for key in _keys(path)]
 
 
-def _take_out_of_confirm(data: dict[str, Any], inner: Sequence[str]) -> None:
-    """The rest can do without what is `inner` of it where it is seeds, or how many are confirmed."""
-    confirm = data.get("confirm")
-    if isinstance(confirm, dict) and inner and inner[0] == "seeds":
-        confirm["seeds"] = SEEDS
-    elif isinstance(confirm, dict) and inner and inner[0] == "best":
-        confirm.pop("best", None)
-    else:
-        data.pop("confirm", None)
+def _within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
 
 
-def _take_out_of_search(data: dict[str, Any], path: str) -> None:
-    """Take out what is at `path` of the search, or all of it where the rest cannot do without."""
-    search = data.get("search")
-    if not isinstance(search, dict) or not _can_do_without(data, search, path):
-        data.pop("search", None)
+def _key_of(section: Any, path: str) -> str | None:
+    """The key of the mapping `section` that `path`, which begins inside it, goes through: keys have dots."""
+    if not isinstance(section, dict):
+        return None
+    return max((key for key in map(str, section) if _within(path, key)), key=len, default=None)
 
 
-def _can_do_without(data: dict[str, Any], search: dict[str, Any], path: str) -> bool:
-    key = path.replace("[", ".").split(".")[0]
-    also = search.get("also")
-    if key == "also" and isinstance(also, dict):
-        inner = path.removeprefix("also.")
-        for field in [each for each in also if inner == each or inner.startswith((f"{each}.", f"{each}["))]:
-            del also[field]
-            _forget_drop(data, field)
-            return True
-    if key in OPTIONAL:
-        search.pop(key, None)
+def _mapping(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """What is at `key`, an empty mapping where there is none."""
+    found = data.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+class _Remover:
+    """Takes out of a spec what is faulty, with all that the planner could misunderstand then."""
+
+    def __init__(self, found: Document) -> None:
+        self._found = found
+        self._data: dict[str, Any] = found.data
+        self.assumed: list[str] = []
+        self.taken: dict[str, list[int]] = {}
+
+    def take_out(self, path: str) -> None:
+        """Take out what is at `path`, or put what can be planned in its place."""
+        section = _keys(path)[0]
+        inner = path[len(section) :].removeprefix(".")
+        if section in PLACEHOLDERS:
+            self._data[section] = PLACEHOLDERS[section]
+        elif section == "baseline":
+            self._take_out_of_baseline(*inner.partition(".")[::2])
+        elif section == "arms" and inner:
+            self._take_out_of_arms(inner)
+        elif section in {combine.COMBINE, combine.COMPONENTS}:
+            self._take_out_components(section, inner)
+        elif section == "search":
+            self._take_out_of_search(inner)
+        elif section == "confirm":
+            self._take_out_of_confirm(inner)
+        elif path == "posthoc" and self._data.get("confirm") is None and _mapping(self._data, path):
+            self._confirm_something()
+        elif section in BY_KEY and (key := _key_of(self._data.get(section), inner)):
+            del self._data[section][key]
+            self._forget(f"{section}.{key}" if section == "answer" else key)
+        elif not self._without_item(self._data, path, section):
+            self._data.pop(section, None)
+
+    def mend(self) -> None:
+        """Take out what refers to parts that are gone."""
+        data = self._data
+        for absent, needed in PLACEHOLDERS.items():
+            data.setdefault(absent, needed)
+        data.pop("profiles", None)
+        if data.get("search") is None:
+            for arm in _mapping(data, "arms").values():
+                if isinstance(arm, dict):
+                    arm.pop("drop", None)
+            _mapping(data, "confirm").pop("best", None)
+        if data.get("search") is None and data.get("confirm") is None:
+            self._confirm_something()
+
+    def _confirm_something(self) -> None:
+        self._data["confirm"] = {"seeds": SEEDS}
+        self._data.pop("answer", None)
+        self.assumed.append("confirm")
+
+    def _take_out_of_baseline(self, part: str, inner: str) -> None:
+        baseline = self._data["baseline"]
+        own = names_trainable(self._data)
+        key = None if own else _key_of(baseline.get(part), inner)
+        if key is not None:
+            del baseline[part][key]
+            part = f"{part}.{key}"
+        elif part in UNREADABLE and not own:
+            baseline[part] = UNREADABLE[part]
+        else:
+            baseline.pop(part, None)
+        self.assumed.append(f"baseline.{part}")
+
+    def _take_out_of_arms(self, inner: str) -> None:
+        name, _, inside = inner.partition(".")
+        if name in combine.made(self._found):  # the others that are made stay, as if they were written
+            combine.expand(self._found)
+            self._data.pop(combine.COMBINE)
+            self._data.pop(combine.COMPONENTS, None)
+        self._take_out_of_arm("arms", name, inside)
+
+    def _without_item(self, section: dict[str, Any], path: str, *keys: str) -> bool:
+        """Take the item that `path`, as `splits[0].more`, goes through out of a list; whether it did.
+
+        The list is that at the last of `keys` in `section`, and at all of them in the spec.
+        """
+        listed, depth = section.get(keys[-1]), len(keys)
+        found = re.match(r"\[(\d+)\]", path[len(keys[-1]) :])
+        if found is None or not isinstance(listed, list) or len(listed) <= int(found[1]):
+            return False
+        place = int(found[1])
+        del listed[place]
+        self.taken.setdefault(".".join(keys), []).append(place)
+        origins = self._found.origins
+        inside = [each for each in origins if each[:depth] == keys and len(each) > depth]
+        moved = [(each[depth], each[depth + 1 :], origins.pop(each)) for each in inside]
+        for at, rest, origin in moved:  # those after it are still told of where they are written
+            if isinstance(at, int) and at != place:
+                origins[(*keys, at - (at > place), *rest)] = origin
         return True
-    if key == "trials_per_arm" and _name(search.get("sampler")) not in EXHAUSTIVE:
-        search[key] = TRIALS
-        return True
-    return False
+
+    def _take_out_of_arm(self, section: str, name: str, inside: str) -> None:
+        """An arm is nothing without a change that it makes; the rest of it can be planned without."""
+        arms = _mapping(self._data, section)
+        arm = arms.get(name)
+        if isinstance(arm, dict) and self._without_item(arm, inside, section, name, "drop"):
+            return
+        key = _keys(inside)[0]
+        if not isinstance(arm, dict) or not key or key in CHANGING or not CHANGING & arm.keys():
+            arms.pop(name, None)
+        elif key == "why":
+            arm["why"] = PLACEHOLDERS["question"]
+        else:
+            arm.pop(inside if inside in arm else key, None)
+
+    def _take_out_components(self, section: str, inner: str) -> None:
+        """Without one of them, or how they are combined, the others are looked at as arms without each."""
+        combined, components = self._data.get(combine.COMBINE), _mapping(self._data, combine.COMPONENTS)
+        if section == combine.COMPONENTS:
+            name, _, inside = inner.partition(".")
+            self._take_out_of_arm(section, name, inside)
+            if name in components:
+                return
+        elif isinstance(combined, dict) and inner and _keys(inner)[0] not in {"of", "as"}:
+            combined.pop(inner, None)
+            return
+        way = combined.get("as") if isinstance(combined, dict) else None
+        names = [name for name in components if name in combine.combined(self._data)]
+        if way in {"leave-one-out", "all"} and names:
+            self._data[combine.COMBINE] = {"of": names, "as": "leave-one-out"}
+        else:
+            self._data.pop(combine.COMBINE, None)
+            self._data.pop(combine.COMPONENTS, None)
+
+    def _take_out_of_confirm(self, inner: str) -> None:
+        """The rest can do without any part of it where seeds stand in."""
+        confirm = self._data.get("confirm")
+        if not isinstance(confirm, dict) or not inner:
+            self._confirm_something()
+        elif (key := _keys(inner)[0]) == "seeds":
+            confirm["seeds"] = SEEDS
+            self.assumed.append("confirm.seeds")
+        elif not self._without_item(confirm, inner, "confirm", key):
+            confirm.pop(inner if inner in confirm else key, None)
+
+    def _take_out_of_search(self, inner: str) -> None:
+        """Take out what is at `inner` of the search, or all of it where the rest cannot do without."""
+        search, key = self._data.get("search"), _keys(inner)[0]
+        if not isinstance(search, dict) or not inner:
+            self._data.pop("search", None)
+        elif key == "also":
+            field = _key_of(search.get("also"), inner.removeprefix("also."))
+            if field is None:
+                self._data.pop("search")
+            else:
+                self._forget(field)
+        elif key == "trials_per_arm":
+            search[key] = TRIALS
+            self.assumed.append(f"search.{key}")
+        elif key == "objectives":
+            self._take_out_of_objectives(search, inner)
+        elif key == "spaces":
+            if not self._without_item(search, inner, "search", key):
+                search.pop(key, None)
+            for naming in ("constraints", "first"):  # what it would have varied is not known
+                search.pop(naming, None)
+        elif not self._without_item(search, inner, "search", key):
+            search.pop(key if key in known(Search) else inner, None)
+
+    def _take_out_of_objectives(self, search: dict[str, Any], inner: str) -> None:
+        """An objective that names a metric is looked at, whatever its goal."""
+        listed, keys = search.get("objectives"), _keys(inner)
+        given = listed[int(keys[1])] if isinstance(listed, list) and len(keys) == 3 else None
+        if isinstance(given, dict) and keys[2] == "goal" and "metric" in given:
+            given["goal"] = "max"
+            self.assumed.append(f"search.{inner}")
+        elif isinstance(given, dict) and keys[2] not in {"goal", "metric"}:
+            given.pop(keys[2], None)
+        else:
+            search["objectives"] = copy.deepcopy(OBJECTIVES)
+            self.assumed.append("search.objectives")
+
+    def _forget(self, path: str) -> None:
+        """Take out the range of `path`, and what says something of what varies at `path`."""
+        if path == "answer.metric":
+            _mapping(self._data, "confirm").pop("stop", None)
+        search = _mapping(self._data, "search")
+        also = _mapping(search, "also")
+        also.pop(path, None)
+        # How many combinations there are is known no more.
+        self.assumed.append("search.trials_per_arm")
+        for arm in _mapping(self._data, "arms").values():
+            if isinstance(arm, dict) and isinstance(arm.get("drop"), list):
+                arm["drop"] = [each for each in arm["drop"] if each != path]
+        if isinstance(search.get("constraints"), list):
+            search["constraints"] = [each for each in search["constraints"] if not _compares(each, path)]
+        for point in search["first"] if isinstance(search.get("first"), list) else ():
+            if isinstance(point, dict):
+                point.pop(path, None)
+        for other, given in list(also.items()):
+            if isinstance(given, dict) and path in _mapping(given, "when"):
+                self._forget(other)
 
 
-def _name(component: Any) -> Any:
-    return component.get("name") if isinstance(component, dict) else component
-
-
-def _forget_drop(data: dict[str, Any], field: str) -> None:
-    """An arm cannot drop what is searched no more."""
-    arms = data.get("arms")
-    for arm in arms.values() if isinstance(arms, dict) else ():
-        if isinstance(arm, dict) and isinstance(arm.get("drop"), list):
-            arm["drop"] = [each for each in arm["drop"] if each != field]
-
-
-def _mend(data: dict[str, Any]) -> None:
-    """Take out what refers to parts that are gone."""
-    for absent, needed in PLACEHOLDERS.items():
-        data.setdefault(absent, needed)
-    data.pop("profiles", None)
-    data.pop("published", None)
-    if "search" not in data:
-        for arm in (data.get("arms") or {}).values():
-            if isinstance(arm, dict):
-                arm.pop("drop", None)
-        if isinstance(data.get("confirm"), dict):
-            data["confirm"].pop("best", None)
-    if "confirm" not in data:
-        data.pop("posthoc", None)
-        if "search" not in data:
-            data["confirm"] = {"seeds": [0]}
+def _compares(constraint: Any, path: str) -> bool:
+    """Whether `constraint`, as written, is about the field at `path`."""
+    sides = re.split(r"[<>=!]+", constraint) if isinstance(constraint, str) else []
+    return any(overlap(side.strip(), path) for side in sides)

@@ -91,13 +91,13 @@ def test_an_arm_without_a_reason_is_looked_at_all_the_same(tmp_path, arm, expect
     ("before", "after", "expected"),
     [
         ("trials_per_arm: 2", "trials_per_arm: 0", []),
-        ("trials_per_arm: 2", "trials_per_arm: 0\n  sampler: grid", []),
-        ("trials_per_arm: 2", "trials_per_arm: 0\n  sampler: {name: BruteForceSampler}", []),
+        ("trials_per_arm: 2", "trials_per_arm: 0\n  sampler: grid", ["search.also.train.lr"]),
+        ("trials_per_arm: 2", "trials_per_arm: 0\n  sampler: {name: BruteForceSampler}", ["search.sampler"]),
     ],
 )
 def test_what_a_search_looks_for_is_looked_at_whatever_its_trials(tmp_path, before, after, expected):
     faulty = SEARCH.replace(before, after)
-    assert told(tmp_path, search=faulty) == ["search.trials_per_arm", *expected]
+    assert sorted(told(tmp_path, search=faulty)) == sorted(["search.trials_per_arm", *expected])
     if "sampler" not in after:
         faulty = faulty.replace("valid/accuracy", "valid/acuracy").replace("train.lr:", "train.lrr:")
         found = told(tmp_path, search=faulty)
@@ -125,3 +125,113 @@ def test_a_part_of_the_baseline_at_the_top_is_told_where_it_belongs(tmp_path):
         "task: is not a known key here. Write it into baseline, as baseline.task",
         "baseline.task: is required",
     ]
+
+
+ANSWER = "answer: {metric: near-iid/accuracy}\n"
+WRONG_ARM = "  minus-gate: {why: no gate, set: {model.gat: false}}\n"
+TOLD_ARM = "arms.minus-gate.set.model.gat"
+
+
+@pytest.mark.parametrize(
+    ("confirm", "expected"),
+    [
+        ("{seeds: [1, 2, 3], splits: [near-iid], stop: soon}", ["confirm.stop"]),
+        ("{seeds: [1, 2, 3], splits: [near-iid], halting_examples: 99}", ["confirm.halting_examples"]),
+        ("{seeds: [1, 2, 3], splits: [near-iid], note: n}", ["confirm.note"]),
+        ("{seeds: [1, 1], splits: [near-iid], stop: decided}", ["confirm.seeds", "confirm.stop"]),
+        ("{seeds: [], splits: [near-iid, far], stop: decided}", ["confirm.seeds", "confirm.splits[1]"]),
+        ("{seeds: [1, 2, 3], splits: 3}", ["confirm.splits"]),
+        ("3", ["confirm"]),
+    ],
+)
+def test_arms_are_looked_at_whatever_is_confirmed(tmp_path, confirm, expected):
+    found = told(tmp_path, arms=WRONG_ARM, confirm=f"{ANSWER}confirm: {confirm}\n")
+    assert set(found) - {"confirm.stop"} == {*expected, TOLD_ARM} - {"confirm.stop"}
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("gate: {set: {model.gate: false}}", ["components.gate.why"]),
+        ("gate: {why: g, note: n, set: {model.gate: false}}", ["components.gate.note"]),
+        ("gate: {why: g, set: {}}", ["components.gate.set"]),
+        ("gat: {why: g, set: {model.gate: false}}", ["components.gat", "combine.of[0]"]),
+    ],
+)
+def test_arms_of_sound_components_are_looked_at(tmp_path, part, expected):
+    other = "heads: {why: h, set: {model.hedas: 1}}"
+    combine = "combine: {of: [gate, heads], as: leave-one-out}\n"
+    wrong = WRONG_ARM.replace("minus-gate", "ungated")
+    found = told(tmp_path, arms=wrong, head=f"components: {{{part}, {other}}}\n{combine}")
+    assert sorted(found) == sorted(
+        [*expected, "arms.minus-heads.set.model.hedas", "arms.ungated.set.model.gat"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("train.lr: {float: [0.001, 0.01]}", "train.lr: {flot: [1, 2]}", {"search.also.train.lr.flot"}),
+        ("also: {train.lr: {float: [0.001, 0.01]}}", "also: 3", {"search.also"}),
+        ("goal: max", "goal: up", {"search.objectives[0].goal"}),
+        ("[{metric: valid/accuracy, goal: max}]", "[]", {"search.objectives"}),
+        ("trials_per_arm: 2", "trials_per_arm: 2\n  spaces: [haltign]", {"search.spaces[0]"}),
+        ("trials_per_arm: 2", "trials_per_arm: 2\n  note: n", {"search.note"}),
+    ],
+)
+def test_what_else_is_searched_is_looked_at(tmp_path, before, after, expected):
+    search = SEARCH.replace(before, after)
+    each_arm = "budget: {each_arm: {target: 0.9}}\n"
+    found = told(tmp_path, arms=WRONG_ARM, search=search, confirm=CONFIRM + each_arm)
+    assert {each.partition(".flot")[0] for each in found} == {
+        *(each.partition(".flot")[0] for each in expected),
+        TOLD_ARM,
+    }
+
+
+def test_a_range_that_cannot_be_read_has_no_constraint_or_point_that_is_wrong_for_it(tmp_path):
+    more = """  constraints: [train.weight_decay <= train.lr]
+  first: [{train.lr: 0.002, train.weight_decay: 0.0}]
+"""
+    ranges = "train.lr: {float: [1, 0]}, train.weight_decay: {choice: [0.0, 0.005]}"
+    search = SEARCH.replace("train.lr: {float: [0.001, 0.01]}", ranges) + more
+    assert told(tmp_path, search=search) == ["search.also.train.lr.float"]
+
+
+def test_points_and_constraints_of_no_field_are_told_beside_what_the_planner_finds(tmp_path):
+    more = """  sampler: tpee
+  constraints: [train.zzz < 3]
+  first: [{train.lr: 3.0}, {train.rate: 1}]
+"""
+    assert told(tmp_path, search=SEARCH + more) == [
+        "search.sampler",
+        "search.constraints[0]",
+        "search.first[0]",
+        "search.first[1].train.rate",
+    ]
+
+
+def test_what_a_profile_would_do_wrong_hides_nothing_of_the_rest(tmp_path):
+    profiles = "profiles: {small: {baseline.task: 3}}\n"
+    found = told(tmp_path, arms=WRONG_ARM, confirm=CONFIRM + profiles)
+    assert {TOLD_ARM, "baseline.task"} <= set(found)
+
+
+def test_a_secret_is_told_alone_and_quoted_by_nothing(tmp_path):
+    train = "  train: {steps: 4, batch_size: 8, lr: 0.001, note: 'http://me:hunter2@there'}\n"
+    found = told(tmp_path, train=train, arms=WRONG_ARM, whole=True)
+    assert "hunter2" not in " ".join(found)
+    assert any(each.startswith("baseline.train.note") for each in found)
+
+
+def test_what_is_told_of_a_list_says_where_it_stands_in_the_file(tmp_path):
+    rows = "published:\n" + "".join(
+        f"  - {{arm: {arm}, metric: {metric}, values: {{near-iid: 1.0}}, source: s}}\n"
+        for arm, metric in (("no-one", "accuracy"), ("baseline", "accuracy"), ("baseline", "acuracy"))
+    )
+    splits = "confirm:\n  seeds: [1, 2, 3]\n  splits:\n  - valid\n  - near-iid\n  - train\n  - far\n"
+    found = told(tmp_path, confirm=f"{splits}{rows}")
+    places = ["confirm.splits[0]", "confirm.splits[2]", "confirm.splits[3]"]
+    assert found == [*places, "published[0].arm", "published[2].metric"]
+    with pytest.raises(SpecError, match=r":15: confirm\.splits\[3\]: .*no test split 'far'"):
+        plan_file(tmp_path / "spec.yaml")
