@@ -23,7 +23,7 @@ NO_INTERVALS = (
     "No mean has an interval: one seed alone, and seeds that all gave the same, tell nothing of chance."
 )
 ONE_SEED = "Every value is of one seed: it has no interval and no p, for one seed tells nothing of chance."
-ASSIGNMENTS = " Where several assignments of an arm are confirmed, their mean is the value of a seed."
+ASSIGNMENTS = " Several assignments of an arm are confirmed: their mean is the value of a seed."
 CLAIMS = (
     "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
     "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
@@ -55,10 +55,10 @@ VERDICTS = (
     "failed, below 3 seeds, and where without one single seed the others would not show it. Else it is "
     "undecided; the number of further seeds takes those to come to be like these."
 )
-EXPLORATORY = (
-    "All other differences are exploratory{many}. The split valid chose what was kept, so that values on it "
-    "are too good."
-)
+EXPLORATORY = "All other differences are exploratory{many}. Values on the split valid are too good{where}."
+SEARCH_CHOSE = ", for it chose what was kept"
+MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
+"""Of values on valid where nothing was searched: what training kept is for the training code to know."""
 MANY = ": in so many of them some intervals leave out 0 by chance"
 FACTORIAL = (
     "A main effect is how much larger the outcome is with a component than without it, averaged over all "
@@ -127,7 +127,8 @@ def in_words(report: Report) -> list[str]:
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
-    found = [*_beyond(report), intervals + ASSIGNMENTS, *_claims(report), FAILURES]
+    of_several = ASSIGNMENTS if report.assignments > 1 and not report.points else ""
+    found = [*_beyond(report), intervals + of_several, *_claims(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]
@@ -268,7 +269,10 @@ def _claims(report: Report) -> list[str]:
         claims,
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)))] if raised else []),
         VERDICTS.format(margin=margin),
-        EXPLORATORY.format(many=worded(every, intervals=MANY, means="", one="")),
+        EXPLORATORY.format(
+            many=worded(every, intervals=MANY, means="", one=""),
+            where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,
+        ),
         _collapse(report),
     ]
 

@@ -268,3 +268,19 @@ def test_tables_of_intervals_that_are_not_corrected_say_so():
 def test_where_arms_were_searched_it_is_said_that_seeds_do_not_repeat_the_search(trials):
     found = [each for each in notes(study(2, 4, trials).report()) if "was searched once" in each]
     assert len(found) == (trials > 0)
+
+
+@pytest.mark.parametrize(("trials", "words"), [(4, "too good, for it chose"), (0, "too good where it chose")])
+def test_only_a_search_is_said_to_have_chosen_by_the_split_valid(trials, words):
+    [note] = [each for each in notes(study(2, 4, trials).report()) if "too good" in each]
+    assert words in note
+
+
+def test_seeds_are_said_to_be_means_of_assignments_only_where_they_are():
+    made = study(2, 4, 4).report()
+    several = replace(made, assignments=2)
+    said = [
+        any("their mean is the value of a seed" in each for each in notes(report))
+        for report in (made, several, replace(several, points=made.cells))
+    ]
+    assert said == [False, True, False]
