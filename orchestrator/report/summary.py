@@ -7,6 +7,7 @@ from itertools import product
 from types import MappingProxyType
 
 from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
@@ -239,7 +240,7 @@ def _settings(
     front = keeps_front(plan)
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
-        setting = published.words_of(overrides)
+        setting = setting_words(overrides)
         own = [
             record
             for record in reread
@@ -260,7 +261,7 @@ def _points(
         own = [each for each in confirmed if each.arm == arm.name and each.rank == rank]
         for metric in metrics:
             if cell := _cell(plan, arm.name, metric, replace(trained, records=own)):
-                chosen = ", ".join(f"{path}={value}" for path, value in own[0].assignment.items())
+                chosen = setting_words(own[0].assignment)
                 yield replace(cell, setting=f"{_point(rank)}: {chosen}")
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.format import setting_words
 from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import (
@@ -326,7 +327,7 @@ def tallies(report: Report) -> Grid:
 
 
 def _assigned(assignment: Mapping[str, object]) -> str:
-    return ", ".join(f"{path}={_short(value)}" for path, value in assignment.items()) or "-"
+    return setting_words(assignment, 4) or "-"
 
 
 def _posthoc(report: Report) -> list[Grid]:
@@ -368,10 +369,6 @@ def _quantity(metric: str) -> str:
 
 def _split(metric: str) -> str:
     return metric.rpartition("/")[0]
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _with_std(value: float | None, std: float | None) -> str:
