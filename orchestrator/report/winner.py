@@ -155,14 +155,10 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
         own = {
             each.number: each
             for each in finished
-            if (each.arm, each.phase) == (arm.name, "search")
-            and each.last is not None
-            and all(name in each.last.metrics for name in wanted)
+            if (each.arm, each.phase) == (arm.name, "search") and each.judged_by(wanted)
         }
         candidates = [
-            Candidate(each.number, each.assignment, tuple(each.last.metrics[name] for name in wanted))
-            for each in own.values()
-            if each.last is not None
+            Candidate(each.number, each.assignment, each.judged_by(wanted)) for each in own.values()
         ]
         ranked = best_first(candidates, plan.search.objectives)
         for best in ranked[:1]:

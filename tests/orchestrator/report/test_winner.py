@@ -109,6 +109,19 @@ def test_by_the_search_where_nothing_is_confirmed():
     assert "expect less of the same settings run again" in comments
 
 
+def test_a_last_report_without_the_objective_hides_no_search_trial():
+    found = [
+        replace(each, judged=each.last, last=Measurement(6, 1.2, {"train/loss": 0.1}))
+        for each in played(PLAN, SEARCHED)
+    ]
+    plan = replace(PLAN, confirm=None, answer=None)
+    assert winner(plan, found, summarise(plan, found)).value == 0.9
+    assert [each.values for each in summarise(plan, found).searched] == [
+        {"valid/score": 0.9},
+        {"valid/score": 0.8},
+    ]
+
+
 def test_of_several_assignments_the_best():
     plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
     found = chosen(confirmed((0.5, 0.6, 0.7, 0.8)), plan)
