@@ -6,7 +6,7 @@ from orchestrator.plan.answer import SEEN
 from orchestrator.plan.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.arm_changes import ArmChanges
-from orchestrator.report.types import UNRUN, ArmTally, Report
+from orchestrator.report.types import UNRUN, ArmTally, ArmVerdict, Report
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import same
@@ -51,6 +51,11 @@ CHOSEN_FROM_FEWER = (
     "those of {other} from {theirs}: that {claim} may come of that alone."
 )
 
+UNRANKED = (
+    "All {trials} that finished in the search of {arm} measured the very same {objectives}: none was better, "
+    "what was asked for first was confirmed, and that {claim} may come of that alone."
+)
+
 
 def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text.
@@ -68,6 +73,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
         *_one_value(report),
         *_no_room(report),
         *_chosen_from_fewer(report),
+        *_unranked(report),
         *_units(report),
     ]
     return [*found, *([_unread(report)] if report.unread else [])]
@@ -191,19 +197,40 @@ def _chosen_from_fewer(report: Report) -> list[str]:
         (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
         if kept >= theirs:  # of an arm that searches little, or nothing
             continue
-        claim = f"{each.arm} is {each.kind} than {each.reference} in {each.metric}"
-        if each.kind == "no difference":
-            claim = f"no difference of {each.arm} to {each.reference} was found in {each.metric}"
         told = CHOSEN_FROM_FEWER.format(
             fewer=fewer.arm,
             kept=kept,
             all=every,
             other=other.arm,
             theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
-            claim=claim,
+            claim=_claim(each),
         )
         found[told] = None
     return list(found)
+
+
+def _unranked(report: Report) -> list[str]:
+    """Claims against an arm, or of no difference to it, whose search had nothing to choose by."""
+    found: dict[str, None] = {}
+    for each in report.verdicts:
+        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind)
+        for arm in (each.arm, each.reference):
+            if each.kind == "undecided" or arm == in_favour or arm not in report.unranked:
+                continue
+            told = UNRANKED.format(
+                trials=amount(report.unranked[arm], "trial"),
+                arm=arm,
+                objectives=" and ".join(report.objectives),
+                claim=_claim(each),
+            )
+            found[told] = None
+    return list(found)
+
+
+def _claim(verdict: ArmVerdict) -> str:
+    if verdict.kind == "no difference":
+        return f"no difference of {verdict.arm} to {verdict.reference} was found in {verdict.metric}"
+    return f"{verdict.arm} is {verdict.kind} than {verdict.reference} in {verdict.metric}"
 
 
 def _share_kept(arm: ArmTally) -> float:

@@ -7,6 +7,7 @@ from math import isclose, log
 from typing import TYPE_CHECKING
 
 from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.identity import canonical
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import SearchBest
@@ -268,6 +269,21 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
             record_id = own[best.number].trial_id
             found.append(SearchBest(arm.name, measured, dict(best.assignment), record_id, len(own)))
     return tuple(found)
+
+
+def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
+    """Arms whose search told none of its finished trials apart, with their number: what was confirmed of them
+    was asked for first, and is no better than the others."""
+    if plan.search is None:
+        return {}
+    wanted = [each.metric for each in plan.search.objectives]
+    found = {}
+    for arm in plan.arms:
+        own = [each for each in records if each.arm == arm.name and _finished(each, wanted)]
+        several = len({canonical(dict(each.assignment)) for each in own}) > 1
+        if several and len({each.judged_by(wanted) for each in own}) == 1:
+            found[arm.name] = len(own)
+    return found
 
 
 def _finished(record: Record, wanted: Sequence[str]) -> bool:

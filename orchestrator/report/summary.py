@@ -15,7 +15,7 @@ from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
-from orchestrator.report.searches import search_bests
+from orchestrator.report.searches import search_bests, unranked
 from orchestrator.report.statistics import estimate
 from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report
 from orchestrator.trials import OutcomeKind, Record, skipped
@@ -95,6 +95,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
         objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
+        unranked=unranked(plan, known),
         selected_on=plan.selected_on,
         code_versions=code_versions(known),
         extensions=tuple(extensions.sentences(plan)),
