@@ -3,10 +3,11 @@
 from collections import Counter
 
 from orchestrator.plan.answer import SEEN
+from orchestrator.plan.format import amount as quantity_words
 from orchestrator.plan.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.arm_changes import ArmChanges
-from orchestrator.report.types import UNRUN, ArmTally, ArmVerdict, Report
+from orchestrator.report.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import same
@@ -56,6 +57,12 @@ UNRANKED = (
     "what was asked for first was confirmed, and that {claim} may come of that alone."
 )
 
+SPENDS_MORE = (
+    "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
+    "{reference} {theirs}. At what {reference} spends, by other {path}, the difference is {difference}: "
+    "what {arm} gains may come of what it spends."
+)
+
 
 def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text.
@@ -74,6 +81,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
         *_no_room(report),
         *_chosen_from_fewer(report),
         *_unranked(report),
+        *_spends_more(report),
         *_units(report),
     ]
     return [*found, *([_unread(report)] if report.unread else [])]
@@ -243,6 +251,31 @@ def chosen_from(arm: ArmTally) -> tuple[int, int]:
     ended = {kind: count for kind, count in arm.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
     every = sum(ended.values())
     return every - sum(count for kind, count in ended.items() if kind in FAILED), every
+
+
+def _spends_more(report: Report) -> list[str]:
+    """Arms that are better as trained, and not where they spend what their reference spends; of several
+    costs the first that shows it."""
+    better = {(each.arm, each.metric) for each in report.verdicts if each.kind == "better"}
+    found: dict[tuple[str, str], str] = {}
+    for each in report.equal_costs:
+        if each.equal is None or not each.path or (each.arm, each.outcome) not in better:
+            continue
+        ends = [end for end in (each.equal.low, each.equal.high) if end is not None] or [each.equal.mean]
+        ahead = all(end * each.as_trained.mean > 0 for end in ends)
+        if each.own_cost > each.cost_of_reference and not ahead:
+            told = SPENDS_MORE.format(
+                arm=each.arm,
+                reference=each.reference,
+                metric=each.outcome,
+                own=quantity_words(each.own_cost),
+                theirs=quantity_words(each.cost_of_reference),
+                cost=each.cost,
+                path=each.path,
+                difference=interval_words(each.equal, "+"),
+            )
+            found.setdefault((each.arm, each.outcome), told)
+    return list(found.values())
 
 
 def _units(report: Report) -> list[str]:
