@@ -23,7 +23,6 @@ NO_INTERVALS = (
     "No mean has an interval: one seed alone, and seeds that all gave the same, tell nothing of chance."
 )
 ONE_SEED = "Every value is of one seed: it has no interval and no p, for one seed tells nothing of chance."
-ASSIGNMENTS = " Several assignments of an arm are confirmed: their mean is the value of a seed."
 CLAIMS = (
     "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
     "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
@@ -127,8 +126,7 @@ def in_words(report: Report) -> list[str]:
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
-    of_several = ASSIGNMENTS if report.assignments > 1 and not report.points else ""
-    found = [*_beyond(report), intervals + of_several, *_claims(report), FAILURES]
+    found = [*_beyond(report), intervals, *_claims(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]

@@ -27,6 +27,10 @@ FRONT = (
     "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
     "means are of point 1, the best in the first objective, whatever it pays in the others."
 )
+SEVERAL = (
+    "The {best} best assignments of each arm were confirmed: verdicts, differences and means are of what "
+    "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
+)
 UNITS_APART = 50
 """Least factor between all values of two arms that makes one ask whether they have one unit."""
 UNITS = (
@@ -73,6 +77,8 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
+    averaged = report.assignments > 1 and report.cells and not report.points
+    found += [SEVERAL.format(best=report.assignments)] if averaged else []
     found += [
         *_one_system(report),
         *_alike(report),

@@ -276,11 +276,11 @@ def test_only_a_search_is_said_to_have_chosen_by_the_split_valid(trials, words):
     assert words in note
 
 
-def test_seeds_are_said_to_be_means_of_assignments_only_where_they_are():
+def test_means_over_assignments_are_told_only_where_there_are_some():
     made = study(2, 4, 4).report()
     several = replace(made, assignments=2)
     said = [
-        any("their mean is the value of a seed" in each for each in notes(report))
+        [each[:24] for each in notices(report) if "best assignments of each arm" in each]
         for report in (made, several, replace(several, points=made.cells))
     ]
-    assert said == [False, True, False]
+    assert said == [[], ["The 2 best assignments o"], []]
