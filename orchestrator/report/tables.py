@@ -316,13 +316,15 @@ def _reference(report: Report, arm: str, metrics: list[str]) -> str:
 def tallies(report: Report) -> Grid:
     """How every arm's trials ended."""
     rows = []
+    searched = {each.arm: each.assignment for each in report.searched}
     for tally in report.tallies:
         ended = "; ".join(
             f"{phase}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
             for phase, counts in tally.outcomes.items()
         )
         seconds = f"{tally.seconds:.0f} s"
-        rows.append((tally.arm, ended or "nothing ran", seconds, _assigned(tally.assignment)))
+        best = tally.assignment or searched.get(tally.arm, {})
+        rows.append((tally.arm, ended or "nothing ran", seconds, _assigned(best)))
     return Grid("how trials ended", ("arm", "outcomes", "work", "best assignment"), tuple(rows))
 
 
