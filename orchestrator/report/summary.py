@@ -59,8 +59,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     arms = tuple(arm.name for arm in plan.arms)
     tallies = tuple(_tally(arm, known, readings) for arm in arms)
     searched = search_bests(plan, known)
-    chosen = {each.arm: each.assignment for each in searched}
-    chosen |= {each.arm: each.assignment for each in tallies if each.assignment}
+    chosen = {each.arm: each.assignment for each in (*searched, *tallies) if each.assignment}
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     return Report(
