@@ -17,7 +17,7 @@ from orchestrator.report.origin import code_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
 from orchestrator.report.searches import search_bests, unranked
 from orchestrator.report.statistics import estimate
-from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report
+from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report, SearchBest
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
@@ -59,7 +59,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     arms = tuple(arm.name for arm in plan.arms)
     tallies = tuple(_tally(arm, known, readings) for arm in arms)
     searched = search_bests(plan, known)
-    chosen = {each.arm: each.assignment for each in (*searched, *tallies) if each.assignment}
+    chosen = _chosen(searched, tallies)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     return Report(
@@ -99,6 +99,12 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         code_versions=code_versions(known),
         extensions=tuple(extensions.sentences(plan)),
     )
+
+
+def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
+    """By arm what its search chose."""
+    found = {each.arm: each.assignment for each in searched}
+    return found | {each.arm: each.assignment for each in tallies if each.assignment}
 
 
 def _ended(records: Iterable[Record], phase: str) -> list[Record]:
