@@ -97,6 +97,9 @@ SEARCHED_ONCE = (
     "repeat the training with them alone. How far a search with another seed would have led is in no "
     "interval and no p."
 )
+OF_ONE_SEARCH = (
+    "decided of the settings that one search of each arm found: what another search would find is in no p"
+)
 SEARCH_FAILED = (
     "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
     "{arms}."
@@ -113,7 +116,11 @@ BEYOND = (
 
 def in_words(report: Report) -> list[str]:
     """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
-    lines = [f"decided: {each.line}" for each in report.verdicts if each.kind != "undecided"]
+    decided = [each for each in report.verdicts if each.kind != "undecided"]
+    lines = [f"decided: {each.line}" for each in decided]
+    searched = {each.arm for each in report.tallies if SEARCH in each.outcomes}
+    if any({each.arm, each.reference} & searched for each in decided):
+        lines.append(OF_ONE_SEARCH)
     for outcome in report.outcomes:
         verdicts = [each for each in report.verdicts if each.metric == outcome]
         left = [each.arm for each in verdicts if each.kind == "undecided"]
