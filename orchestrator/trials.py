@@ -1,7 +1,7 @@
 """What flows between planner, conductor, drivers, ledger and report: trials, outcomes, records."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -133,6 +133,16 @@ class Record:
     attempts: int
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    judged: Measurement | None = field(default=None, compare=False)
+    """The last measurement with all objectives of the search; None where only the newest one was read."""
+
+    def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
+        """What the search judged the trial by: its objectives as last reported together; empty where they
+        were not. Code may report more often than it measures them, and end on such a report."""
+        for each in (self.last, self.judged):
+            if each is not None and all(name in each.metrics for name in objectives):
+                return tuple(each.metrics[name] for name in objectives)
+        return ()
 
     @property
     def standing(self) -> str:

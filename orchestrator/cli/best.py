@@ -91,11 +91,12 @@ def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
 
 def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
     """What is asked for: these settings alone, on the seeds of confirm, measured and judged as they were."""
+    from orchestrator.plan.format import setting_words
     from search_spaces.paths import MISSING, lookup
 
     asked = spec.content()
     confirm = asked.get("confirm", {"seeds": [found.records[0].seed], "splits": []})
-    chosen = ", ".join(f"{path}={value}" for path, value in found.records[0].assignment.items())
+    chosen = setting_words(found.records[0].assignment)
     content = {
         "name": f"{spec.name[: LONGEST_NAME - 5]}-best",
         "question": f"What does {found.arm} of {spec.name} give{' with ' * bool(chosen)}{chosen}?",

@@ -30,16 +30,15 @@ def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
             f"must name a sweep whose search has ended, got {name}, where {ended} of {planned} search trials "
             f"have; `{resume}` continues it"
         )
+    wanted = [each.metric for each in plan.search.objectives]
     found: dict[str, Assignment] = {}
     for arm in plan.arms:
         candidates = [
-            Candidate(
-                each.number,
-                each.assignment,
-                tuple(each.last.metrics[one.metric] for one in plan.search.objectives),
-            )
+            Candidate(each.number, each.assignment, values)
             for each in searched
-            if each.arm == arm.name and each.outcome is OutcomeKind.FINISHED and each.last is not None
+            if each.arm == arm.name
+            and each.outcome is OutcomeKind.FINISHED
+            and (values := each.judged_by(wanted))
         ]
         if not candidates:
             raise InputError(

@@ -62,17 +62,11 @@ def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record],
 def _best(plan: Plan, records: Sequence[Record]) -> float | None:
     if plan.search is None:
         return None
-    objective = plan.search.objectives[0]
+    objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
     found = [record for record in records if record.phase == "search"]
-    values = [_value(each, objective.metric) for each in found if each.outcome is OutcomeKind.FINISHED]
-    known = [value for value in values if value is not None]
+    judged = [each.judged_by(wanted) for each in found if each.outcome is OutcomeKind.FINISHED]
+    known = [values[0] for values in judged if values]
     return (max if objective.goal == "max" else min)(known) if known else None
-
-
-def _value(record: Record, metric: str) -> float | None:
-    """As last reported; where the last measurement lacks it, the best one has it if any has."""
-    measured = [each.metrics for each in (record.last, record.best) if each is not None]
-    return next((metrics[metric] for metrics in measured if metric in metrics), None)
 
 
 def table(progress: Sequence[Progress], objective: str) -> "Table":

@@ -17,7 +17,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.sqlite_files import never_made
-from orchestrator.trials import Record
+from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
 
@@ -51,9 +51,17 @@ class Opened:
         """The same at a fraction of the cost, but that `best` is the last measurement.
 
         `brief`: a trial that has ended for good has no assignment and settings, attempts and `started_at`
-        only if it failed, and stands where it was measured last.
+        only if it failed, and stands where it was measured last. All is read after all where the last
+        measurement of a finished search trial lacks what the search judged it by.
         """
-        return records(self.ledger.newest(brief=brief), self.plan, brief=brief)
+        found = records(self.ledger.newest(brief=brief), self.plan, brief=brief)
+        wanted = [each.metric for each in self.plan.search.objectives] if self.plan.search is not None else []
+        judged = (
+            each.judged_by(wanted)
+            for each in found
+            if wanted and each.phase == "search" and each.outcome is OutcomeKind.FINISHED
+        )
+        return found if all(judged) else self.records()
 
     def spent(self) -> str:
         """What of the budget is used up, if that is why nobody runs the sweep; else empty."""

@@ -20,6 +20,7 @@ from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import outlook_of
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
+from orchestrator.plan.format import setting_words
 from orchestrator.trials import Record, skipped
 from search_spaces.wording import visible
 
@@ -185,10 +186,7 @@ def _print_trials(records: list[Record]) -> None:
 
     made = Table("trial", "arm", "phase", "number", "seed", "outcome", "step", "assignment")
     for record in records:
-        assignment = ", ".join(
-            f"{path}={value:.4g}" if isinstance(value, float) else f"{path}={value}"
-            for path, value in record.assignment.items()
-        )
+        assignment = setting_words(record.assignment, 4)
         step = str(record.last.step) if record.last else "-"
         cells = (
             record.trial_id,

@@ -1,6 +1,6 @@
 """What came of a sweep, computed from its log alone. Pure: the same events give the same records for ever."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -66,7 +66,7 @@ class Fold:
         """`unasked`: trials by id that may come without the event by which they were asked for."""
         self._sweep = plan.name
         self._unasked = unasked
-        self._objective = plan.search.objectives[0] if plan.search is not None else None
+        self._objectives = tuple(plan.search.objectives) if plan.search is not None else ()
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
 
@@ -85,7 +85,7 @@ class Fold:
             self._histories.setdefault(event.trial_id, history)
         else:
             history = self._histories.get(event.trial_id) or self._without_asking(event.trial_id)
-            history.hear(event, self._objective, self._provenance)
+            history.hear(event, self._objectives, self._provenance)
 
     def _without_asking(self, trial_id: str) -> "_History":
         planned = self._unasked.get(trial_id)
@@ -112,13 +112,14 @@ class _History:
     reason: str = ""
     last: Measurement | None = None
     best: Measurement | None = None
+    judged: Measurement | None = None
     started_at: float | None = None
     ended_at: float | None = None
     attempts: int = 0
 
-    def hear(self, event: Event, objective: Objective | None, provenance: Mapping[str, Any]) -> None:
+    def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
         if event.kind is EventKind.MEASURED:
-            self._measure(measurement_of(event), objective)
+            self._measure(measurement_of(event), objectives)
         elif event.kind is EventKind.STARTED:
             self.attempts += 1
             self.outcome, self.reason, self.ended_at = None, "", None
@@ -128,10 +129,12 @@ class _History:
             self.outcome, self.reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
             self.ended_at = event.at
 
-    def _measure(self, measurement: Measurement, objective: Objective | None) -> None:
-        if self.last is None or measurement.step > self.last.step:
+    def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
+        if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        if objective is not None and better(measurement, self.best, objective):
+        if objectives and newest and all(each.metric in measurement.metrics for each in objectives):
+            self.judged = measurement
+        if objectives and better(measurement, self.best, objectives[0]):
             self.best = measurement
 
     def record(self, sweep: str) -> Record:
@@ -151,6 +154,7 @@ class _History:
             reason=self.reason,
             last=self.last,
             best=self.best,
+            judged=self.judged,
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,

@@ -28,6 +28,18 @@ def value_words(value: Any) -> str:
             return str(value)
 
 
+def setting_words(settings: Mapping[str, Any], digits: int | None = None, mark: str = ", ") -> str:
+    """Fields with their values, `train.lr=0.1, model.gate=true`; floats with all digits if not with so
+    many."""
+    return mark.join(f"{path}={_setting(value, digits)}" for path, value in settings.items())
+
+
+def _setting(value: Any, digits: int | None) -> str:
+    if not isinstance(value, float):
+        return value_words(value)
+    return str(value) if digits is None else f"{value:.{digits}g}"
+
+
 def change_words(before: Any, after: Any) -> tuple[str, str]:
     """Both settings as `value_words` has them; with all digits where fewer would not tell them apart."""
     words = value_words(before), value_words(after)

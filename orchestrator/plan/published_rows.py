@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import Plan
 from search_spaces.dimensions import same
 from search_spaces.paths import lookup
@@ -25,9 +26,9 @@ def of_reading(row: Row, overrides: Mapping[str, Any]) -> bool:
 def name_of(row: Row) -> str:
     """The system of the row with its cell, and with the setting that it was read again with:
     `baseline[model.width=64], model.halt.threshold=0.5`."""
-    cell = ",".join(f"{path}={value}" for path, value in row.get("cell", {}).items())
+    cell = setting_words(row.get("cell", {}), mark=",")
     system = f"{row['arm']}[{cell}]" if cell else str(row["arm"])
-    return ", ".join([system, *(f"{path}={value}" for path, value in row.get("posthoc", {}).items())])
+    return ", ".join(filter(None, [system, setting_words(row.get("posthoc", {}))]))
 
 
 TRAIN = "train"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from orchestrator.identity import canonical
+from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import Plan
 from orchestrator.report.readings import Readings
 from orchestrator.trials import Record
@@ -51,7 +52,7 @@ def cost_curves(
                 by_path: dict[str, list[CostPoint]] = defaultdict(list)
                 for overrides in plan.posthoc:
                     records = groups.get((arm.name, canonical(dict(overrides))), [])
-                    words = ", ".join(f"{path}={value}" for path, value in overrides.items())
+                    words = setting_words(overrides)
                     found = _point(words, arm.name, outcome, cost, Readings(records, trained.declared))
                     if found is not None and len(overrides) == 1:
                         by_path[next(iter(overrides))].append(found)

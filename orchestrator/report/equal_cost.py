@@ -14,6 +14,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from orchestrator.identity import canonical
+from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import Plan
 from orchestrator.report.readings import Readings, difference_of
 from orchestrator.report.statistics import Estimate, estimate
@@ -138,7 +139,7 @@ def setting_effects(
     for arm in plan.arms:
         for overrides in plan.posthoc:
             records = groups.get((arm.name, canonical(dict(overrides))), [])
-            setting = ", ".join(f"{path}={value}" for path, value in overrides.items())
+            setting = setting_words(overrides)
             found = Readings(records, trained.declared)
             for metric in metrics:
                 before, after = trained.by_seed(arm.name, metric), found.by_seed(arm.name, metric)

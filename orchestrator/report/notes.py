@@ -23,7 +23,6 @@ NO_INTERVALS = (
     "No mean has an interval: one seed alone, and seeds that all gave the same, tell nothing of chance."
 )
 ONE_SEED = "Every value is of one seed: it has no interval and no p, for one seed tells nothing of chance."
-ASSIGNMENTS = " Where several assignments of an arm are confirmed, their mean is the value of a seed."
 CLAIMS = (
     "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
     "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
@@ -55,10 +54,10 @@ VERDICTS = (
     "failed, below 3 seeds, and where without one single seed the others would not show it. Else it is "
     "undecided; the number of further seeds takes those to come to be like these."
 )
-EXPLORATORY = (
-    "All other differences are exploratory{many}. The split valid chose what was kept, so that values on it "
-    "are too good."
-)
+EXPLORATORY = "All other differences are exploratory{many}. Values on the split valid are too good{where}."
+SEARCH_CHOSE = ", for it chose what was kept"
+MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
+"""Of values on valid where nothing was searched: what training kept is for the training code to know."""
 MANY = ": in so many of them some intervals leave out 0 by chance"
 FACTORIAL = (
     "A main effect is how much larger the outcome is with a component than without it, averaged over all "
@@ -98,6 +97,9 @@ SEARCHED_ONCE = (
     "repeat the training with them alone. How far a search with another seed would have led is in no "
     "interval and no p."
 )
+OF_ONE_SEARCH = (
+    "decided of the settings that one search of each arm found: what another search would find is in no p"
+)
 SEARCH_FAILED = (
     "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
     "{arms}."
@@ -114,7 +116,11 @@ BEYOND = (
 
 def in_words(report: Report) -> list[str]:
     """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
-    lines = [f"decided: {each.line}" for each in report.verdicts if each.kind != "undecided"]
+    decided = [each for each in report.verdicts if each.kind != "undecided"]
+    lines = [f"decided: {each.line}" for each in decided]
+    searched = {each.arm for each in report.tallies if SEARCH in each.outcomes}
+    if any({each.arm, each.reference} & searched for each in decided):
+        lines.append(OF_ONE_SEARCH)
     for outcome in report.outcomes:
         verdicts = [each for each in report.verdicts if each.metric == outcome]
         left = [each.arm for each in verdicts if each.kind == "undecided"]
@@ -127,7 +133,7 @@ def in_words(report: Report) -> list[str]:
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
-    found = [*_beyond(report), intervals + ASSIGNMENTS, *_claims(report), FAILURES]
+    found = [*_beyond(report), intervals, *_claims(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]
@@ -268,7 +274,10 @@ def _claims(report: Report) -> list[str]:
         claims,
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)))] if raised else []),
         VERDICTS.format(margin=margin),
-        EXPLORATORY.format(many=worded(every, intervals=MANY, means="", one="")),
+        EXPLORATORY.format(
+            many=worded(every, intervals=MANY, means="", one=""),
+            where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,
+        ),
         _collapse(report),
     ]
 

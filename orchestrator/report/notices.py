@@ -3,10 +3,11 @@
 from collections import Counter
 
 from orchestrator.plan.answer import SEEN
+from orchestrator.plan.format import amount as quantity_words
 from orchestrator.plan.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.arm_changes import ArmChanges
-from orchestrator.report.types import UNRUN, ArmTally, Report
+from orchestrator.report.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import same
@@ -25,6 +26,10 @@ ONE_SYSTEM = (
 FRONT = (
     "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
     "means are of point 1, the best in the first objective, whatever it pays in the others."
+)
+SEVERAL = (
+    "The {best} best assignments of each arm were confirmed: verdicts, differences and means are of what "
+    "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
 )
 UNITS_APART = 50
 """Least factor between all values of two arms that makes one ask whether they have one unit."""
@@ -51,6 +56,17 @@ CHOSEN_FROM_FEWER = (
     "those of {other} from {theirs}: that {claim} may come of that alone."
 )
 
+UNRANKED = (
+    "All {trials} that finished in the search of {arm} measured the very same {objectives}: none was better, "
+    "what was asked for first was confirmed, and that {claim} may come of that alone."
+)
+
+SPENDS_MORE = (
+    "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
+    "{reference} {theirs}. At what {reference} spends, by other {path}, the difference is {difference}: "
+    "what {arm} gains may come of what it spends."
+)
+
 
 def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text.
@@ -61,6 +77,8 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     found += [FRONT] if report.points else []
+    averaged = report.assignments > 1 and report.cells and not report.points
+    found += [SEVERAL.format(best=report.assignments)] if averaged else []
     found += [
         *_one_system(report),
         *_alike(report),
@@ -68,6 +86,8 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
         *_one_value(report),
         *_no_room(report),
         *_chosen_from_fewer(report),
+        *_unranked(report),
+        *_spends_more(report),
         *_units(report),
     ]
     return [*found, *([_unread(report)] if report.unread else [])]
@@ -191,19 +211,40 @@ def _chosen_from_fewer(report: Report) -> list[str]:
         (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
         if kept >= theirs:  # of an arm that searches little, or nothing
             continue
-        claim = f"{each.arm} is {each.kind} than {each.reference} in {each.metric}"
-        if each.kind == "no difference":
-            claim = f"no difference of {each.arm} to {each.reference} was found in {each.metric}"
         told = CHOSEN_FROM_FEWER.format(
             fewer=fewer.arm,
             kept=kept,
             all=every,
             other=other.arm,
             theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
-            claim=claim,
+            claim=_claim(each),
         )
         found[told] = None
     return list(found)
+
+
+def _unranked(report: Report) -> list[str]:
+    """Claims against an arm, or of no difference to it, whose search had nothing to choose by."""
+    found: dict[str, None] = {}
+    for each in report.verdicts:
+        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind)
+        for arm in (each.arm, each.reference):
+            if each.kind == "undecided" or arm == in_favour or arm not in report.unranked:
+                continue
+            told = UNRANKED.format(
+                trials=amount(report.unranked[arm], "trial"),
+                arm=arm,
+                objectives=" and ".join(report.objectives),
+                claim=_claim(each),
+            )
+            found[told] = None
+    return list(found)
+
+
+def _claim(verdict: ArmVerdict) -> str:
+    if verdict.kind == "no difference":
+        return f"no difference of {verdict.arm} to {verdict.reference} was found in {verdict.metric}"
+    return f"{verdict.arm} is {verdict.kind} than {verdict.reference} in {verdict.metric}"
 
 
 def _share_kept(arm: ArmTally) -> float:
@@ -216,6 +257,31 @@ def chosen_from(arm: ArmTally) -> tuple[int, int]:
     ended = {kind: count for kind, count in arm.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
     every = sum(ended.values())
     return every - sum(count for kind, count in ended.items() if kind in FAILED), every
+
+
+def _spends_more(report: Report) -> list[str]:
+    """Arms that are better as trained, and not where they spend what their reference spends; of several
+    costs the first that shows it."""
+    better = {(each.arm, each.metric) for each in report.verdicts if each.kind == "better"}
+    found: dict[tuple[str, str], str] = {}
+    for each in report.equal_costs:
+        if each.equal is None or not each.path or (each.arm, each.outcome) not in better:
+            continue
+        ends = [end for end in (each.equal.low, each.equal.high) if end is not None] or [each.equal.mean]
+        ahead = all(end * each.as_trained.mean > 0 for end in ends)
+        if each.own_cost > each.cost_of_reference and not ahead:
+            told = SPENDS_MORE.format(
+                arm=each.arm,
+                reference=each.reference,
+                metric=each.outcome,
+                own=quantity_words(each.own_cost),
+                theirs=quantity_words(each.cost_of_reference),
+                cost=each.cost,
+                path=each.path,
+                difference=interval_words(each.equal, "+"),
+            )
+            found.setdefault((each.arm, each.outcome), told)
+    return list(found.values())
 
 
 def _units(report: Report) -> list[str]:

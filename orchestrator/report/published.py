@@ -5,6 +5,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from orchestrator.plan.format import setting_words
 from orchestrator.plan.published_rows import Row, name_of, of_cell, of_reading
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import Cell, PriorWork
@@ -55,7 +56,7 @@ def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterat
     for row in plan.published:
         metric = f"{row['split']}/{row['metric']}"
         places = [
-            (arm.name, metric, words_of(overrides))
+            (arm.name, metric, setting_words(overrides))
             for arm in plan.arms
             for overrides in ({}, *plan.posthoc)
             if _belongs(row, arm, overrides)
@@ -71,11 +72,6 @@ def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]
     return place in shown or any(
         (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown if setting
     )
-
-
-def words_of(overrides: Mapping[str, Any]) -> str:
-    """A setting that checkpoints are read again under, as cells have it."""
-    return ", ".join(f"{path}={value}" for path, value in overrides.items())
 
 
 def _as_published(row: Row) -> PriorWork:

@@ -7,6 +7,7 @@ from math import isclose, log
 from typing import TYPE_CHECKING
 
 from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.identity import canonical
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import SearchBest
@@ -142,13 +143,11 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
 
 def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
     assert record.outcome is not None, "only trials that have ended are read"
-    metrics = record.last.metrics if record.last else {}
-    known = all(each.metric in metrics for each in objectives)
     seconds = record.last.seconds if record.last else 0.0
     return SearchTrial(
         number=record.number,
         outcome=record.outcome,
-        values=tuple(metrics[each.metric] for each in objectives) if known else (),
+        values=record.judged_by([each.metric for each in objectives]),
         device_hours=seconds * devices / HOUR_S,
         assignment=record.assignment,
     )
@@ -263,7 +262,7 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     found = []
     for arm in plan.arms:
         own = {each.number: each for each in records if each.arm == arm.name and _finished(each, wanted)}
-        values = {number: _values(each, wanted) for number, each in own.items()}
+        values = {number: each.judged_by(wanted) for number, each in own.items()}
         candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
         for best in best_first(candidates, plan.search.objectives)[:1]:
             measured = dict(zip(wanted, best.values, strict=True))
@@ -272,11 +271,21 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     return tuple(found)
 
 
+def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
+    """Arms whose search told none of its finished trials apart, with their number: what was confirmed of them
+    was asked for first, and is no better than the others."""
+    if plan.search is None:
+        return {}
+    wanted = [each.metric for each in plan.search.objectives]
+    found = {}
+    for arm in plan.arms:
+        own = [each for each in records if each.arm == arm.name and _finished(each, wanted)]
+        several = len({canonical(dict(each.assignment)) for each in own}) > 1
+        if several and len({each.judged_by(wanted) for each in own}) == 1:
+            found[arm.name] = len(own)
+    return found
+
+
 def _finished(record: Record, wanted: Sequence[str]) -> bool:
     ended = record.phase == "search" and record.outcome is OutcomeKind.FINISHED
-    return ended and record.last is not None and all(name in record.last.metrics for name in wanted)
-
-
-def _values(record: Record, wanted: Sequence[str]) -> tuple[float, ...]:
-    assert record.last is not None, "a finished trial was measured"
-    return tuple(record.last.metrics[name] for name in wanted)
+    return ended and bool(record.judged_by(wanted))

@@ -7,6 +7,7 @@ from itertools import product
 from types import MappingProxyType
 
 from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
@@ -14,9 +15,9 @@ from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions, data_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
-from orchestrator.report.searches import search_bests
+from orchestrator.report.searches import search_bests, unranked
 from orchestrator.report.statistics import estimate
-from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report
+from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report, SearchBest
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
@@ -58,8 +59,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     arms = tuple(arm.name for arm in plan.arms)
     tallies = tuple(_tally(arm, known, readings) for arm in arms)
     searched = search_bests(plan, known)
-    chosen = {each.arm: each.assignment for each in searched}
-    chosen |= {each.arm: each.assignment for each in tallies if each.assignment}
+    chosen = _chosen(searched, tallies)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     return Report(
@@ -93,11 +93,18 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
         objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
+        unranked=unranked(plan, known),
         selected_on=plan.selected_on,
         code_versions=code_versions(known),
         data_versions=data_versions(known),
         extensions=tuple(extensions.sentences(plan)),
     )
+
+
+def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
+    """By arm what its search chose."""
+    found = {each.arm: each.assignment for each in searched}
+    return found | {each.arm: each.assignment for each in tallies if each.assignment}
 
 
 def _ended(records: Iterable[Record], phase: str) -> list[Record]:
@@ -243,7 +250,7 @@ def _settings(
     front = keeps_front(plan)
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
-        setting = published.words_of(overrides)
+        setting = setting_words(overrides)
         own = [
             record
             for record in reread
@@ -264,7 +271,7 @@ def _points(
         own = [each for each in confirmed if each.arm == arm.name and each.rank == rank]
         for metric in metrics:
             if cell := _cell(plan, arm.name, metric, replace(trained, records=own)):
-                chosen = ", ".join(f"{path}={value}" for path, value in own[0].assignment.items())
+                chosen = setting_words(own[0].assignment)
                 yield replace(cell, setting=f"{_point(rank)}: {chosen}")
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.format import setting_words
 from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import (
@@ -315,18 +316,20 @@ def _reference(report: Report, arm: str, metrics: list[str]) -> str:
 def tallies(report: Report) -> Grid:
     """How every arm's trials ended."""
     rows = []
+    searched = {each.arm: each.assignment for each in report.searched}
     for tally in report.tallies:
         ended = "; ".join(
             f"{phase}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
             for phase, counts in tally.outcomes.items()
         )
         seconds = f"{tally.seconds:.0f} s"
-        rows.append((tally.arm, ended or "nothing ran", seconds, _assigned(tally.assignment)))
+        best = tally.assignment or searched.get(tally.arm, {})
+        rows.append((tally.arm, ended or "nothing ran", seconds, _assigned(best)))
     return Grid("how trials ended", ("arm", "outcomes", "work", "best assignment"), tuple(rows))
 
 
 def _assigned(assignment: Mapping[str, object]) -> str:
-    return ", ".join(f"{path}={_short(value)}" for path, value in assignment.items()) or "-"
+    return setting_words(assignment, 4) or "-"
 
 
 def _posthoc(report: Report) -> list[Grid]:
@@ -368,10 +371,6 @@ def _quantity(metric: str) -> str:
 
 def _split(metric: str) -> str:
     return metric.rpartition("/")[0]
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _with_std(value: float | None, std: float | None) -> str:

@@ -208,6 +208,8 @@ class Report:
 
     objectives: tuple[str, ...] = ()
     """What the search was for."""
+    unranked: Mapping[str, int] = field(default_factory=dict)
+    """Arms whose search told none of its finished trials apart, with how many finished."""
     selected_on: tuple[str, ...] = ()
     """Test splits by whose examples something was chosen."""
     code_versions: str = ""

@@ -39,6 +39,8 @@ class Winner:
     assignments: int = 1
     """Systems it was chosen from, itself included: where several assignments of an arm are confirmed, more
     than there are arms."""
+    ties: int = 0
+    """Other assignments of the arm of the very same values in its search."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -70,6 +72,8 @@ class Winner:
                 yield "That a mean is the best of several is no test: the report says what may be claimed."
             return
         trial = f"search trial {self.records[0].number}, the best of {self.of} of the arm that finished"
+        if self.ties:
+            trial += f" ({amount(self.ties, 'other assignment')} measured the same: the first was taken)"
         yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
         yield (
             "It was chosen by this very value on the split that steered the search: expect less of the same "
@@ -151,19 +155,17 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
         own = {
             each.number: each
             for each in finished
-            if (each.arm, each.phase) == (arm.name, "search")
-            and each.last is not None
-            and all(name in each.last.metrics for name in wanted)
+            if (each.arm, each.phase) == (arm.name, "search") and each.judged_by(wanted)
         }
         candidates = [
-            Candidate(each.number, each.assignment, tuple(each.last.metrics[name] for name in wanted))
-            for each in own.values()
-            if each.last is not None
+            Candidate(each.number, each.assignment, each.judged_by(wanted)) for each in own.values()
         ]
-        for best in best_first(candidates, plan.search.objectives)[:1]:
+        ranked = best_first(candidates, plan.search.objectives)
+        for best in ranked[:1]:
             record = (own[best.number],)
             made = (objective.metric, objective.goal, best.values[0], record, len(own), 1)
-            bests.append(Winner(arm.name, "search", *made))
+            ties = sum(each.values == best.values for each in ranked[1:])
+            bests.append(Winner(arm.name, "search", *made, ties=ties))
     if not bests:
         return None
     sign = 1.0 if objective.goal == "max" else -1.0
@@ -179,4 +181,5 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
         best_arm.of,
         len(bests),
         tuple(equals),
+        ties=best_arm.ties,
     )

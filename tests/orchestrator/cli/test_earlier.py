@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.earlier import found_by
 from orchestrator.cli.reading import opened
+from orchestrator.ledger import events as log
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.store import Ledger
+from tests.support.histories import DEAD, history
+from tests.support.launched import launched
 from tests.support.own_code import FORMS, forgotten
+from tests.support.plans import make_plan
+from trainables.protocol import Measurement
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -22,6 +31,7 @@ def folder(tmp_path, monkeypatch):
         yield tmp_path
 
 
+SCORE = ["valid/score"]
 AFTER = ("name=after", "search.first=[{from: own}, {drift: 0.25}]")
 
 
@@ -36,6 +46,23 @@ def drifts(arm, name="own"):
     with opened(name, Path("runs")) as sweep:
         found = [each for each in sweep.records() if each.phase == "search" and each.arm == arm]
     return [each.assignment["drift"] for each in sorted(found, key=lambda each: each.number)]
+
+
+def test_a_search_is_judged_everywhere_by_its_last_report_with_the_objective(tmp_path, haltsweep):
+    plan = make_plan(2, seeds=())
+    folder = launched(tmp_path, plan)
+    with Ledger.open(folder.ledger_url, plan.name) as ledger:
+        lease = ledger.claim(DEAD)
+        for event in history(plan):
+            if event.kind is EventKind.ENDED:
+                without = Measurement(99, 9.9, {"train/loss": 0.1})
+                ledger.append([log.measured(event.at, event.trial_id, without)], lease)
+            ledger.append([event], lease)
+        ledger.release(lease)
+        ended = records(ledger.events(), plan)
+    best = max((each for each in ended if each.arm == "arm-1"), key=lambda each: each.judged_by(SCORE))
+    assert found_by(tmp_path / "runs", plan.name)["arm-1"] == best.assignment
+    assert f"{best.judged_by(SCORE)[0]:.3f}" in haltsweep("status", plan.name).out
 
 
 @pytest.mark.slow

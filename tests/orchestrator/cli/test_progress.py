@@ -88,10 +88,10 @@ def test_nothing_runs_that_nobody_holds():
     assert sum(each.running for each in progress_of(plan, found, held=False)) == 0
 
 
-def made(outcome, *, last=None, best=None, number=0):
+def made(outcome, *, last=None, best=None, judged=None, number=0):
     return Record(
         f"t{number}", "synthetic", "arm-0", "search", number, 1, None, {}, {}, {}, outcome, "why",
-        last, best, 0.0, 1.0, 1,
+        last, best, 0.0, 1.0, 1, {}, judged,
     )  # fmt: skip
 
 
@@ -105,8 +105,8 @@ def test_the_best_is_the_last_value_of_finished_search_trials():
         made(OutcomeKind.DIVERGED, number=2),
     ]
     assert progress_of(plan, found, held=False)[0].best == 0.5
-    unfinished = made(OutcomeKind.FINISHED, last=without, best=early, number=3)
-    assert progress_of(plan, [*found, unfinished], held=False)[0].best == 0.9
+    unfinished = made(OutcomeKind.FINISHED, last=without, best=early, judged=late, number=3)
+    assert progress_of(plan, [*found[1:], unfinished], held=False)[0].best == 0.5
     assert progress_of(plan, found[1:], held=False)[0].best is None
 
 

@@ -133,6 +133,19 @@ def test_a_measurement_without_the_objective_is_never_best() -> None:
     assert record.best.step == 2
 
 
+def test_a_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
+    """As the conductor does: code may measure every other report, and end on one that lacks them."""
+    events = [
+        log.asked(1.0, trial_of(PLAN, 0)),
+        log.measured(2.0, A, measurement(1, 0.9)),
+        log.measured(2.0, A, measurement(2, 0.1)),
+        log.measured(2.0, A, Measurement(3, 0.3, {"train/loss": 9.0})),
+    ]
+    (record,) = records(events, PLAN)
+    assert record.judged_by(["valid/score"]) == (0.1,)
+    assert record.judged_by(["valid/score", "valid/depth"]) == ()
+
+
 def test_without_a_search_nothing_is_best() -> None:
     plan = make_plan(1, trials_per_arm=0)
     (record, *_) = records(history(plan), plan)

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.format import change_words, condition_words, decimals, domain_words, value_words
+from orchestrator.plan.format import (
+    change_words,
+    condition_words,
+    decimals,
+    domain_words,
+    setting_words,
+    value_words,
+)
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, When
 
 
@@ -77,6 +84,12 @@ def test_domains(domain: Domain, text: str) -> None:
 )
 def test_a_change_is_never_shown_as_none(before: Any, after: Any, words: tuple[str, str]) -> None:
     assert change_words(before, after) == words
+
+
+def test_settings_are_written_as_in_a_spec() -> None:
+    settings = {"lr": 0.123456789, "gate": True, "halt": None, "name": "null", "layers": 2}
+    assert setting_words(settings) == "lr=0.123456789, gate=true, halt=null, name='null', layers=2"
+    assert setting_words({"lr": 0.123456789, "gate": False}, 4, ",") == "lr=0.1235,gate=false"
 
 
 def test_conditions() -> None:

@@ -9,6 +9,7 @@ from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
 from orchestrator.report.details import details
 from orchestrator.report.equal_cost import interpolated
+from orchestrator.report.notices import notices
 from orchestrator.report.summary import summarise
 from orchestrator.report.write import markdown
 from orchestrator.trials import OutcomeKind
@@ -64,6 +65,15 @@ def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
     assert better.equal.low > 0.08
     assert (thinker.cost, thinker.path, thinker.reached) == ("iid/depth", THRESHOLD, 8)
     assert (thinker.own_cost, thinker.cost_of_reference) == pytest.approx((8.0, 5.0), abs=0.01)
+
+
+def test_a_gain_that_is_gone_at_equal_cost_is_told_before_the_answer():
+    report = summarise(STUDY, study())
+    assert [each.kind for each in report.verdicts] == ["better"] * 3
+    [told] = [each for each in notices(report) if "spends" in each]
+    assert told.startswith("thinker is better than baseline in iid/accuracy as trained, where it spends 8 of")
+    undecided = tuple(replace(each, kind="undecided") for each in report.verdicts)
+    assert not [each for each in notices(replace(report, verdicts=undecided)) if "spends" in each]
 
 
 def test_a_cost_that_is_an_outcome_is_not_compared_at_itself():

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.plan.types import Change
 from orchestrator.report.arm_changes import ArmChanges
-from orchestrator.report.notes import notes
+from orchestrator.report.notes import OF_ONE_SEARCH, in_words, notes
 from orchestrator.report.notices import notices
 from orchestrator.report.page import page
 from orchestrator.report.tables import costs, headline
@@ -268,3 +268,29 @@ def test_tables_of_intervals_that_are_not_corrected_say_so():
 def test_where_arms_were_searched_it_is_said_that_seeds_do_not_repeat_the_search(trials):
     found = [each for each in notes(study(2, 4, trials).report()) if "was searched once" in each]
     assert len(found) == (trials > 0)
+
+
+@pytest.mark.parametrize(("trials", "words"), [(4, "too good, for it chose"), (0, "too good where it chose")])
+def test_only_a_search_is_said_to_have_chosen_by_the_split_valid(trials, words):
+    [note] = [each for each in notes(study(2, 4, trials).report()) if "too good" in each]
+    assert words in note
+
+
+@pytest.mark.parametrize(("trials", "decided"), [(4, True), (0, True), (4, False)])
+def test_beside_what_is_decided_it_is_said_that_arms_were_searched_once(trials, decided):
+    """Two arms that are one system may differ by what their searches happened to find."""
+    report = study(2, 4, trials).report()
+    kind = "worse" if decided else "undecided"
+    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
+    said = OF_ONE_SEARCH in in_words(replace(report, verdicts=verdicts))
+    assert said == (decided and trials > 0)
+
+
+def test_means_over_assignments_are_told_only_where_there_are_some():
+    made = study(2, 4, 4).report()
+    several = replace(made, assignments=2)
+    said = [
+        [each[:24] for each in notices(report) if "best assignments of each arm" in each]
+        for report in (made, several, replace(several, points=made.cells))
+    ]
+    assert said == [[], ["The 2 best assignments o"], []]

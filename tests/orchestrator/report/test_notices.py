@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.report.notices import notices
+from orchestrator.report.types import Report
 from tests.orchestrator.report.studies import study
+from trainables.protocol import Measurement
 
 TRIALS = 10
 
@@ -74,3 +76,49 @@ def test_trials_that_never_ran_are_none_that_failed() -> None:
         "chosen from 2 of its 5 search trials, for the others failed, and those of arm-0 from all 10"
         in notice
     )
+
+
+def searched_alike(*arms: str) -> Report:
+    """Of a study where every search trial of these arms measured one value."""
+    made = study(2, 4, TRIALS, readings=())
+    alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
+    records = [
+        replace(each, last=alike) if each.phase == "search" and each.arm in arms else each
+        for each in made.records
+    ]
+    return replace(made, records=tuple(records)).report()
+
+
+@pytest.mark.parametrize(
+    ("kind", "arms", "named"),
+    [
+        ("worse", ("arm-1",), ["arm-1"]),
+        ("better", ("arm-0",), ["arm-0"]),
+        ("no difference", ("arm-0", "arm-1"), ["arm-1", "arm-0"]),
+        ("higher", ("arm-0",), ["arm-0"]),
+        ("worse", ("arm-0",), []),
+        ("better", ("arm-1",), []),
+        ("undecided", ("arm-0", "arm-1"), []),
+        ("worse", (), []),
+    ],
+)
+def test_a_claim_on_an_arm_whose_search_told_nothing_apart_is_told(
+    kind: str, arms: tuple[str, ...], named: list[str]
+) -> None:
+    report = searched_alike(*arms)
+    verdicts = tuple(replace(each, kind=kind) for each in report.verdicts)
+    found = [each for each in notices(replace(report, verdicts=verdicts)) if "none was better" in each]
+    beginnings = [
+        f"All 8 trials that finished in the search of {arm} measured the very same" for arm in named
+    ]
+    assert [each[: len(beginnings[0])] for each in found] == beginnings
+
+
+def test_one_assignment_that_was_tried_again_has_nothing_to_be_told_from() -> None:
+    made = study(2, 4, TRIALS, readings=())
+    alike = Measurement(1, 1.0, {"valid/accuracy": 1.0})
+    records = [
+        replace(each, last=alike, assignment={"x": 1}) if each.phase == "search" else each
+        for each in made.records
+    ]
+    assert replace(made, records=tuple(records)).report().unranked == {}

@@ -3,7 +3,9 @@
 import pytest
 
 from orchestrator.report.statistics import Estimate
+from orchestrator.report.tables import searched, tallies
 from orchestrator.report.types import interval_words, number_words, p_words
+from tests.orchestrator.report.studies import study
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,14 @@ def test_a_small_number_is_not_shown_as_none(value, words):
 )
 def test_a_p_is_shown_on_its_side_of_the_level(p, level, words):
     assert p_words(p, level) == words
+
+
+def test_settings_are_shown_as_a_spec_has_them():
+    rows = tallies(study(2, 3, 0).report()).rows
+    assert all(row[-1].endswith("model.gate=true") for row in rows)
+
+
+def test_the_best_of_a_search_stands_in_every_table_where_nothing_is_confirmed():
+    report = study(2, 0, 4).report()
+    assert [row[-1] for row in tallies(report).rows] == [row[-1] for row in searched(report).rows]
+    assert all("model.layers=" in row[-1] for row in tallies(report).rows)

@@ -139,3 +139,11 @@ def test_a_picture_of_thousands_of_trials_holds_no_more_than_it_can_show() -> No
     for picture in pictures.values():
         assert picture.count("<use ") <= POINTS + 50
         assert len(picture) < 60_000
+
+
+def test_a_last_report_without_the_objective_hides_no_trial() -> None:
+    found = record(0, 0.4)
+    ended_otherwise = replace(found, judged=found.last, last=Measurement(2, 950.0, {"train/loss": 0.1}))
+    best = course(ended_otherwise, record(1, 0.2)).best
+    assert best is not None
+    assert (best.number, best.values) == (0, (0.4,))

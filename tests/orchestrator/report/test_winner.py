@@ -92,12 +92,34 @@ def test_equals_are_named():
     assert "of 2 arms, as is that of arm-1" in next(found.comments())
 
 
+def test_equal_assignments_of_a_search_are_counted():
+    plan = replace(make_plan(1, trials_per_arm=4), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
+    values = enumerate((0.4, 0.8, 0.8, 0.8))
+    found = played(plan, {("arm-0", "search", number): value for number, value in values})
+    found = [replace(each, assignment={"x": each.number}) for each in found]
+    told = next(winner(plan, found, summarise(plan, found)).comments())
+    assert "in search trial 1, the best of 4 of the arm that finished (2 other assignments measured" in told
+
+
 def test_by_the_search_where_nothing_is_confirmed():
     found = chosen(SEARCHED)
     assert (found.arm, found.by, found.value, found.of) == ("arm-0", "search", 0.9, 2)
     comments = " ".join(found.comments())
     assert "by its search alone: valid/score 0.9 in search trial 0, the best of 2 of the arm that" in comments
     assert "expect less of the same settings run again" in comments
+
+
+def test_a_last_report_without_the_objective_hides_no_search_trial():
+    found = [
+        replace(each, judged=each.last, last=Measurement(6, 1.2, {"train/loss": 0.1}))
+        for each in played(PLAN, SEARCHED)
+    ]
+    plan = replace(PLAN, confirm=None, answer=None)
+    assert winner(plan, found, summarise(plan, found)).value == 0.9
+    assert [each.values for each in summarise(plan, found).searched] == [
+        {"valid/score": 0.9},
+        {"valid/score": 0.8},
+    ]
 
 
 def test_of_several_assignments_the_best():
