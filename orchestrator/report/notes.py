@@ -97,9 +97,7 @@ SEARCHED_ONCE = (
     "repeat the training with them alone. How far a search with another seed would have led is in no "
     "interval and no p."
 )
-OF_ONE_SEARCH = (
-    "decided of the settings that one search of each arm found: what another search would find is in no p"
-)
+OF_ONE_SEARCH = "decided for the settings that one search of each arm found: no p covers the luck of a search"
 SEARCH_FAILED = (
     "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
     "{arms}."
