@@ -5,12 +5,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from orchestrator.drivers.open_sweep import OpenSweep
+
 BONUS = """
 def train(settings, trial):
     score = 0.5 + settings["bonus"] + trial.seed / 100
     trial.report(1, {"valid/score": score, "test/score": score})
 """
 """Training code whose score is a half, a hundredth of the seed and `bonus`."""
+
+
+@contextmanager
+def interrupted_in_the_first_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sessions that begin while it is open are interrupted when they have begun one trial."""
+
+    def first_only(session: OpenSweep, *_: object) -> None:
+        attempt = session.recorder.ask()
+        assert attempt is not None, "there is something to run"
+        session.recorder.began(attempt.trial_id)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("orchestrator.drivers.launch._drive", first_only)
+        yield
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from orchestrator import read
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from tests.support.commands import tree
-from tests.support.own_code import BONUS, forgotten
+from tests.support.own_code import BONUS, forgotten, interrupted_in_the_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -87,13 +87,7 @@ def half(request, code):
 
 
 def test_resume_and_continue_refuse_changed_code(half, anew, monkeypatch):
-    def first_only(session, means, stop):
-        attempt = session.recorder.ask()
-        session.recorder.began(attempt.trial_id)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("orchestrator.drivers.launch._drive", first_only)
+    with interrupted_in_the_first_trial(monkeypatch):
         assert anew("launch", "changing.yaml", *INLINE).code == 130
     half.write_text(half.read_text().replace("0.5", "0.7"))
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):

@@ -8,7 +8,7 @@ import pytest
 from orchestrator import read
 from orchestrator.report.origin import data_versions
 from tests.orchestrator.report.studies import study
-from tests.support.own_code import forgotten
+from tests.support.own_code import forgotten, interrupted_in_the_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
 
@@ -106,13 +106,7 @@ def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_pat
 
 
 def test_a_sweep_that_was_killed_does_not_go_on_with_other_data(anew, tmp_path, monkeypatch):
-    def first_only(session, means, stop):
-        attempt = session.recorder.ask()
-        session.recorder.began(attempt.trial_id)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("orchestrator.drivers.launch._drive", first_only)
+    with interrupted_in_the_first_trial(monkeypatch):
         assert anew("launch", "tossed.yaml", *INLINE).code == 130
     shutil.rmtree(tmp_path / "data")
     for command in (("resume", "tossed"), ("launch", "tossed.yaml", "--continue")):
