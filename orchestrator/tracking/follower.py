@@ -78,7 +78,16 @@ class FollowerLoop:
         """Whether the last attempt at the Parquet files failed."""
 
     def run(self) -> bool:
-        """Write until told to finish and all is written, or the parent is gone; whether MLflow has all."""
+        """Write until told to finish and all is written, or the parent is gone; whether MLflow has all.
+
+        MLflow is closed then: of a database in a file all is in that file, and nothing in a log beside it.
+        """
+        try:
+            return self._run()
+        finally:
+            self._let_go()
+
+    def _run(self) -> bool:
         parquet_due = time.monotonic() + PARQUET_S
         finish_asked = forced = False
         while True:
@@ -117,7 +126,7 @@ class FollowerLoop:
                 self._writer.upload(self._folder)
         except StoreError as error:
             # What the store took of the failed request is unknown: the next writer looks.
-            self._writer = None
+            self._let_go()
             self._not_before = time.monotonic() + self._wait_s
             self._wait_s = min(2 * self._wait_s, BACKOFF_S[1])
             self._note(str(error))
@@ -127,6 +136,13 @@ class FollowerLoop:
         self._newest = max(self._newest, self._position)
         self._note("")
         return True
+
+    def _let_go(self) -> None:
+        # A database in a file is looked at before it is opened again, and a process that closes a file has no
+        # lock on it any more: what is still open would go on without.
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
 
     def _write_parquet(self) -> float:
         """Seconds it took."""

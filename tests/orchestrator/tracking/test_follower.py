@@ -317,6 +317,8 @@ class TestLoop:
         waits = [later - earlier for earlier, later in pairwise(tries)]
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.31)
         assert set(errors) == {""}, "while it is written to again, nobody is told that it is away"
+        log = Path(f"{uri.removeprefix('sqlite:///')}-wal")
+        assert not log.exists(), "all that was written is in the file itself"
 
     def test_an_orphan_tries_once_and_gives_up(
         self,
