@@ -3,7 +3,7 @@
 HaltsweepError
 ├── InputError            exit code 2: what was asked cannot be done; nothing was written
 │   ├── SpecError         one or many faults of a spec file, all reported at once
-│   │   └── OversizedSpec sizes that nothing could have, told before all else is looked at
+│   │   └── OversizedSpec sizes that nothing could have, reported before all else is looked at
 │   ├── PlanError         faults that only the planner can see (models, spaces, arms)
 │   └── SearchError       a sampler or stopper failed while the sweep ran; what was measured is kept
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
@@ -61,14 +61,14 @@ class FaultyInput(InputError):
 
     closing: ClassVar[tuple[str, ...]] = ()
     """Lines that follow the faults."""
-    most_told: ClassVar[int] = 200
+    most_lines: ClassVar[int] = 200
     """Faults of which there is a line each; of more it is said how many more there are."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         assert faults, "a faulty input must have at least one fault"
-        more = len(faults) - self.most_told
+        more = len(faults) - self.most_lines
         lines = [
-            *map(str, faults[: self.most_told]),
+            *map(str, faults[: self.most_lines]),
             *([f"... and {amount(more, 'fault')} more"] * (more > 0)),
         ]
         super().__init__("\n".join([*lines, *self.closing]))
@@ -80,10 +80,10 @@ class SpecError(FaultyInput):
 
 
 class OversizedSpec(SpecError):
-    """Sizes that nothing could have. They are told at once, with what else is wrong with the file itself;
+    """Sizes that nothing could have. They are reported at once, with what else is wrong with the file itself;
     what only the planner finds takes the seconds in which PyTorch is loaded."""
 
-    closing = ("mend these first: no arm was built yet, so that further faults may be told then",)
+    closing = ("mend these first: no arm was built yet, so that further faults may be found then",)
 
 
 class PlanError(FaultyInput):

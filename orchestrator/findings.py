@@ -18,4 +18,4 @@ class Finding:
     verdict: Soundness
     detail: str
     remedy: str = ""
-    """What to do about it; empty where nothing need be done, and where `told` is an error, which says it."""
+    """What to do about it; empty where nothing need be done, or `detail` is an error, which says it."""

@@ -24,7 +24,7 @@ def parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         found = inspect.signature(made).parameters
     except (TypeError, ValueError) as error:
-        raise ValueError(f"its parameters cannot be told: {error}") from error
+        raise ValueError(f"its parameters cannot be known: {error}") from error
     return {name: each.replace(annotation=_annotation(made, each)) for name, each in found.items()}
 
 

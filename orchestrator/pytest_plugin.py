@@ -82,7 +82,7 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
         __tracebackhide__ = True
         found = spec_file(path, (request.path.parent, request.config.invocation_params.dir))
         tested = SpecUnderTest(found, as_texts(overrides), profile, keep)
-        assert tested.plan, "a faulty spec is told here, not where its plan is first looked at"
+        assert tested.plan, "a faulty spec is reported here, not where its plan is first looked at"
         return tested
 
     return read

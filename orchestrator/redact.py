@@ -44,7 +44,7 @@ _ISSUED = re.compile(
 """Tokens as those who issue them write them."""
 _HEADER = re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?P<value>[\w+/.~-]{8,}={0,2})")
 """Of a request: a server may quote it in its answer."""
-_TOLD = re.compile(
+_IN_PROSE = re.compile(
     r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w-]{0,60})(?:\s{0,4}[:=]|\s{1,4}(?:is|was|are|of))\s{1,4}[\"'`]?)"
     r"(?P<value>[^\s\"'`()\[\]{},;]{6,200})(?![^\s]{0,9}[(\[])"
 )
@@ -121,7 +121,7 @@ def redact_code(text: str) -> str:
     That is in URLs, in remarks after a name of a secret, what looks like the token of a service, a private
     key or drawn at random, every quoted text beside such a name, in its line and in those where what begins
     there goes on, and in prose the value that such a name is said to have, if it has letters and digits. A
-    short password of letters alone that no name stands beside cannot be told from a word.
+    short password of letters alone that no name stands beside cannot be distinguished from a word.
     """
     message = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
     message = _REMARK.sub(
@@ -134,7 +134,7 @@ def _without_bare(line: str) -> str:
     """A line of code or prose, without values that stand there in no quotes of their own."""
     if line.startswith(_HEAD_OF_CHANGES):
         return line
-    message = _TOLD.sub(
+    message = _IN_PROSE.sub(
         lambda found: (
             f"{found['start']}{MASK}" if _is_secret(found["key"]) and _is_mixed(found["value"]) else found[0]
         ),

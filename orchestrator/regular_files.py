@@ -23,7 +23,7 @@ def found_instead(path: Path) -> str:
     """What is at `path` instead of a file, in words; empty for a file, a link to one, or nothing."""
     try:
         return other_kind(path.stat().st_mode)
-    except OSError:  # whoever opens it will be told
+    except OSError:  # whoever opens it gets the error
         return ""
 
 

@@ -8,7 +8,7 @@ early. A model with a decoder adds `decoder_flops(config, length, memory_length,
 encoder returns more states than there are tokens `memory_length(config, length)`. One that keeps more than a
 state a layer and position, where layers are run again in the backward pass, says how many in
 `states_between(config)`. One whose layers are also bounded by how long a sequence is says so in
-`most_layers(config, length)`; depths are still told as shares of those in `depth_range`. What a file does not
+`most_layers(config, length)`; depths are given as shares of those in `depth_range`. What a file does not
 state is counted (`trainables.counting`); at another number of layers than were run when counting, FLOPs are
 taken to grow evenly with the layers.
 """

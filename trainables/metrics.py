@@ -34,7 +34,7 @@ class Metric:
     floor: float | None = None
     """What needs no learning, e.g. the share of the commonest class; None where measured or unknown."""
     meaning: str = ""
-    """What a reader who has not seen the name before is told."""
+    """What a reader who has not seen the name before has to know."""
     note: str = ""
     """What a reader of its numbers must know, as a sentence."""
     split: str = ""

@@ -41,8 +41,8 @@ SharedDepth = Annotated[int, Field(ge=1, le=MOST_SHARED), DEPTH, Small(6)]
 DEPTHS: Final = frozenset(
     {"layers", "loops", "max_layers", "max_loops", "memory.update_layers", "test_layers"}
 )
-"""Fields that are marked as `DEPTH` in the models of the box: one that none of them can have is told without
-their code."""
+"""Fields that are marked as `DEPTH` in the models of the box: one that none of them can have is refused
+without their code."""
 
 
 class Settings(BaseModel):

@@ -148,7 +148,7 @@ def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
     quantity = found.metric.rpartition("/")[2]
     end = {"min": "lowest", "max": "highest"}[found.goal]
     yield (
-        f"That the {end} {found.metric} is best was told by search.objectives, which are left out: declare "
+        f"search.objectives, which are left out, said that the {end} {found.metric} is best: declare "
         f"`better` of {quantity} beside the training code, or arms that you add can only be lower or higher."
     )
 

@@ -26,7 +26,7 @@ class Bars:
         self._bars: Progress | None = None
         self._bar: TaskID | None = None
         self._name = ""
-        self._began = self._told_at = 0.0
+        self._began = self._shown_at = 0.0
 
     def __enter__(self) -> Self:
         if err().is_terminal:
@@ -50,10 +50,10 @@ class Bars:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Inside, what is told is told of `name`."""
+        """Inside, progress that is reported is shown as that of `name`."""
         from trainables.data.progress import Watcher, watched_by
 
-        self._name, self._began, self._told_at = name, self._clock(), float("-inf")
+        self._name, self._began, self._shown_at = name, self._clock(), float("-inf")
         if self._bars is not None:
             self._bar = self._bars.add_task(printable(name), total=None)
         try:
@@ -72,9 +72,9 @@ class Bars:
         now = self._clock()
         if done == total:
             return
-        if now - self._began >= SHOWN_AFTER_S and now - self._told_at >= PLAIN_EVERY_S:
+        if now - self._began >= SHOWN_AFTER_S and now - self._shown_at >= PLAIN_EVERY_S:
             complain(f"{self._name}: {share(done, total)} of {total:,} {what}")
-            self._told_at = now
+            self._shown_at = now
 
 
 def share(done: int, total: int) -> str:

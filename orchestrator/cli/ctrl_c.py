@@ -36,10 +36,10 @@ def _remember(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def _raise_again(told: Any) -> None:
+def _raise_again(raised: Any) -> None:
     """In place of a traceback, where nobody could catch what was raised."""
-    if told.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(told)
+    if raised.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(raised)
         return
     main = threading.main_thread().ident or 0
     again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))

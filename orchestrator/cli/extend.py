@@ -289,7 +289,7 @@ def _tell(old: "Plan", made: "Plan") -> None:
 def arms_of(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
     """`arms.NAME={...}` for each of `names`, a list with commas, as the spec at `path` has it.
 
-    An arm is a change of the sweep's baseline, not of the one beside it: where these differ it is told.
+    An arm is a change of the sweep's baseline, not of the one beside it: where these differ it is said.
     Raises InputError, SpecError.
     """
     from orchestrator.spec.differences import differences

@@ -80,7 +80,7 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.dup2(nowhere, sys.stderr.fileno())
-        with suppress(BaseException):  # told when it is raised again
+        with suppress(BaseException):  # reported when it is raised again
             plan()
         os.write(at_end, b".")
         os._exit(0)
@@ -119,7 +119,7 @@ def _ended_with_this(copy: int, killed: list[int]) -> Iterator[None]:
 
 @contextmanager
 def _followed(heard: int, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, `tell` is told the newest line that comes from the pipe `heard`, which is closed then."""
+    """Inside, `tell` is called with the newest line from the pipe `heard`, which is closed then."""
     over = threading.Event()
 
     def follow() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.ledger.outage import Outage
 
 QUIET_S = 600.0
-"""A log in which nothing has ended for so long is told how far a running trial is."""
+"""A log in which nothing has ended for so long gets a line on how far a running trial is."""
 REASON_CHARACTERS = 300
 HEARD = {
     "DRAIN": "stopping: running trials are saved at their next report; Ctrl-C again stops at once",
@@ -263,13 +263,13 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
 
     The view counts the others, and the command `status` tells of them.
     """
-    told = False
+    complained = False
 
     def complain_once(trial_id: str, outcome: Outcome) -> None:
-        nonlocal told
-        if told:
+        nonlocal complained
+        if complained:
             return
-        told = True
+        complained = True
         trial = next(each for each in plan.trials if each.trial_id == trial_id)
         place = f"{trial.arm} {trial.phase} {trial.number} ({trial_id})"
         reason = shortened(outcome.reason)

@@ -96,7 +96,7 @@ def _size(path: Path) -> int:
     """Puts long specs first: those that are left when other processes have nothing more to do are short."""
     try:
         return -path.stat().st_size
-    except OSError:  # told by whoever reads it
+    except OSError:  # reported by whoever reads it
         return 0
 
 

@@ -134,7 +134,7 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
     try:
         written = json.loads((folder.report / "report.json").read_bytes())
         verdicts = [visible(str(each["line"])) for each in written.get("verdicts", ())]
-        told = [visible(str(each)) for each in written.get("notices", ())] if verdicts else []
+        notices = [visible(str(each)) for each in written.get("notices", ())] if verdicts else []
         outcomes = [counts for arm in written["tallies"] for counts in arm["outcomes"].values()]
         counted = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -143,7 +143,7 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
         return [
             f"the report was written before the last trials ended: {command('report', folder)} does it again"
         ]
-    return [*told, *verdicts]
+    return [*notices, *verdicts]
 
 
 def _state(progress: Sequence[Progress], *, held: bool) -> SweepState:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 600.0
 POLL_S = 0.2
-TOLD_EVERY_S = 10.0
+REPEATED_EVERY_S = 10.0
 
 
 def stop(
@@ -79,7 +79,7 @@ def _who() -> str:
 
 def _wait(ledger: "Ledger", asked: "Lease", timeout_s: float) -> None:
     """Until the session that was asked is over. Raises StoreError after `timeout_s` seconds."""
-    began = told_at = time.monotonic()
+    began = shown_at = time.monotonic()
     while (lease := ledger.lease()) is not None and lease.token == asked.token and ledger.held():
         now = time.monotonic()
         if now - began >= timeout_s:
@@ -88,8 +88,8 @@ def _wait(ledger: "Ledger", asked: "Lease", timeout_s: float) -> None:
                 f"{asked.holder.pid} on {asked.holder.host} still holds it; it stays asked to stop: wait, "
                 f"ask again with --now, or end that process (kill {asked.holder.pid})"
             )
-        if now - told_at >= TOLD_EVERY_S:
-            told_at = now
+        if now - shown_at >= REPEATED_EVERY_S:
+            shown_at = now
             say(
                 f"waiting for its trials to report, {now - began:.0f} s so far; --now would not wait for them"
             )

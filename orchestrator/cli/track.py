@@ -142,7 +142,7 @@ def write_report(
 
 
 def summary_of(made: "Report") -> "ArmSummary":
-    """What MLflow is told of the arms."""
+    """What MLflow shows of the arms."""
     from orchestrator.report.summary import arm_metrics, arm_tags
     from orchestrator.tracking.summary import ArmSummary
 

@@ -87,7 +87,7 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
         setup = read_setup(folder)
         plan = read_plan(folder)
     except StoreError:
-        pass  # told among the files
+        pass  # reported among the files
     with Waiting("Ctrl-C ends the check", "checking") as waiting:
         try:
             with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
@@ -110,7 +110,7 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
 
 
 def _sum(bad: Sequence[Finding]) -> str:
-    """What cannot be looked at, such as an MLflow that is away, is not told as damage."""
+    """What cannot be looked at, such as an MLflow that is away, is not reported as damage."""
     damaged = sum(each.verdict == "damaged" for each in bad)
     unknown = len(bad) - damaged
     parts = [

@@ -53,7 +53,7 @@ def files(folder: SweepFolder) -> Iterator[Finding]:
 
 def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
     """What is wrong with launch.json or the list of data, which hold their digests; nothing where the
-    manifest is told of, too."""
+    manifest is reported, too."""
     from orchestrator.tracking.inputs import read_inputs
 
     try:
@@ -173,8 +173,8 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     try:
         read = list(needed(raw, confirmed))
     except (ValueError, LookupError) as error:
-        told_why = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
-        yield Finding("data", "unknown", told_why, AGAIN)
+        detail = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
+        yield Finding("data", "unknown", detail, AGAIN)
         return
     for config, infos in read:
         for info in infos:
@@ -184,8 +184,8 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
             try:
                 yield _split(split_path(config, info.name, whole.setup.data_dir))
             except ValueError as error:
-                told_why = f"{task_name(config)}/{info.name}: its source cannot be read: {error}"
-                yield Finding("data", "unknown", told_why, "put the files back, or name their folder")
+                detail = f"{task_name(config)}/{info.name}: its source cannot be read: {error}"
+                yield Finding("data", "unknown", detail, "put the files back, or name their folder")
 
 
 def _split(path: Path) -> Finding:

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 FIRST_S = 1.0
-"""What takes longer is told, even in a log, unless `first_s` says otherwise."""
+"""What takes longer is shown, even in a log, unless `first_s` says otherwise."""
 
 
 _ECHOES: list[int] = []
 
 
-def echo(told: int) -> None:
-    """From now on the file `told` hears what this process waits for, a line each time."""
-    _ECHOES.append(told)
+def echo(descriptor: int) -> None:
+    """From now on what this process waits for is also written to the file `descriptor`, a line each time."""
+    _ECHOES.append(descriptor)
 
 
 class Waiting:
-    """Inside, what is `told` is shown, with the seconds since; `doing` says what for, `hint` how to leave."""
+    """Inside, shows the latest `update` and the seconds since; `doing` says what for, `hint` how to leave."""
 
     def __init__(self, hint: str, doing: str, *, first_s: float = FIRST_S) -> None:
         self._hint, self._doing = hint, doing
@@ -40,9 +40,9 @@ class Waiting:
     def update(self, what: str) -> None:
         """This is asked for now."""
         self._update = (what, time.monotonic())
-        for told in _ECHOES:
+        for descriptor in _ECHOES:
             with suppress(OSError):  # full, or nobody listens any more
-                os.write(told, f"{what}\n".encode())
+                os.write(descriptor, f"{what}\n".encode())
 
     def __enter__(self) -> Self:
         if err().is_terminal:

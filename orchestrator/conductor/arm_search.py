@@ -1,4 +1,4 @@
-"""The search of one arm: an Optuna study in memory, told everything in order.
+"""The search of one arm: an Optuna study in memory, which is given every event in order.
 
 No sampler outlives an ask: each gets a fresh one seeded by (study seed, arm, trial number), so nothing has to
 be pickled, and a study rebuilt from the same history asks for exactly what the undisturbed one would have.
@@ -37,7 +37,7 @@ INFORMED_TRIES = 30
 
 
 class ArmSearch:
-    """Asks, hears and is told in the order of events; the same order gives the same answers."""
+    """Asks, and takes reports and outcomes, in the order of events; the same order gives the same answers."""
 
     def __init__(self, arm: Arm, plan: SearchPlan) -> None:
         self._arm = arm

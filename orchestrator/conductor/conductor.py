@@ -169,7 +169,7 @@ class Conductor:
         return [(trial_id, stop) for trial_id, stop in found if stop is not None]
 
     def take_unrunnable(self) -> list[tuple[Trial, Outcome]]:
-        """Trials that ended without running, told once: e.g. nothing was found that could be confirmed."""
+        """Trials that ended without running, each once: e.g. nothing was found that could be confirmed."""
         unrunnable = list(self._unrunnable.values())
         self._unrunnable.clear()
         return unrunnable

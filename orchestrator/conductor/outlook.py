@@ -141,7 +141,7 @@ class Watch:
             phase.finished_s += last.seconds
 
     def outlook(self) -> Outlook:
-        """All that was told."""
+        """All that was reported."""
         order = {each.trial_id: place for place, each in enumerate(self.plan.trials)}
         running = sorted(self.running, key=lambda each: order[each.trial_id])
         return Outlook(tuple(running), tuple(self.phases.values()))

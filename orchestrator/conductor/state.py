@@ -38,7 +38,7 @@ class TrialState:
     values: tuple[float, ...] | None = None
     """Every objective as last reported."""
     standing: Stop | None = None
-    """A stop that was decided and not yet told as an outcome."""
+    """A stop that was decided and is not yet recorded as an outcome."""
     outcome: Outcome | None = None
     source_id: str | None = None
     """`posthoc`: the confirmed trial that is read again."""

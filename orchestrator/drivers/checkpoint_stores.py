@@ -139,7 +139,7 @@ class Elsewhere:
         return below(self.uri, trial_id, checkpoint_name(step))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials; what the store refuses to delete stays, and is told."""
+        """Delete all checkpoints of these trials; what the store refuses to delete stays, and is reported."""
         wanted = set(trial_ids)
         try:
             if len(wanted) > FEW:

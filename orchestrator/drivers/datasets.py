@@ -1,6 +1,6 @@
 """Builds the data of a sweep before its workers start, so that they do not all wait for one of them.
 
-What is in data that are there is told without building any.
+What is in data that are there is found without building any.
 """
 
 from collections import Counter, defaultdict

@@ -40,7 +40,7 @@ class Heartbeat:
         self._period_s = period_s
         self._on_stop = on_stop
         self._look_s = min(look_s, period_s)
-        self._told = 0
+        self._passed_on = 0
         self._ended = threading.Event()
         self._lost: LeaseLost | None = None
         self._thread = threading.Thread(target=self._beat, name="haltsweep-heartbeat", daemon=True)
@@ -71,13 +71,13 @@ class Heartbeat:
                 self._lost = lost
                 return
             except StoreError:
-                # An outage, of which the ledger has told. Until somebody else claims the sweep it stays ours.
+                # An outage, which the ledger reports. Until somebody else claims the sweep it stays ours.
                 continue
 
     def _look(self) -> None:
         """One call a look: the second request, to stop at once, must not overtake the first."""
-        with contextlib.suppress(StoreError):  # an outage, of which the ledger tells
+        with contextlib.suppress(StoreError):  # an outage, which the ledger reports
             request = self._ledger.stop_asked(self._lease)
-            if request is not None and self._told < 1 + request.at_once:
-                self._told += 1
+            if request is not None and self._passed_on < 1 + request.at_once:
+                self._passed_on += 1
                 self._on_stop(request)

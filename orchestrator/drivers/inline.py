@@ -46,7 +46,7 @@ def run_inline(
 ) -> None:
     """Run until the sweep is finished or drained.
 
-    Once `stop` is set, the running trial is saved at its next report and told stopped.
+    Once `stop` is set, the running trial is saved at its next report and ends as stopped.
     `checkpoints` is the URI of a store of them, if there is one.
     `on_change` is called after everything that is recorded; `check` often, and what it raises ends the run at
     once. A trial that is silent for longer than `silence` allows has timed out, if it can be reached.

@@ -1,4 +1,4 @@
-"""What a worker on another machine is told: a job and how to run it, as one line of JSON."""
+"""What a worker on another machine is sent: a job and how to run it, as one line of JSON."""
 
 import json
 from dataclasses import dataclass, replace

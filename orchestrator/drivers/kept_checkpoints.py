@@ -1,4 +1,4 @@
-"""Whether the checkpoints are there that a sweep is to read again, told before anything is promised."""
+"""Whether the checkpoints are there that a sweep is to read again, checked before anything is promised."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,7 +10,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount
 
-TOLD = 8
+MOST_NAMED = 8
 """Trials that are named; of others how many there are."""
 
 
@@ -34,13 +34,13 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     ]
     faults = list(_faults(folder, store_at(uri), sources))
     if faults:
-        more = [f"  and {amount(len(faults) - TOLD, 'trial')} more"] if len(faults) > TOLD else []
+        more = [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
         what = (
             f"{plan.name} cannot be extended by splits: for these the last checkpoint of every finished "
             f"confirm trial is read again, and {amount(len(faults), 'trial')} cannot be read:"
         )
         remedy = "Put back what is missing, or launch the spec with these splits under another name."
-        raise InputError("\n".join([what, *faults[:TOLD], *more, remedy]))
+        raise InputError("\n".join([what, *faults[:MOST_NAMED], *more, remedy]))
 
 
 def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Record]) -> Iterator[str]:

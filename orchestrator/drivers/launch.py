@@ -179,8 +179,8 @@ def _session(
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
-                for told in repeated_inputs(plan, setup.data_dir):
-                    means.watch.on_trouble(told)
+                for repeated in repeated_inputs(plan, setup.data_dir):
+                    means.watch.on_trouble(repeated)
                 inputs = inputs_of(plan, setup.data_dir)
                 if not changed_code:
                     require_same_data(plan, session.known(), digests_of(inputs))

@@ -50,7 +50,7 @@ class Setup:
     checkpoints: str | None = None
     """URI of a place for the checkpoints of this sweep alone; None for its folder."""
     driver: Literal["ray", "inline"] = "ray"
-    """What runs its trials unless resume is told otherwise."""
+    """What runs its trials unless resume is asked for another."""
     home: str | None = field(default=None, compare=False)
     """Where its folder was made; None of one that an older haltsweep made."""
 

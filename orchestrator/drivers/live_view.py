@@ -1,4 +1,4 @@
-"""What people see of a sweep while it runs, told no more often than they can read."""
+"""What people see of a sweep while it runs, shown no more often than they can read."""
 
 import time
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Listeners:
     on_failure: Callable[[str, Outcome], None] = lambda *_: None
     """A trial failed, by its id, and the sweep goes on."""
     on_end: Callable[[], ArmSummary | None] = lambda: None
-    """Nothing more is written into the ledger: reports, and says what MLflow shall be told of the arms."""
+    """Nothing more is written into the ledger: reports, and returns what MLflow shall show of the arms."""
     on_tracking: Callable[[str], None] = lambda _: None
     """The trials have ended, and MLflow is waited for: what it still lacks."""
     on_outage: OnOutage = lambda _: None

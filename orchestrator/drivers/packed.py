@@ -35,7 +35,7 @@ class PackedJob:
 
 @dataclass(frozen=True, slots=True)
 class _ReportAnswer:
-    """What a trial is told after a reply."""
+    """What a trial does next, after a reply."""
 
     stop: Outcome | None
     save: bool

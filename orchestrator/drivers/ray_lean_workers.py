@@ -46,13 +46,13 @@ def workers_without_tune(known: type, worker: type, *, here: bool) -> Iterator[N
 
 
 def _actor_class(worker: type, *, here: bool) -> Any:
-    """Ray's class of a worker that is told the variables that Tune would tell it, but for one of its own.
+    """Ray's class of a worker that is given the variables that Tune would give it, but for one of its own.
 
-    Who is told none starts in half the time: a process that only sets them would load Ray first.
+    A worker that is given none starts in half the time: a process that only sets them would load Ray first.
     """
     names = () if here else getattr(class_cache, "ENV_VARS_TO_PROPAGATE", ())
-    told = {name: os.environ[name] for name in sorted(names) if name in os.environ}
-    return ray.remote(runtime_env={"env_vars": told})(worker) if told else ray.remote(worker)
+    variables = {name: os.environ[name] for name in sorted(names) if name in os.environ}
+    return ray.remote(runtime_env={"env_vars": variables})(worker) if variables else ray.remote(worker)
 
 
 def _empty(_: Any) -> str:

@@ -1,6 +1,6 @@
 """The process that Ray and Tune run in, started by `ray_child` with the number of a pipe's descriptor.
 
-It decides and keeps nothing: what Tune's hooks hear is told to the session in the launching process.
+It decides and keeps nothing: what Tune's hooks hear is passed on to the session in the launching process.
 """
 
 import os

@@ -24,7 +24,7 @@ SETTINGS = {
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # The newer output prints failures, however silent it is told to be.
+    # The newer output prints failures, however silent it is asked to be.
     "RAY_AIR_NEW_OUTPUT": "0",
     # Workers of all free slots may start side by side; how many is our searcher's business.
     "TUNE_MAX_PENDING_TRIALS_PG": "100000",

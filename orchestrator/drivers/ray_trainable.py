@@ -42,7 +42,7 @@ REPORT_S = 0.05
 
 
 class TrialActor:
-    """One worker. Tune creates it, calls `train` until told otherwise, and `reset` for the next trial."""
+    """One worker. Tune creates it, calls `train` for each report, and `reset` for the next trial."""
 
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
         """Prepare the process and start the first trial."""
@@ -79,7 +79,7 @@ class TrialActor:
         replies: list[Reply] = []
         due_at = time.monotonic() + REPORT_S
         while True:
-            # Tune asks for more when it has told us of all that was reported before.
+            # Tune asks for more when it has passed on all that was reported before.
             heard = self._written and not any(each.measurement for each in replies)
             reply = self._step(heard=heard)
             replies.append(reply)

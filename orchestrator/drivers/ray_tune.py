@@ -49,7 +49,7 @@ class _Link:
     runs: dict[str, Run] = field(default_factory=dict)
     """Tune's runs that have not ended, by Tune's id."""
     unwritten: set[str] = field(default_factory=set)
-    """Those whose workers were told that the ledger is behind."""
+    """Those whose workers know that the ledger is behind."""
     failure: Exception | None = None
     """What went wrong first: Tune wraps what its hooks raise, or loses it."""
 
@@ -179,7 +179,7 @@ class Asking(Searcher):
             return config
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """The scheduler has told already."""
+        """The scheduler has reported it already."""
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the ledger holds it. Tune wants a file."""

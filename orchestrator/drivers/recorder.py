@@ -180,9 +180,9 @@ class Recorder:
         """Record all that one step of a worker brought, in one transaction; what the worker shall do next.
 
         A step that is recorded already is dropped: the first writer wins. A worker whose attempt was
-        superseded, or whose trial has ended, is told to stop and nothing of it is written. Once a stop is
+        superseded, or whose trial has ended, is asked to stop and nothing of it is written. Once a stop is
         decided, all that counts is that the worker has let go, however late it hears of it: slow drivers and
-        fast ones record the same. A stop that is not written yet is told at a later report.
+        fast ones record the same. A stop that is not written yet is answered at a later report.
         """
         attempts = self._attempts[trial_id]
         if attempts.ended is not None or token != attempts.token:

@@ -87,7 +87,7 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
     """Take one training step of every arm of `plan`, which was made from `source`.
 
     Arms that are trained alike on tasks of one shape, as on several divisions of the same data, would
-    take the same step: it is taken once, and told of each. Of a spec's own trainable each arm works until
+    take the same step: it is taken once, for each. Of a spec's own trainable each arm works until
     its first report. Everything is written to a temporary folder that is gone afterwards. Raises
     PlanError with a fault an arm whose step did not end well.
     """

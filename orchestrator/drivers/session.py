@@ -109,7 +109,7 @@ class Session:
     _heard_at: dict[str, float] = field(default_factory=dict)
     _longest_s: dict[str, float] = field(default_factory=dict)
     _silent: dict[str, float] = field(default_factory=dict)
-    """Those told, and how long they may have been."""
+    """Those reported as silent, and how long they may have been."""
     _packed: set[str] = field(default_factory=set)
     """Ids of trials that were offered together with others."""
 
@@ -211,7 +211,7 @@ class Session:
         if ended or stop is None or key in self._stopping:
             return None
         if not (self.recorder.written() or self.recorder.draining):
-            return None  # it is told at a later report, once it is written
+            return None  # it is answered at a later report, once it is written
         self._stopping.add(key)
         return stop
 
@@ -223,7 +223,7 @@ class Session:
                 self.recorder.began(self._running[each].trial_id)
 
     def silent(self) -> list[str]:
-        """Runs that were heard of too long ago, each told once: their workers are to be killed."""
+        """Runs that were heard of too long ago, each returned once: their workers are to be killed."""
         if self.silence is None:
             return []
         now, found = self.clock(), []

@@ -130,7 +130,7 @@ _CURRENT: Interrupts | None = None
 
 @contextmanager
 def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Interrupts]:
-    """Signals are heard inside; `told` is called in another thread.
+    """Signals are handled inside; `on_signal` is called in another thread.
 
     Inside another one it is that one. Outside the main thread, where Python allows no handlers, the events
     are only there to be set by others.

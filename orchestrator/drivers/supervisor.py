@@ -53,7 +53,7 @@ def run_ray(
 ) -> None:
     """Run until the sweep is finished or drained.
 
-    Once `stop` is set, running trials are saved at their next report and told stopped. `on_change` is called
+    Once `stop` is set, running trials are saved at their next report, as stopped. `on_change` is called
     after everything that is recorded; `check` often, and what it raises ends the run at once, as does a
     KeyboardInterrupt; `warn` with what people should know. `needs` is what every node of the cluster at
     `address` is asked for before it gets trials. What Ray says of itself goes to `log`.

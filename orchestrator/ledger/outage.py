@@ -13,7 +13,7 @@ LASTING = ("authentication failed", "does not exist", "no pg_hba.conf entry", "n
 """What a server that refuses a connection says when it will do so again; such errors have no SQLSTATE."""
 WAITS_S = (0.05, 5.0)
 """First and longest wait between two tries."""
-TOLD_AFTER_S = 1.0
+REPORTED_AFTER_S = 1.0
 """What passes sooner is not worth a word."""
 
 
@@ -62,7 +62,9 @@ class Patience:
         with self._lock:
             self._since = self._since or (time.time(), time.monotonic())
             began, ticks = self._since
-            tell = not self._announced and self._patience_s > 0 and time.monotonic() - ticks >= TOLD_AFTER_S
+            tell = (
+                not self._announced and self._patience_s > 0 and time.monotonic() - ticks >= REPORTED_AFTER_S
+            )
             self._announced = self._announced or tell
         if tell:
             self._on_outage(Outage(began, began + self._patience_s, " ".join(cause.split())))

@@ -17,7 +17,7 @@ from orchestrator.trials import OutcomeKind
 READ_ROWS = 5000
 """Events read in one transaction: long reads would keep SQLite's log from being folded back."""
 MAX_FAULTS = 100
-"""More are not told one by one."""
+"""More are not named one by one."""
 _FAILURES = [kind.value for kind in OutcomeKind if kind.failed]
 _COLUMNS = [events.c[name] for name in (*chain.CHAINED, "digest")]
 

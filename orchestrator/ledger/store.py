@@ -58,7 +58,7 @@ class Ledger:
         """The log of `sweep` at `url` (sqlite:/// or postgresql://); `create` makes what is missing.
 
         `clock` replaces the store's clock (PostgreSQL: the server's, SQLite: this machine's). A database that
-        is away is waited for `patience_s` seconds, and `on_outage` told. A ledger of an earlier haltsweep is
+        is away is waited for `patience_s` seconds; `on_outage` hears. A ledger of an earlier haltsweep is
         upgraded. A launch that must not continue somebody else's sweep opens with `create`, claims, and then
         looks at `empty`. Raises InputError for a place that cannot hold a ledger, StoreError if it cannot be
         read.

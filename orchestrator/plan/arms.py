@@ -217,7 +217,7 @@ def _changed(
 ) -> dict[str, Any] | None:
     """`home` with what the request sets; None if a path is nowhere.
 
-    Where `home` is faulty, only in the parts `known_roots` can be told what is nowhere: others lack defaults.
+    Where `home` is faulty, what is nowhere is known in the parts `known_roots` alone: others lack defaults.
     """
     settings = dict(home)
     sets = request.cell if request.is_baseline else request.changes

@@ -25,7 +25,7 @@ def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
         else:
             sound.append((place, constraint))
     known = set[str]()
-    for place, constraint in reversed(sound):  # of two that say the same the later one is told
+    for place, constraint in reversed(sound):  # of two that say the same the later one is reported
         if _implied(constraint, arms, known):
             known.add(str(constraint))
             faults.add(
@@ -68,7 +68,7 @@ def _sides(constraint: Constraint) -> list[str]:
 def _idle(constraint: Constraint, arms: Searched) -> str | None:
     """Why a constraint can never hold in an arm, or holds in all of them whatever is drawn."""
     always = []
-    if constraint.left == constraint.right:  # what can never hold is told of what is drawn
+    if constraint.left == constraint.right:  # what can never hold is reported of what is drawn
         return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or name another field"
     for arm, space in arms:
         left = _range(constraint.left, arm, space)
@@ -89,7 +89,7 @@ def _idle(constraint: Constraint, arms: Searched) -> str | None:
 
 
 def _implied(constraint: Constraint, arms: Searched, known: Collection[str]) -> bool:
-    """Whether a constraint follows from those that are not `told` to, in every arm that has its fields."""
+    """Whether a constraint follows from those that are not `known` to, in every arm that has its fields."""
     found = []
     for arm, space in arms:
         if _range(constraint.left, arm, space) is None or _range(constraint.right, arm, space) is None:

@@ -67,7 +67,7 @@ def same_data(before: System, after: System, read: Sequence[str], most: int = MO
     try:
         return all(_built(one, name) == _built(other, name) for name in names[0])
     except ValueError:
-        return False  # told by who builds them in earnest
+        return False  # reported by who builds them in earnest
 
 
 def longest_input(system: System, read: Sequence[str], enough: int) -> int:
@@ -78,7 +78,7 @@ def longest_input(system: System, read: Sequence[str], enough: int) -> int:
     for info in splits(system.task):
         length = info.length_max
         if info.name in read and length > enough and _is_made(system.task, MOST_MEASURED):
-            with suppress(ValueError):  # told by who builds them in earnest
+            with suppress(ValueError):  # reported by who builds them in earnest
                 length = min(length, _longest(canonical(system.settings["task"]), info.name))
         found = max(found, length if info.name in read else 0)
     return found

@@ -189,7 +189,7 @@ class _Drawing:
         try:
             return admits(constraint, draw, self.settings)
         except TypeError:
-            return True  # told as what is wrong with the draw
+            return True  # reported as what is wrong with the draw
 
     def refusal(self, draw: Assignment, *, whole: bool = False) -> str | None:
         """Why `draw` cannot be trained; None if it can, or is never drawn. `whole`: nor on any machine."""
@@ -356,7 +356,7 @@ def _tell_together(
 ) -> None:
     """Note what of `draw` cannot be together, once for all draws that fail alike."""
     about = ("together", problem.partition(", got")[0])
-    if faults.has_told(*about):
+    if faults.has(*about):
         return
     decisive = {path for path in draw if any(fits for _, fits in drawing.others(draw, path))}
     named = {path for path in draw if path.rpartition(".")[2] in problem.replace("=", " ").split()}

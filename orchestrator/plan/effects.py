@@ -140,9 +140,9 @@ def differ_at_once(probe: Probe, before: System, after: System) -> bool:
     pair = next(quick_first(probe, before, after), None)
     if pair is None or _alike(*pair):
         return False
-    if _costs_differ(*map(probe.glance, pair)):
+    if _costs_differ(*map(probe.inference, pair)):
         return True
-    with suppress(ValueError):  # told where nothing else shows one
+    with suppress(ValueError):  # reported where nothing else shows one
         return results_differ(probe, *pair, 0, EXAMPLES)
     return False
 
@@ -291,7 +291,7 @@ def _differ_soon(probe: Probe, before: System, after: System) -> bool:
         return False
     if _begin_otherwise(probe, before, after):
         return True
-    with suppress(ValueError):  # told where nothing else shows a difference
+    with suppress(ValueError):  # reported where nothing else shows a difference
         longest = max(before.shape.length_max, after.shape.length_max)
         pair = before, after
         return any(not _reads_alike(probe, pair, point, READ_LENGTH, longest) for point in (0, LATE))
@@ -335,7 +335,7 @@ def _forward_differs(probe: Probe, before: System, after: System, point: int) ->
 
 def _begin_otherwise(probe: Probe, before: System, after: System) -> bool:
     """As `_forward_differs` at the initial weights, where mostly no gradient is asked for afterwards."""
-    return not _alike(before, after) and _passes_differ(probe.glance(before), probe.glance(after))
+    return not _alike(before, after) and _passes_differ(probe.inference(before), probe.inference(after))
 
 
 def _passes_differ(old: ForwardPass, new: ForwardPass) -> bool:
@@ -389,7 +389,7 @@ def effects_where_searched(
         one, other = (_with(system.settings, draw) for system in (before, after))
         if one is None or other is None:
             continue
-        with suppress(ValueError):  # what cannot be run there is told of the search
+        with suppress(ValueError):  # what cannot be run there is reported of the search
             if shows(found := effects(probe, one, other, sweep)):
                 return found
     return ()
@@ -410,7 +410,7 @@ def undone_by(
             [_with(system.settings, {**met, dimension.path: value}) for system in (before, after)]
             for value in tried
         ]
-        with suppress(ValueError):  # what cannot be run there is told of the search
+        with suppress(ValueError):  # what cannot be run there is reported of the search
             if all(
                 one is not None and other is not None and not shows(effects(probe, one, other, sweep))
                 for one, other in pairs

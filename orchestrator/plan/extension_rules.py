@@ -132,7 +132,7 @@ def _of_splits(change: Difference, begun: Begun) -> str:
     if begun.own:
         return (
             "own training code measures its splits at the end of a confirm trial, and some have been asked "
-            "for without these; its `evaluate` is told settings alone"
+            "for without these; its `evaluate` is given settings alone"
         )
     return ""
 

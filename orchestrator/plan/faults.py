@@ -1,4 +1,4 @@
-"""Collects everything that is wrong with a plan, so that it can be told at once, each with its place."""
+"""Collects everything that is wrong with a plan, so that it can be reported at once, each with its place."""
 
 from orchestrator.errors import Fault, PlanError
 from orchestrator.spec.document import dotted
@@ -10,7 +10,7 @@ Keys = tuple[str | int, ...]
 
 
 class Faults:
-    """Faults of one spec, each told once."""
+    """Faults of one spec, each kept once."""
 
     def __init__(self, source: Spec | SpecFile) -> None:
         self._source = source
@@ -23,7 +23,7 @@ class Faults:
     def add(self, message: str, *keys: str | int, about: tuple[object, ...] = ()) -> None:
         """Note that what is at `keys` is wrong.
 
-        What one line of the spec does wrong in many arms is told of the first of them: pass that as `about`.
+        What one line of the spec does wrong in many arms is kept for the first of them: pass that as `about`.
         """
         if about:
             if about in self._subjects:
@@ -45,7 +45,7 @@ class Faults:
             sorted(path for path in paths if path and not any(path.startswith(f"{o}.") for o in paths))
         )
 
-    def has_told(self, *about: object) -> bool:
+    def has(self, *about: object) -> bool:
         """Whether there is a fault about that."""
         return about in self._subjects
 

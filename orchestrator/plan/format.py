@@ -67,7 +67,7 @@ def among(values: Sequence[Value], word: str = "or") -> str:
 def domain_words(domain: Domain) -> str:
     """What a dimension may be: `one of 1, 2`, `0.001 to 0.1, log`.
 
-    Of steps that do not end at the high end of a range the last one is told, as nothing beyond it is drawn.
+    Of steps that do not end at the high end of a range the last one is shown, as nothing beyond it is drawn.
     """
     match domain:
         case Choice(values):

@@ -47,7 +47,7 @@ def check_objectives(
     for place, objective in enumerate(search.objectives):
         keys, metric = ("search", "objectives", place), objective.metric
         about = ("objective", place)
-        if faults.has_told(*about):
+        if faults.has(*about):
             continue
         if metric not in known and arm.request.is_baseline:
             faults.add(f"no metric named {metric!r}. {hint(metric, known)}", *keys, "metric", about=about)
@@ -68,7 +68,7 @@ def check_movement(
     """What only halting moves must move where it is an objective: in every arm, or in some beside another."""
     for place, objective in enumerate(search.objectives):
         quantity = look_up(metrics, objective.metric)
-        if not quantity.moves_with or faults.has_told("objective", place):
+        if not quantity.moves_with or faults.has("objective", place):
             continue
         alone = len(search.objectives) == 1
         found = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
@@ -95,7 +95,7 @@ def check_answer_moves(
 ) -> None:
     """What only halting moves is no outcome where it stands still in every arm: settings say what it is.
 
-    Of the baseline alone nothing is decided, and whatever is asked may be told.
+    Of the baseline alone nothing is decided, and any objective may be asked for.
     """
     for keys, name in primary_outcomes(answer):
         if not (quantity := look_up(metrics, name)).moves_with or len(arms) < COMPARED:

@@ -178,8 +178,8 @@ class Own:
             for path, given in {**arm.request.cell, **arm.request.changes}.items():
                 for field, value in leaves({path: given}) if isinstance(given, Mapping) else [(path, given)]:
                     if fault := _text_in_place(lookup(spec.settings, field), value):
-                        told = fault if field == path else f"{field} {fault}"
-                        faults.add(told, *arm.request.keys(path), about=("kind", field, value))
+                        message = fault if field == path else f"{field} {fault}"
+                        faults.add(message, *arm.request.keys(path), about=("kind", field, value))
         for path, values in spec.posthoc.items():
             for place, value in enumerate(values):
                 if fault := _text_in_place(lookup(spec.settings, path), value):

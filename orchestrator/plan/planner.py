@@ -208,7 +208,7 @@ def _searched(
 ) -> Searched:
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
-    if runs:  # with values of a search an arm that cannot be trained would only be told again
+    if runs:  # with values of a search an arm that cannot be trained would only be reported again
         check_draws(arm, found.space, trainable.trying, spec, faults)
     check_grid(arm, found.space, spec, search, faults)
     if runs:
@@ -260,7 +260,7 @@ def plan_file(
     known.
 
     Raises `SpecError` or `PlanError` with all faults at once: where the file itself is faulty, the planner
-    looks at what is left of it. Only sizes that nothing could have are told before that, as `OversizedSpec`.
+    looks at what is left of it. Only sizes that nothing could have come before that, as `OversizedSpec`.
     """
     source = read if read is not None else read_to_plan(path, overrides, profile)
     if isinstance(source, Salvaged):

@@ -103,7 +103,7 @@ def _other_data(spec: Spec, before: System, after: System, setting: str) -> str 
 def _learned(system: System) -> dict[str, Value]:
     """Fields of the task that decide what is trained on or selected by, without those that no test knows."""
     read = [info.name for info in splits(system.task) if info.role != "test"]
-    idle = training_only(system.task)  # told as what changes nothing that is read
+    idle = training_only(system.task)  # reported as what changes nothing that is read
     return {
         name: value for name, value in task_acting(settled(system.task), read).items() if name not in idle
     }

@@ -73,7 +73,7 @@ class Probe:
         self._structures: dict[str, Structure] = {}
         self._shapes: dict[str, Shapes] = {}
         self._forward_passes: dict[tuple[str, str, int], ForwardPass] = {}
-        self._glances: dict[tuple[str, str], ForwardPass] = {}
+        self._inferences: dict[tuple[str, str], ForwardPass] = {}
         self._gradients: dict[tuple[str, str, int], BackwardPass] = {}
         self._idle: dict[tuple[str, int], frozenset[str]] = {}
         self._runs: dict[tuple[str, int], ProbedModel] = {}
@@ -147,7 +147,7 @@ class Probe:
             _, self._forward_passes[key] = self._run(system, point).minimised(system.train)
         return self._forward_passes[key]
 
-    def glance(self, system: System) -> ForwardPass:
+    def inference(self, system: System) -> ForwardPass:
         """As `forward` at the initial weights, up to the order of sums: keeps nothing for a backward pass.
 
         That takes two thirds of the time. A model from outside may ask for gradients, and is run as ever.
@@ -155,12 +155,12 @@ class Probe:
         key = (self._key(system), self._loss_key(system))
         if self._is_outside(system) or (*key, 0) in self._forward_passes or (key[0], 0) in self._runs:
             return self.forward(system)
-        if key not in self._glances:
+        if key not in self._inferences:
             self._require_run(system, 0)
             model = self._model(system)  # which others train
             with torch.inference_mode():
-                _, self._glances[key] = ProbedModel.of(system, model, 0).minimised(system.train)
-        return self._glances[key]
+                _, self._inferences[key] = ProbedModel.of(system, model, 0).minimised(system.train)
+        return self._inferences[key]
 
     def gradient(self, system: System, point: int = 0) -> BackwardPass:
         """The backward pass that belongs to `forward`."""
@@ -188,7 +188,7 @@ class Probe:
             raise ValueError(why)
         narrow = self.narrow(system)
         output = self._run(narrow, 0).output
-        if self._is_outside(system):  # whose backward pass may fail, which is told by the proof
+        if self._is_outside(system):  # whose backward pass may fail, which the proof reports
             return reported(system, batch_of(system), output)
         # The proof asks for both when this run is gone.
         self.forward(narrow)

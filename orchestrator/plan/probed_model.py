@@ -44,7 +44,7 @@ class ForwardPass:
     layers: tuple[float, ...]
     """Layers kept and layers run of every example."""
     costs: tuple[float, float]
-    """Ponder cost and auxiliary cost, weighted: too little of the loss, perhaps, to be told from rounding."""
+    """Ponder cost and auxiliary cost, weighted: perhaps too little of the loss to be seen beside rounding."""
     objective_reads: frozenset[str]
     """Fields of the training settings that the loss depends on."""
 

@@ -172,7 +172,7 @@ def _notes(
     """What to look at twice; nothing is refused for it. Raises ValueError for what cannot be run."""
     # Large models are looked at as narrow ones, whose weights have the same names.
     looked = not large(probe, probe.narrow(arm.system))
-    # What nothing reaches in the arm it is compared with is told there.
+    # What nothing reaches in the arm it is compared with is reported there.
     known = _unreached(reference, probe) if reference and looked else ()
     unreached = probe.unreached(arm.system, known) if looked else ()
     remarks = list(notes(arm, reference, probe)) if reference else []
@@ -250,10 +250,10 @@ def check_dimensions(
 ) -> None:
     """A dimension that changes nothing in an arm must be dropped: it only makes the search less thorough.
 
-    One that no objective can tell of is told of the baseline: what is chosen of it would be chance.
+    One that no objective can see is reported of the baseline: what is chosen of it would be chance.
     """
     for dimension in space.dimensions:
-        if one_value(dimension, search):  # told already
+        if one_value(dimension, search):  # reported already
             continue
         try:
             why = _in_vain(arm, dimension, space, probe, sweep=sweep, search=search, metrics=metrics)
@@ -338,7 +338,7 @@ def check_dropped(
 
 
 def _shows_at_once(arm: BuiltInArm, dimension: Dimension, found: Sequence[System], probe: Probe) -> bool:
-    """Whether an end of `dimension` differs at a glance from the arm as it is, which has been run already.
+    """Whether an end of `dimension` differs in one forward pass from the arm as it is, which has run already.
 
     Looks only where both can be drawn, differ in nothing else, and are quick to run.
     """

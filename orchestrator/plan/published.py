@@ -35,7 +35,7 @@ def check_published(
     measured or among those `named`, and lie where values of the quantity can."""
     _check_splits(spec, named, faults)
     _check_spans(spec, metrics, faults)
-    _check_told_apart(spec, faults)
+    _check_distinct(spec, faults)
     for place, row in enumerate(spec.published):
         if row.arm is None:
             _check_system(place, row, spec, faults)
@@ -78,7 +78,7 @@ def _between(metric: Metric) -> str:
     return f"from {metric.low:g} to {metric.high:g}"
 
 
-def _check_told_apart(spec: Spec, faults: Faults) -> None:
+def _check_distinct(spec: Spec, faults: Faults) -> None:
     """Of two values of one reading only one could be shown."""
     seen: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(spec.published):

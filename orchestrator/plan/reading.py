@@ -27,7 +27,7 @@ _COMPONENT: Final[TypeAdapter[Any]] = TypeAdapter(Component)
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """A faulty spec of which something is left that can be planned: so its faults are told as well."""
+    """A faulty spec of which something is left that can be planned: so its faults are reported as well."""
 
     error: SpecError
     rest: Rest

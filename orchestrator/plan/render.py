@@ -314,11 +314,11 @@ def _of_own_code(plan: Plan) -> list[str]:
         for field, value in leaves(arm.settings)
         if isinstance(value, str) and value.lower() in MEANT_FALSE
     )
-    told = [
+    texts_for_false = [
         f"Look twice: {field} is the text {value!r}, true for Python: write false if that is meant."
         for field, value in texts
     ]
-    return told + _undeclared(plan)
+    return texts_for_false + _undeclared(plan)
 
 
 def _undeclared(plan: Plan) -> list[str]:

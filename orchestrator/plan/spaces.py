@@ -54,7 +54,7 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:
     for path in lacking:
         if arm.request.is_baseline:
             faults.add(_lacks(arm, path), *dimension_keys(path, search), about=("lacks", path))
-        elif not faults.has_told("lacks", path):
+        elif not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label)
     return Searched(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))

@@ -28,12 +28,12 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
         acted = cache(partial(_acted, arm, sweep))
         if catalog.is_outside("tasks", task_name(arm.system.task)):
             acted()  # draws what is trained on, which code from outside may fail to give
-        with suppress(ValueError):  # told by the proof
+        with suppress(ValueError):  # reported by the proof
             probe.forward(probe.narrow(arm.system))
             begun.append(_BegunArm(arm, widths(arm.system), acted))
     for place, one in enumerate(begun):
         for other in begun[:place]:
-            own = one.arm.reference == other.arm.name  # told by the proof
+            own = one.arm.reference == other.arm.name  # reported by the proof
             same = other.arm.system.settings == one.arm.system.settings
             if not own and not same and _behave_alike(one, other, probe, sweep):
                 faults.add(
@@ -98,5 +98,5 @@ def _loss(begun: _BegunArm, factor: int, probe: Probe) -> float | None:
     if factor not in begun.losses:
         system = probe.divided(begun.arm.system, factor)
         can = factor == 1 or system is not begun.arm.system
-        begun.losses[factor] = probe.glance(system).loss if can else None
+        begun.losses[factor] = probe.inference(system).loss if can else None
     return begun.losses[factor]

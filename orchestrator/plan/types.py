@@ -227,7 +227,7 @@ class Plan:
     """What is declared of the quantities that trials report, so that a report needs none of their code. Plans
     of the built-in trainable that were made before it declared any have none."""
     factors: tuple[str, ...] = ()
-    """Components of which every combination is an arm, so that main effects and interactions can be told."""
+    """Components of which every combination is an arm, for estimates of main effects and interactions."""
     limits: Limits | None = None
     """None where nothing but wall clock limits the sweep."""
     extended: tuple[Extension, ...] = ()

@@ -54,7 +54,7 @@ def _as_run(arm: Arm, of_reference: Mapping[str, Any]) -> Iterator[Change]:
     """The changes with what was run: a value that a search replaces is nobody's."""
     for change in arm.changes:
         if change.path in arm.space.paths:
-            continue  # told as chosen
+            continue  # shown as chosen
         before = of_reference.get(change.path, change.before)
         if type(before) is not type(change.after) or before != change.after:
             yield Change(change.path, before, change.after)

@@ -10,7 +10,7 @@ from orchestrator.trials import OutcomeKind, Record
 from search_spaces.paths import leaves, overlap
 
 REASONS = 5
-"""Different reasons of failures that are told of an arm."""
+"""Different reasons of failures that are shown of an arm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from search_spaces.wording import amount
 Same = Literal["settings and ranges", "settings", "what was trained"]
 PAIRED_FROM = 2
 """Common seeds from which on differences are paired."""
-TOLD_ELSEWHERE = frozenset(
+SHOWN_ELSEWHERE = frozenset(
     {"digest of the spec", "seed of the searches", "seeds of confirm trials", "command"}
 )
 NOTE = (
@@ -221,7 +221,7 @@ def _origin(side: Side) -> dict[str, str]:
     return {
         what: said
         for what, said in known.items()
-        if what not in TOLD_ELSEWHERE and not what.startswith(DATA)  # which `Side.data` has
+        if what not in SHOWN_ELSEWHERE and not what.startswith(DATA)  # which `Side.data` has
     }
 
 

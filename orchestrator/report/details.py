@@ -25,7 +25,7 @@ class Details:
 
     arms: tuple[ArmFacts, ...]
     settings: tuple[str, ...]
-    """Every setting of the first arm, a line each; what others change is told of them."""
+    """Every setting of the first arm, a line each; what others change is shown with them."""
     searches: tuple[SearchCourse, ...]
     curves: tuple[ArmCurve, ...]
     costs: tuple[CostCurve, ...]

@@ -46,9 +46,9 @@ def sentences(plan: Plan) -> Iterator[str]:
         yield LOOKS.format(times=amount(looks, "time"), level=level, most=min(1.0, looks * level))
 
 
-def extended_after_results(told: Iterable[str]) -> bool:
-    """Whether these `sentences` say that some claim rests on what was added after results had been seen."""
-    return any(each.startswith(MARKED) for each in told)
+def extended_after_results(sentences: Iterable[str]) -> bool:
+    """Whether `sentences` say that some claim rests on what was added after results had been seen."""
+    return any(each.startswith(MARKED) for each in sentences)
 
 
 def _seen(extension: Extension) -> str:

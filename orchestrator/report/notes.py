@@ -169,12 +169,12 @@ def notes(report: Report) -> list[str]:
 
 def _search_failed(report: Report) -> list[str]:
     """Arms that were chosen from fewer trials than they might have been."""
-    told = []
+    failed = []
     for each in report.tallies:
         kept, ended = chosen_from(each)
         if kept < ended:
-            told.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
-    return [SEARCH_FAILED.format(arms="; ".join(told))] if told else []
+            failed.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
+    return [SEARCH_FAILED.format(arms="; ".join(failed))] if failed else []
 
 
 def _unmet(rows: Sequence[PriorWork]) -> str:

@@ -71,7 +71,7 @@ SPENDS_MORE = (
 def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     """What a reader must know before any number, one sentence or a few each, as plain text.
 
-    `of_verdicts`: what is told beside verdicts, each of which says itself whether trials are left.
+    `of_verdicts`: what stands beside verdicts, each of which says itself whether trials are left.
     """
     found = [each for each in (report.code_versions, report.data_versions) if each]
     found += [_unfinished(report)] if report.left and not of_verdicts else []
@@ -211,7 +211,7 @@ def _chosen_from_fewer(report: Report) -> list[str]:
         (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
         if kept >= theirs:  # of an arm that searches little, or nothing
             continue
-        told = CHOSEN_FROM_FEWER.format(
+        notice = CHOSEN_FROM_FEWER.format(
             fewer=fewer.arm,
             kept=kept,
             all=every,
@@ -219,7 +219,7 @@ def _chosen_from_fewer(report: Report) -> list[str]:
             theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
             claim=_claim(each),
         )
-        found[told] = None
+        found[notice] = None
     return list(found)
 
 
@@ -231,13 +231,13 @@ def _unranked(report: Report) -> list[str]:
         for arm in (each.arm, each.reference):
             if each.kind == "undecided" or arm == in_favour or arm not in report.unranked:
                 continue
-            told = UNRANKED.format(
+            notice = UNRANKED.format(
                 trials=amount(report.unranked[arm], "trial"),
                 arm=arm,
                 objectives=" and ".join(report.objectives),
                 claim=_claim(each),
             )
-            found[told] = None
+            found[notice] = None
     return list(found)
 
 
@@ -270,7 +270,7 @@ def _spends_more(report: Report) -> list[str]:
         ends = [end for end in (each.equal.low, each.equal.high) if end is not None] or [each.equal.mean]
         ahead = all(end * each.as_trained.mean > 0 for end in ends)
         if each.own_cost > each.cost_of_reference and not ahead:
-            told = SPENDS_MORE.format(
+            notice = SPENDS_MORE.format(
                 arm=each.arm,
                 reference=each.reference,
                 metric=each.outcome,
@@ -280,7 +280,7 @@ def _spends_more(report: Report) -> list[str]:
                 path=each.path,
                 difference=interval_words(each.equal, "+"),
             )
-            found.setdefault((each.arm, each.outcome), told)
+            found.setdefault((each.arm, each.outcome), notice)
     return list(found.values())
 
 

@@ -44,7 +44,7 @@ COST_AGAIN = (
     "arm that it is compared with (dashed grey)"
 )
 TRIALS_A_DIMENSION = 10
-"""With fewer finished trials the importance of dimensions is told to be no more than chance may make it."""
+"""With fewer finished trials the importance of dimensions is said to be no more than chance may make it."""
 PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
 
 
@@ -207,8 +207,8 @@ def _searches(details: Details) -> PageSection:
         )
         for place, course in enumerate(details.searches, start=1)
     )
-    told = any(course.importance is not None for course in details.searches)
-    return PageSection("search", "Search", (SEARCH, IMPORTANCE) if told else (SEARCH,), parts)
+    known = any(course.importance is not None for course in details.searches)
+    return PageSection("search", "Search", (SEARCH, IMPORTANCE) if known else (SEARCH,), parts)
 
 
 def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:

@@ -67,7 +67,7 @@ def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterat
 
 
 def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
-    """Whether a reading is there; readings of a front are told point by point, after their setting."""
+    """Whether a reading is there; readings of a front are shown point by point, after their setting."""
     arm, metric, setting = place
     return place in shown or any(
         (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown if setting

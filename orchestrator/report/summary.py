@@ -347,7 +347,7 @@ def answer_key(name: str, place: int = 0) -> str:
 def _p(report: Report, effect: Effect | None) -> float | None:
     """The p of a primary outcome, once no trial is left.
 
-    What was told before cannot be taken back in MLflow: where seeds that were added later have failed, and
+    What was logged before cannot be taken back in MLflow: where seeds that were added later have failed, and
     there is no p any more, it is 1, for then nothing is claimed.
     """
     if effect is None or not effect.primary or report.left:
@@ -362,10 +362,10 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
     tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
-    told = " ".join(notices(report, of_verdicts=True))
+    notice = " ".join(notices(report, of_verdicts=True))
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
-        if told:
-            tags[each.arm][NOTICE] = told
+        if notice:
+            tags[each.arm][NOTICE] = notice
     return tags

@@ -105,7 +105,7 @@ class _Written:
         return self.texts("arms", arm, "drop")
 
     def searched_by(self, arm: str) -> dict[str, Dimension | None]:
-        """What the arm's own search varies; nothing if what it drops cannot be told."""
+        """What the arm's own search varies; nothing if what it drops cannot be known."""
         if not isinstance(self.mapping("arms", arm).get("drop", []), list):
             return {}
         dropped = {path for _, path in self.drops(arm)}

@@ -71,7 +71,7 @@ def expand(found: Document) -> list[Problem]:
         if isinstance(name, str) and name not in known
     ]
     if (asked := _asked(found)) is None:
-        return unknown  # the others are told as what is wrong with the section
+        return unknown  # the others are reported as what is wrong with the section
     names, way = asked
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:

@@ -55,7 +55,7 @@ def refusal(message: str) -> PydanticCustomError:
 def says(words: str) -> WrapValidator:
     """Whatever is wrong with the value, the refusal reads "must be `words`, got ...".
 
-    A value that is too large is told the largest.
+    A value that is too large gets the largest in its message.
     """
 
     def reword(value: Any, validate: Callable[[Any], Any]) -> Any:

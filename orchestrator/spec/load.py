@@ -118,7 +118,7 @@ def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault
     """What the profiles that were not chosen would do wrong, beyond the faults that are `known`."""
     profiles = written.data.get("profiles")
     messages: list[Fault] = []
-    if any(fault.oversized for fault in known):  # told before what takes longer
+    if any(fault.oversized for fault in known):  # reported before what takes longer
         return []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != chosen:
@@ -143,7 +143,7 @@ def _faults_of(error: ValidationError, found: Document) -> list[Fault]:
         given = one["input"]
         if one["type"] == FAULTS:
             faults += [found.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
-        elif one["type"] != "too_short" or not given:  # else its items are wrong, told one by one
+        elif one["type"] != "too_short" or not given:  # else its items are wrong, reported one by one
             message = _sentence(one["type"], one["msg"], given, keys, spec_class(found.data))
             faults.append(found.fault(keys, message, oversized=sizes.is_absurd(given)))
     return faults

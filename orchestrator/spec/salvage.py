@@ -1,4 +1,4 @@
-"""What is left of a faulty spec: the planner looks at it, so that its faults are told with the file's own."""
+"""What is left of a faulty spec: the planner looks at it too, so that all faults are reported at once."""
 
 import copy
 import re
@@ -39,14 +39,14 @@ class Rest:
 
     source: SpecFile
     assumed: tuple[str, ...] = ()
-    """Paths of what stands there for a faulty part: what is wrong with it has been told."""
+    """Paths of what stands there for a faulty part: what is wrong with it has been reported."""
     taken: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Places of the items that were taken out of lists, one after the other, by the path of the list."""
 
     def new(self, faults: Sequence[Fault]) -> list[Fault]:
         """Those of `faults` that are of the file as it was written, with their paths there."""
-        told = [fault for fault in faults if not any(_within(fault.path, path) for path in self.assumed)]
-        return [replace(fault, path=self._written(fault.path)) for fault in told]
+        own = [fault for fault in faults if not any(_within(fault.path, path) for path in self.assumed)]
+        return [replace(fault, path=self._written(fault.path)) for fault in own]
 
     def _written(self, path: str) -> str:
         for listed, places in self.taken.items():
@@ -63,27 +63,27 @@ def sound_part(
 ) -> Rest | None:
     """The spec at `path` without what is faulty in it and what refers to that; None if nothing is left.
 
-    `faults` are those that are told of it, what its profiles would do wrong among them.
+    `faults` are those that are reported of it, what its profiles would do wrong among them.
     """
     found = changed_document(path, overrides, profile)
     if not isinstance(found.data, dict):
         return None
     # What a profile would do wrong is nothing that has to go; where a secret stands has to, wherever that is.
-    told = list(faults) if unfit(found) else validate(copy.deepcopy(found))[1]
+    left = list(faults) if unfit(found) else validate(copy.deepcopy(found))[1]
     found = Document(copy.deepcopy(found.data), found.origin, found.origins)
     remover = _Remover(found)
     for _ in range(ROUNDS):
-        if any(fault.path in {"baseline", "trainable"} for fault in told):
+        if any(fault.path in {"baseline", "trainable"} for fault in left):
             return None
-        # The last of a list first, so that those before it stay where they are told to be.
-        for each in sorted({fault.path for fault in told}, key=_place, reverse=True):
+        # The last of a list first, so that those before it stay where they are said to be.
+        for each in sorted({fault.path for fault in left}, key=_place, reverse=True):
             remover.take_out(each)
         remover.mend()
         if unfit(found):
             return None
-        spec, told = validate(found)
+        spec, left = validate(found)
         # A search that has nothing left to vary still has objectives to be looked at.
-        if spec is not None and all(fault.path == "search" for fault in told):
+        if spec is not None and all(fault.path == "search" for fault in left):
             source = SpecFile(spec.model_copy(update={"profiles": {}}), found)
             return Rest(source, tuple(dict.fromkeys(remover.assumed)), remover.taken)
     return None
@@ -203,7 +203,7 @@ class _Remover:
         origins = self._found.origins
         inside = [each for each in origins if each[:depth] == keys and len(each) > depth]
         moved = [(each[depth], each[depth + 1 :], origins.pop(each)) for each in inside]
-        for at, rest, origin in moved:  # those after it are still told of where they are written
+        for at, rest, origin in moved:  # those after it are still named by where they are written
             if isinstance(at, int) and at != place:
                 origins[(*keys, at - (at > place), *rest)] = origin
         return True

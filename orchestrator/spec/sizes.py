@@ -1,4 +1,4 @@
-"""Sizes that nothing could have, told of what is written alone: no model's code is loaded, and no PyTorch."""
+"""Sizes that nothing could have, found in what is written: no model's code is loaded, and no PyTorch."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache

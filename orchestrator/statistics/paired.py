@@ -187,7 +187,7 @@ def resolution(values: Iterable[float]) -> float:
     """The least step between two different values of an outcome, over all arms and seeds; 0 if all are alike.
 
     Of shares of N examples it is a multiple of 1 / N, of anything continuous it is next to nothing. What is
-    rounding is told by the two values alone: where one arm exploded, its values say nothing of the others'.
+    rounding is judged by the two values alone: where one arm exploded, its values say nothing of the others'.
     """
     steps = (
         (after - before, max(abs(before), abs(after))) for before, after in pairwise(sorted(set(values)))

@@ -30,7 +30,7 @@ ALONE_FROM = 4
 """Seeds from which on each is left out in turn."""
 ALONE_FACTOR = 2
 """How much more error than the level the others are allowed."""
-TOLD_SEEDS = 100
+MOST_SEEDS_NAMED = 100
 """Beyond this a handful of seeds tells no number."""
 MOST_SEEDS = 1000
 """Where looking for a number of seeds ends."""
@@ -116,8 +116,8 @@ def _small(found: Paired, margin: float | None) -> str:
 def _more(seeds: int | None, mark: str = ";") -> str:
     if seeds is None:
         return f"{mark} not even 1,000 seeds like these would decide it"
-    if seeds > TOLD_SEEDS:
-        return f"{mark} more than {TOLD_SEEDS} more seeds"
+    if seeds > MOST_SEEDS_NAMED:
+        return f"{mark} more than {MOST_SEEDS_NAMED} more seeds"
     return f"{mark} about {seeds} more {'seed' if seeds == 1 else 'seeds'}"
 
 

@@ -43,7 +43,7 @@ class Follower:
         store: str,
         summary: SummaryFile,
     ) -> None:
-        """`store` is the MLflow it writes, without passwords; told to finish, it reads `summary`."""
+        """`store` is the MLflow it writes, without passwords; asked to finish, it reads `summary`."""
         self._start = start
         self._folder = folder
         self._store = store
@@ -130,7 +130,7 @@ class Follower:
     def _tell(self) -> None:
         """Have it finish, by a byte: of the end of the pipe a forked child may hold another end open."""
         pipe = self._process.stdin
-        assert pipe is not None, "a follower is started with a pipe to be told by"
+        assert pipe is not None, "a follower is started with a pipe to be asked by"
         with contextlib.suppress(OSError):
             pipe.write(b"\n")
             pipe.flush()

@@ -11,8 +11,8 @@ from trainables.protocol import Measurement
 class ArmCurves:
     """Adds up the measurements of confirm trials that finished.
 
-    A curve is told once all seeds that the sweep had by then have ended, under a name that counts them: when
-    seeds are added later, another curve is told and the first stays what it was.
+    A curve is logged once all seeds that the sweep had then have ended, under a name that counts them: when
+    seeds are added later, another curve is logged and the first stays what it was.
     """
 
     _open: dict[str, dict[int, Measurement]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class ArmCurves:
 
     def points(self, at_ms: int) -> list[Point]:
         """Means over all finished trials at the steps at which each measured, where there are two at least
-        and they are not all the same; nothing if they were told before."""
+        and they are not all the same; nothing if they were returned before."""
         if self._finished <= self._published:
             return []
         self._published = self._finished

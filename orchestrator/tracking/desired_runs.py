@@ -81,7 +81,7 @@ class DesiredRuns:
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
         self.at_close: dict[str, list[Point]] = {}
-        """Curves and running time of arms, by their keys, told whenever the sweep is done. Written after what
+        """Curves and running time of arms, by their keys, logged when the sweep is done. Written after what
         is published: MLflow opens on what came first."""
         self.dirty: dict[str, None] = {}
         """Keys in the order in which they must be written: parents first."""
@@ -194,7 +194,7 @@ class DesiredRuns:
         return max(ends, default=None)
 
     def _arm_ended(self, arm: str) -> None:
-        """All of its trials have ended: it is told by those that were confirmed."""
+        """All of its trials have ended: its status is that of those that were confirmed."""
         key, ended = f"arm/{arm}", self._confirmed.get(arm, {}).values()
         if key not in self.runs:
             return
@@ -204,7 +204,7 @@ class DesiredRuns:
             self._mark_failures(key, ended, end_ms)
 
     def _mark_failures(self, key: str, ended: Collection[OutcomeKind], end_ms: int) -> None:
-        """An arm whose confirm trials failed is told by them; where none finished it has failed itself."""
+        """An arm whose confirm trials failed is judged by them; where none finished it has failed itself."""
         failed = Counter(kind.value for kind in ended if kind.failed)
         finished = sum(kind is OutcomeKind.FINISHED for kind in ended)
         words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))

@@ -78,7 +78,7 @@ class FollowerLoop:
         """Whether the last attempt at the Parquet files failed."""
 
     def run(self) -> bool:
-        """Write until told to finish and all is written, or the parent is gone; whether MLflow has all.
+        """Write until asked to finish and all is written, or the parent is gone; whether MLflow has all.
 
         MLflow is closed then: of a database in a file all is in that file, and nothing in a log beside it.
         """

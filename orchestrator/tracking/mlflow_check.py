@@ -26,7 +26,7 @@ class Differences:
     missing: tuple[str, ...]
     """What may only be late."""
     outdated: tuple[str, ...]
-    """What is told of arms when a sweep is done is written when a report is asked for: nothing tells late
+    """What is logged of arms when a sweep is done is written when a report is asked for: nothing tells late
     from wrong."""
 
     @property
@@ -45,7 +45,7 @@ def compare(
 ) -> list[Finding]:
     """One finding a run that is not as it should be, and one for all others.
 
-    `settled`: MLflow was told everything, so that what is late is wrong; not so of what another haltsweep,
+    `settled`: everything was sent to MLflow, so that what is late is wrong; not so of what another haltsweep,
     which made runs of less, wrote. `sync` is the command that catches
     up. `desired_runs` have heard the log, and at least as much of it as MLflow.
     """
@@ -73,9 +73,9 @@ def compare(
         closing = (published.get(each.run.key, {}), desired_runs.at_close.get(each.run.key, ()))
         differ = differences(desired, each, parent, *closing)
         heard = desired_runs.runs[each.run.key]
-        # Who writes to MLflow may have gone with the process that ran the sweep, and have told nobody.
-        told = settled and (heard is desired or differences(heard, each, parent, *closing).any)
-        if differ.wrong or (told and differ.missing):
+        # What writes to MLflow may have died with the process that ran the sweep, with part of it unwritten.
+        complete = settled and (heard is desired or differences(heard, each, parent, *closing).any)
+        if differ.wrong or (complete and differ.missing):
             text = _listed([*differ.wrong, *differ.missing])
             found.append(Finding(WHAT, "damaged", f"{name}: {text}", remedy))
         elif differ.missing or differ.outdated:
@@ -109,13 +109,13 @@ def differences(
     ):
         (missing if late else wrong).append(text)
     known = tuple(f"{name} {LACKS}" for name in {point.key for point in at_close})
-    untold = [text for text in missing if text.startswith(known)] if known else []
-    missing = [text for text in missing if text not in untold]
+    at_close_missing = [text for text in missing if text.startswith(known)] if known else []
+    missing = [text for text in missing if text not in at_close_missing]
     newest = {name: history[-1][1] for name, history in kept.histories.items()}
     outdated = [
         f"{name} is not as reported" for name, value in published.items() if newest.get(name) != value
     ]
-    return Differences(tuple(wrong), tuple(missing), (*outdated, *untold))
+    return Differences(tuple(wrong), tuple(missing), (*outdated, *at_close_missing))
 
 
 Differing = Iterator[tuple[bool, str]]

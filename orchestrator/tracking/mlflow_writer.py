@@ -178,7 +178,7 @@ class MlflowWriter:
                 self._counts.endings += 1
 
     def _spill(self) -> None:
-        # Points alone: how a run ended may be told by events not heard yet.
+        # Points alone: how a run ended may be in events not read yet.
         for key in self._desired.dirty:
             desired = self._desired.runs[key]
             if desired.points:

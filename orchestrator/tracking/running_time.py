@@ -47,7 +47,7 @@ class RunningTime:
         self._add()
 
     def points(self, at_ms: int) -> list[Point]:
-        """All that they ran until now, in seconds; nothing if that was told before."""
+        """All that they ran until now, in seconds; nothing if that was returned before."""
         if self._total_ms == (self._written or [0])[-1]:
             return []
         self._written.append(self._total_ms)

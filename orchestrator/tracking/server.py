@@ -169,7 +169,7 @@ def _listens(process: "subprocess.Popen[bytes]", port: int) -> bool:
 
 def _ended(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:
     return StoreError(
-        f"MLflow's server must run until it is told to end, and ended with code {process.returncode}; "
+        f"MLflow's server must run until it is asked to end, and ended with code {process.returncode}; "
         f"it said:\n{_tail(log)}"
     )
 

@@ -33,7 +33,7 @@ class SummaryFile:
         """For the other process: `read_summary(fd)`."""
 
     def write(self, summary: ArmSummary) -> None:
-        """Once, and before the other process is told to look."""
+        """Once, and before the other process is asked to look."""
         self._file.write(json.dumps(asdict(summary)).encode() + END)
         self._file.flush()
 

@@ -37,7 +37,7 @@ FORMAT = 1
 """Layout of the files; part of the address."""
 HASH_KEY = b"haltsweep.content_hash"
 SEAL_DIGEST = "seal_digest"
-WAIT_TOLD_S = 2.0
+WAIT_SHOWN_S = 2.0
 """Seconds to wait for another builder before the wait is reported."""
 LOCK = ".lock"
 
@@ -60,7 +60,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         table, _ = open_sealed(path)
         if table is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_suffix(LOCK), WAIT_TOLD_S, partial(_tell_wait, path)):
+            with locked(path.with_suffix(LOCK), WAIT_SHOWN_S, partial(_tell_wait, path)):
                 # Another process may have built it while this one waited.
                 table, fault = open_sealed(path)
                 if fault:

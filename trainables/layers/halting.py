@@ -141,7 +141,7 @@ def decide(
 
 @lru_cache(maxsize=64)
 def _most_surviving(threshold: float, dtype: torch.dtype) -> float:
-    """The greatest survival probability at which 1 - C is told to be `threshold` or more, as `dtype` rounds.
+    """The greatest survival probability at which 1 - C counts as `threshold` or more, as `dtype` rounds.
 
     Found by halving among all numbers from 0 to 1, whose bits are ordered as they are.
     """

@@ -29,7 +29,7 @@ class Recomputable(nn.Module):
 
 
 class RecomputableLayer(Recomputable):
-    """One that is run again as a whole. Inputs are tensors, and what is told of tokens."""
+    """One that is run again as a whole. Inputs are tensors, and what is known of tokens."""
 
     reused: Reused | None = None
     """Its weights, where a pass uses them again and again."""

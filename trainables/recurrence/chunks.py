@@ -68,7 +68,7 @@ class ChunkedSettings(BlockSettings, CausalSettings):
         return self.readout in ("slots", "last-slot")
 
     @property
-    def told_length(self) -> bool:
+    def given_length(self) -> bool:
         """Whether where a chunk ends depends on how long the whole sequence is."""
         return self.chunk.by == "count" or self.chunk.is_even(causal=self.causal)
 

@@ -62,7 +62,7 @@ class DepthPass:
     row_caps: Int[np.ndarray, " B"]
     """Most layers that the units of each row may keep."""
     seen: PassSeen | None = None
-    """Where layers are told to who watches."""
+    """Where layers are reported to a watcher."""
     halted: HaltedResults[EndedUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None

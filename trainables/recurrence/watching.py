@@ -111,7 +111,7 @@ def begun(packing: Packing, meaning: Meaning = "survival", *, halts: bool = True
 
 @contextmanager
 def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
-    """Inside, recurrences begin on parts of `packing`; what is yielded is told which tokens come next."""
+    """Inside, recurrences begin on parts of `packing`; what is yielded takes the tokens that come next."""
     watch = _WATCH.get()
     if watch is None:
         yield lambda _: None

@@ -193,11 +193,11 @@ def inductor(graph: Any, inputs: Any) -> Any:
 def generated(graph: Any, inputs: Any, **options: Any) -> Any:
     """Code for a graph of operators, of a forward or a backward pass.
 
-    Strides of what a forward pass keeps are told to its backward pass as the numbers they have in the first
+    Strides of what a forward pass keeps are passed to its backward pass as the numbers they have in the first
     batch (`set_tracing_context_output_strides` in torch/_inductor/utils.py of PyTorch 2.13). Where sizes of
     one are no case of their own, `_aot_stage2b_bw_compile` in torch/_functorch/_aot_autograd/graph_compile.py
     finds a stride that varies different from each number, and puts the number in its place; the first view of
-    that tensor makes the size a number too, and every other length is compiled anew. Here strides are told as
+    that tensor makes the size a number too, and every other length is compiled anew. Here strides are
     expressions of sizes.
     """
     from torch._guards import TracingContext

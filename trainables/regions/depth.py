@@ -318,7 +318,7 @@ def halved(x: Shaped[Tensor, "M ..."], halves: Halves) -> tuple[Tensor, Tensor]:
 
 
 def _before(present: Present, step: Step) -> Present:
-    """The same, its survival told by the `step`: so it has no gradient of two regions, to be added later."""
+    """The same, its survival given by the `step`: so it has no gradient of two regions, to be added later."""
     return present._replace(account=present.account._replace(survival=step.weight + step.survival))
 
 

@@ -46,7 +46,7 @@ FILES = {
 }
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 COLUMNS = 5
-TOLD_EVERY = 1000
+SHOWN_EVERY = 1000
 
 
 class Config(Settings):
@@ -186,7 +186,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
             size, done = file.stat().st_size, 0
             for number, line in enumerate(lines, start=1):
                 done += len(line)
-                if number % TOLD_EVERY == 0:
+                if number % SHOWN_EVERY == 0:
                     report("bytes", done, size)
                 yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
     except OSError as error:

@@ -23,7 +23,7 @@ class CausalContract(ModelCases):
     """For each arm in its causal form: of a model with a field or property `causal`.
 
     A model whose beginnings depend on how long the sequence will become, although on no later token, says so
-    by a property `told_length` of its `Config` that is true.
+    by a property `given_length` of its `Config` that is true.
     """
 
     def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
@@ -52,7 +52,7 @@ class CausalContract(ModelCases):
 
     def test_the_beginning_of_a_sequence_is_encoded_without_its_end(self, causal: Raw) -> None:
         """Nobody needs to know how long a sequence will become."""
-        if getattr(model_config(causal), "told_length", False):
+        if getattr(model_config(causal), "given_length", False):
             return
         model = self._causal(causal)
         x, mask = inputs(model)

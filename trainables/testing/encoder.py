@@ -168,7 +168,7 @@ class EncoderContract(ModelCases):
 
 
 def _kind(module: torch.nn.Module) -> tuple[object, ...]:
-    """What tells whether two arms share a module: class, sizes, and what it was told when it was made."""
+    """What tells whether two arms share a module: class, sizes, and what it was made with."""
     constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
     return type(module), tuple(each.shape for each in _parameters(module)), tuple(sorted(constants.items()))
 

@@ -3,7 +3,7 @@
 Rank 0 is the trial's own process: it alone updates weights, measures, reports and saves. The others are
 started by it and hold nothing of their own: for each step they get its number and the weights, work out the
 gradient of their share of the batch, and give it back to be added up. So whatever a trial is restored from,
-they need not be told. PyTorch's DistributedDataParallel is not used: its means count all processes alike,
+they need not be sent. PyTorch's DistributedDataParallel is not used: its means count all processes alike,
 where shares of a batch may differ by a sample, and experts that no token of a share chose have no gradient.
 
 A rank ends when its standard input does: with the trial that started it, however that ended.
@@ -29,7 +29,7 @@ PATIENCE: Final = timedelta(minutes=10)
 """Most time that one rank waits for another within a step."""
 ENDING_S: Final = 10.0
 """A rank that has not ended by then is killed."""
-MOST_TOLD: Final = 2_000
+MOST_SHOWN: Final = 2_000
 """Characters of what a rank said at its end."""
 
 
@@ -156,7 +156,7 @@ class Ranks:
             except subprocess.TimeoutExpired:
                 continue
             said.seek(0)
-            message = said.read()[-MOST_TOLD:].strip()
+            message = said.read()[-MOST_SHOWN:].strip()
             why = f" and said: {message}" if message else ""
             return RankFailed(
                 f"all {self._count} processes of a trial must live until its end, got rank {rank} that ended "

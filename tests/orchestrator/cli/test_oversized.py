@@ -19,7 +19,7 @@ finally:
     print("loaded:", *sorted(heavy & set(sys.modules)))
 """
 TOLD = "baseline.train.steps: must be at most 1,000,000,000, got 1,000,000,000,000,000\n"
-CLOSING = "mend these first: no arm was built yet, so that further faults may be told then\n"
+CLOSING = "mend these first: no arm was built yet, so that further faults may be found then\n"
 
 
 def refused(folder, *arguments):

@@ -35,7 +35,7 @@ def test_the_holder_is_asked_without_its_lease(haltsweep, ledger, options, at_on
 
 def test_it_waits_until_the_holder_has_let_go(haltsweep, ledger, monkeypatch):
     lease = ledger.claim(Holder.current())
-    monkeypatch.setattr(module, "TOLD_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "REPEATED_EVERY_S", 0.0)
     monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
     told = haltsweep("stop", "synthetic")
     assert told.code == 0

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.drivers import worker_checkpoints
-from orchestrator.drivers.kept_checkpoints import TOLD, require_checkpoints
+from orchestrator.drivers.kept_checkpoints import MOST_NAMED, require_checkpoints
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
@@ -15,7 +15,7 @@ from orchestrator.trials import OutcomeKind
 from tests.support.histories import history
 from tests.support.plans import make_plan
 
-SEEDS = tuple(range(1, TOLD + 3))
+SEEDS = tuple(range(1, MOST_NAMED + 3))
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_bounds_on_layers_show_where_halting_is_late() -> None:
     halting = {**UNIVERSAL, "halt": {"threshold": 0.9}, "early_exit": "batch"}
     before, after = (_system(halting, "model.max_layers", most) for most in (20, 30))
     probe = _Counting()
-    assert probe.glance(before).layers == probe.glance(after).layers
+    assert probe.inference(before).layers == probe.inference(after).layers
     assert differ(probe, before, after, Sweep())
     assert probe.points <= {0}
 

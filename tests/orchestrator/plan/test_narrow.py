@@ -66,9 +66,9 @@ def test_a_glance_is_a_forward_pass_that_keeps_nothing(name: str) -> None:
     made = checked({"task": {"name": task}, "model": {"name": name}, "train": {"steps": 100}})
     assert isinstance(made, System), made
     small = Probe().narrow(made)
-    glanced, passed = Probe().glance(small), Probe().forward(small)
-    assert replace(glanced, loss=0.0, costs=(0.0, 0.0)) == replace(passed, loss=0.0, costs=(0.0, 0.0))
-    assert [glanced.loss, *glanced.costs] == pytest.approx([passed.loss, *passed.costs], rel=1e-5)
+    narrowed, passed = Probe().inference(small), Probe().forward(small)
+    assert replace(narrowed, loss=0.0, costs=(0.0, 0.0)) == replace(passed, loss=0.0, costs=(0.0, 0.0))
+    assert [narrowed.loss, *narrowed.costs] == pytest.approx([passed.loss, *passed.costs], rel=1e-5)
 
 
 def test_every_width_is_divided_and_nothing_else_changes() -> None:

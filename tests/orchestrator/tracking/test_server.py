@@ -126,7 +126,7 @@ def test_a_server_that_ends_by_itself_is_told(tmp_path: Path, monkeypatch: pytes
     stand_in(monkeypatch, SERVES + LISTENS)
     with server.serving("sqlite:///x.db", tmp_path, own_port()) as running:
         running.process.kill()
-        with pytest.raises(StoreError, match="must run until it is told to end, and ended with code -9"):
+        with pytest.raises(StoreError, match="must run until it is asked to end, and ended with code -9"):
             running.wait()
 
 

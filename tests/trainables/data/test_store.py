@@ -266,7 +266,7 @@ def test_two_processes_at_once_end_with_one_good_copy(tmp_path: Path) -> None:
 
 def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To whoever watches, else in the log; and builds when the other has gone without a result."""
-    monkeypatch.setattr(store, "WAIT_TOLD_S", 0.1)
+    monkeypatch.setattr(store, "WAIT_SHOWN_S", 0.1)
     path = split_path(CONFIG, "valid", tmp_path)
     path.parent.mkdir(parents=True)
     for watched in (False, True):
