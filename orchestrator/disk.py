@@ -15,6 +15,7 @@ _REMEDIES = {
     errno.EIO: "the disk fails: check it (`dmesg`)",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
     errno.ENFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENAMETOOLONG: "give a shorter path",
 }
 FULL = "the disk is full: free some space, or have your quota raised"
 

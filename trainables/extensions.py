@@ -23,6 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+from trainables.source_files import names_file
+
 OURS: Final = "haltsweep"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """What an entry point may be called: without a dot, which would make it the name of a module."""
@@ -199,7 +201,7 @@ def hides(module: ModuleType) -> str:
 def _own_file(name: str) -> str:
     """How to name the file below the current directory that `name`, which has no dots, may stand for."""
     file = Path(name if name.endswith(".py") else f"{name}.py")
-    if not file.is_file() or not all(part.isidentifier() for part in file.with_suffix("").parts):
+    if not names_file(file) or not all(part.isidentifier() for part in file.with_suffix("").parts):
         return ""
     dotted = ".".join(file.with_suffix("").parts)
     if "." in dotted:
@@ -210,7 +212,7 @@ def _own_file(name: str) -> str:
 def _sibling(module: str) -> str:
     """The most similar name beside a module that is not there, as a question; or what stands in its place."""
     parent = module.rpartition(".")[0]
-    if module.endswith(".py") and Path(module).is_file():
+    if module.endswith(".py") and names_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
     if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
         return f". {parent} is a module and no package: give its name alone"

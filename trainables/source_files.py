@@ -27,6 +27,14 @@ class CodeParts:
     """Whether it is where packages are installed."""
 
 
+def names_file(name: str | Path) -> bool:
+    """Whether there is a file at this path; what is too long for a path names none."""
+    try:
+        return Path(name).is_file()
+    except OSError:  # `Path.is_file` passes on what is no sign of absence, ENAMETOOLONG among it
+        return False
+
+
 def source_files(module: str) -> list[Path]:
     """Files of `parts_of`, of packages all; in the same order wherever they lie."""
     files = {

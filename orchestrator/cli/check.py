@@ -13,6 +13,7 @@ from orchestrator.cli.options import Json, Overrides, Profile, Runs, SpecPath
 from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
+from trainables.source_files import names_file
 
 if TYPE_CHECKING:
     from orchestrator.plan.types import Plan
@@ -22,7 +23,7 @@ def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> N
     """Validate specs, each with all of its profiles: every fault at once, with file and line."""
     from orchestrator.cli.side_by_side import check_all
 
-    if overrides := [str(path) for path in files if "=" in str(path) and not path.exists()]:
+    if overrides := [str(path) for path in files if "=" in str(path) and not names_file(path)]:
         raise InputError(
             f"check must be given spec files alone, got {shown(overrides[0])}; an override goes with one "
             "spec: `haltsweep plan SPEC KEY=VALUE`"

@@ -1,6 +1,7 @@
 """Entry point of `haltsweep`. Importing it loads no torch, Ray, MLflow or Optuna: help must come at once."""
 
 import atexit
+import errno
 import os
 import sys
 import threading
@@ -204,7 +205,7 @@ def _run(arguments: Sequence[str] | None) -> None:
     except OSError as error:
         message = f"the system refused: {error}; {remedy(error)}, and try again; nothing recorded is lost"
         complain(message)
-        sys.exit(1)
+        sys.exit(InputError.exit_code if error.errno == errno.ENAMETOOLONG else 1)
     except KeyboardInterrupt:
         complain("interrupted")
         sys.exit(130)

@@ -16,6 +16,7 @@ from search_spaces.paths import with_value
 from trainables import catalog
 from trainables.extensions import BadName
 from trainables.settings import Settings
+from trainables.source_files import names_file
 from trainables.task_catalog import splits, task_config, task_name
 from trainables.task_protocol import SplitInfo
 from trainables.training.config import TrainConfig
@@ -50,7 +51,7 @@ def subjects(
 
     `overrides` are settings of the task, or overrides of the spec. `only`: these splits and no others.
     """
-    is_file = Path(what).is_file()
+    is_file = names_file(what)
     known = what in catalog.names("tasks") or (catalog.is_named("tasks", what) and not is_file)
     is_task = Path(what).suffix not in SPEC_SUFFIXES and known
     if not is_task and not is_file:

@@ -15,6 +15,7 @@ from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
+from trainables.source_files import names_file
 
 Repair = Annotated[
     bool, typer.Option("--repair", help="If plan.json is damaged, make it again from spec.yaml first.")
@@ -44,7 +45,7 @@ def verify(
     Of a bundle: whether it is as written, and its report follows from its ledger; nothing of it is run, but
     with --rerun.
     """
-    is_bundle = Path(name).is_file()
+    is_bundle = names_file(name)
     _refuse_options(name, is_bundle=is_bundle, repair=repair, rerun=rerun is not None)
     folder = SweepFolder(Path(name)) if is_bundle else find_sweep(name, runs_root(runs))
     if repair:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from orchestrator.drivers.rehearsal import rehearse
@@ -171,6 +171,7 @@ def test_any_spec_is_refused_or_can_be_trained(haltsweep, text):
 
 @examples(EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(changes=st.lists(overrides(), min_size=1, max_size=3))
+@example(changes=[f"baseline.task.name={'a' * 300}"])
 def test_any_override_is_refused_or_planned(haltsweep, changes):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "fuzzed.yaml"

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from orchestrator.cli import main, status
 from orchestrator.errors import InputError, LeaseLost, StoreError
-from tests.support.commands import COMMAND, PATIENCE_S, every_command
+from tests.support.commands import COMMAND, PATIENCE_S, TINY, every_command
 
 COMMANDS = every_command(typer.main.get_command(main.app))
 ISSUED = {
@@ -117,6 +117,30 @@ def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, 
     assert (answer.code, answer.out) == (code, "")
     assert told in answer.err
     assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("length", [256, 5_000])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("models", "{name}"),
+        ("tasks", "{name}"),
+        ("verify", "{name}"),
+        ("data", "show", "{name}"),
+        ("plan", "tiny.yaml", "baseline.model.name={name}"),
+        ("plan", "tiny.yaml", "baseline.task.name={name}"),
+        ("plan", "tiny.yaml", "trainable={name}.py:train"),
+        ("launch", "tiny.yaml", "--storage", "sqlite:///{name}", "--driver", "inline"),
+        ("list", "--storage", "sqlite:///{name}"),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_too_long_for_a_file_is_bad_input(haltsweep, tmp_path, monkeypatch, arguments, length):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    monkeypatch.chdir(tmp_path)
+    answer = haltsweep(*(each.format(name="a" * length) for each in arguments))
+    assert (answer.code, answer.out) == (2, ""), answer.err
+    assert [each.name for each in tmp_path.iterdir()] == ["tiny.yaml"], "nothing is written"
 
 
 def test_a_folder_that_is_gone_is_told_whatever_is_asked(haltsweep, tmp_path, monkeypatch):
