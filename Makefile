@@ -28,7 +28,7 @@ SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 demo: $(READY)  ## search and confirm five arms on ListOps, then show the ablation table
 	$(BIN)/haltsweep launch experiments/quickstart.yaml --continue
 
-test: $(READY)  ## what every change must pass: all tests but the slow ones; nine minutes on two slow cores
+test: $(READY)  ## what every change must pass: all tests but the slow ones; four to nine minutes on two cores
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
 test-all: $(READY)  ## the gate: all tests, and every spec is planned, proved and trained for one step
