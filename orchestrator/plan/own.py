@@ -1,18 +1,19 @@
 """What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import check_answer
-from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
+from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
 from orchestrator.plan.draws import Trying, one_by_one
-from orchestrator.plan.faults import Faults
+from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.objectives import against_declared
+from orchestrator.plan.own_fields import declared_fields, unknown_fields
 from orchestrator.plan.own_proof import Seen, differences_of, look
 from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
@@ -60,7 +61,10 @@ class Own:
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""
-        return resolve_by(self._checked, spec, faults, progress)
+        found = resolve_by(self._checked, spec, faults, progress)
+        if self._trainable.config is not None:
+            self._check_unread(self._trainable.config, spec, found, faults)
+        return found
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
         """As of `Planned`."""
@@ -71,8 +75,7 @@ class Own:
         known = arms[0].system.settings
         for path, _ in leaves(spec.settings):
             if lookup(known, path) is MISSING:  # a Config may leave out in silence what it does not know
-                fields = related(path, [field for field, _ in leaves(known)])
-                faults.add(f"{self.path} has no field {path}. {hint(path, fields)}", *in_baseline(path))
+                self._tell_no_field(path, [field for field, _ in leaves(known)], in_baseline(path), faults)
         if self._trainable.config is None:  # whose fields are those that the file gives it
             added = faults.added_fields
             written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
@@ -80,14 +83,10 @@ class Own:
                 message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
                 faults.add(message, *in_baseline(path))
         for arm in arms:
-            for path in (*arm.request.changes, *arm.request.cell):
-                if self._is_no_field(path, arm, known):
-                    fields = related(path, [field for field, _ in leaves(known)])
-                    faults.add(
-                        f"{self.path} has no field {path}. {hint(path, fields)}",
-                        *arm.request.keys(path),
-                        about=("no field", path),
-                    )
+            for sets, value in {**arm.request.cell, **arm.request.changes}.items():
+                for path in self._no_fields(sets, value, arm, known):
+                    fields = [field for field, _ in leaves(known)]
+                    self._tell_no_field(path, fields, arm.request.keys(sets), faults)
         self._check_kinds(spec, arms, faults)
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
@@ -165,10 +164,36 @@ class Own:
             return faults
         return OwnSystem(kept)
 
-    def _is_no_field(self, path: str, arm: Arm, known: Mapping[str, Any]) -> bool:
-        """With a Config a field is what it kept; without one, what the baseline has."""
-        where = known if self._trainable.config is None else arm.system.settings
-        return lookup(where, path) is MISSING
+    def _check_unread(
+        self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
+    ) -> None:
+        """Of a baseline and arms with other faults, tell which of their fields `config` does not have."""
+        read = {arm.request.name for arm in found}
+        for request in requested_arms(spec):
+            if request.name in read:
+                continue
+            for sets, value in {**request.cell, **request.changes}.items():
+                for path in unknown_fields(config, {sets: value}):
+                    self._tell_no_field(path, declared_fields(config), request.keys(sets), faults)
+            if request.is_baseline:
+                for path in unknown_fields(config, spec.settings):
+                    self._tell_no_field(path, declared_fields(config), in_baseline(path), faults)
+
+    def _tell_no_field(self, path: str, known: Iterable[str], keys: Keys, faults: Faults) -> None:
+        message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
+        faults.add(message, *keys, about=("no field", path, *keys))
+
+    def _no_fields(self, sets: str, value: Any, arm: Arm, known: Mapping[str, Any]) -> Iterator[str]:
+        """What `arm` sets at the path `sets`, or inside of a mapping there, and is no field.
+
+        With a Config a field is what it kept; without one, what the baseline has.
+        """
+        has_config = self._trainable.config is not None
+        fields = arm.system.settings if has_config else known
+        if lookup(fields, sets) is MISSING:
+            yield sets
+        elif isinstance(value, Mapping) and (has_config or isinstance(lookup(known, sets), Mapping)):
+            yield from (path for path, _ in leaves({sets: value}) if lookup(fields, path) is MISSING)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Without a Config nobody else sees that an arm's `no` is a text, which Python takes for true."""
