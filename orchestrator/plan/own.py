@@ -88,6 +88,12 @@ class Own:
                     fields = [field for field, _ in leaves(known)]
                     self._tell_no_field(path, fields, arm.request.keys(sets), faults)
         self._check_kinds(spec, arms, faults)
+        if spec.resources.gpus > 1 and not self._trainable.several_gpus:
+            faults.add(
+                f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
+                f"got {spec.resources.gpus:g}: ask for one, or set several_gpus = True beside it if it uses all",
+                *("resources", "gpus"),
+            )
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
