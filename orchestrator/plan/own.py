@@ -91,8 +91,10 @@ class Own:
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             faults.add(
                 f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
-                f"got {spec.resources.gpus:g}: ask for one, or set several_gpus = True beside it if it uses all",
-                *("resources", "gpus"),
+                f"got {spec.resources.gpus:g}: ask for one, or set several_gpus = True beside it if it uses "
+                "all",
+                "resources",
+                "gpus",
             )
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
