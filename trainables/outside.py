@@ -11,7 +11,7 @@ Beside it, as an attribute of it or of its module, may stand what makes a plan s
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -86,6 +86,23 @@ def load(path: str) -> Trainable:
         several_gpus=several_gpus,
         **functions,
     )
+
+
+def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
+    """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `Config` made of it.
+
+    In a list a place is a part of the path; where one of another length was made of it nothing is said.
+    """
+    if isinstance(given, Mapping) and isinstance(kept, Mapping):
+        for key, value in given.items():
+            here = f"{path}.{key}" if path else str(key)
+            if key in kept:
+                yield from unkept_fields(value, kept[key], here)
+            else:
+                yield here
+    elif isinstance(given, list | tuple) and isinstance(kept, list | tuple) and len(given) == len(kept):
+        for place, (one, other) in enumerate(zip(given, kept, strict=True)):
+            yield from unkept_fields(one, other, f"{path}.{place}")
 
 
 def _names(module: Any) -> list[str]:

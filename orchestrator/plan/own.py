@@ -27,7 +27,7 @@ from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
 from trainables.metrics import Metric
-from trainables.outside import Trainable, check_evaluate
+from trainables.outside import Trainable, check_evaluate, unkept_fields
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -73,10 +73,12 @@ class Own:
     def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
         """As of `Planned`; whether the stopper ever gets to see a report cannot be known."""
         known = arms[0].system.settings
-        for path, _ in leaves(spec.settings):
-            if lookup(known, path) is MISSING:  # a Config may leave out in silence what it does not know
-                self._tell_no_field(path, [field for field, _ in leaves(known)], in_baseline(path), faults)
-        if self._trainable.config is None:  # whose fields are those that the file gives it
+        if self._trainable.config is not None:  # which may leave out in silence what it does not know
+            plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
+            kept = plain.settings if isinstance(plain, OwnSystem) else spec.settings
+            for path in unkept_fields(spec.settings, kept, ""):
+                self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
+        else:  # its fields are those that the file gives it
             added = faults.added_fields
             written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
             for path in added:
@@ -84,9 +86,10 @@ class Own:
                 faults.add(message, *in_baseline(path))
         for arm in arms:
             for sets, value in {**arm.request.cell, **arm.request.changes}.items():
-                for path in self._no_fields(sets, value, arm, known):
-                    fields = [field for field, _ in leaves(known)]
-                    self._tell_no_field(path, fields, arm.request.keys(sets), faults)
+                fields = known if self._trainable.config is None else arm.system.settings
+                for path in self._no_fields(sets, value, fields, known):
+                    there = [field for field, _ in leaves(fields)]
+                    self._tell_no_field(path, there, arm.request.keys(sets), faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             faults.add(
@@ -191,17 +194,19 @@ class Own:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
         faults.add(message, *keys, about=("no field", path, *keys))
 
-    def _no_fields(self, sets: str, value: Any, arm: Arm, known: Mapping[str, Any]) -> Iterator[str]:
-        """What `arm` sets at the path `sets`, or inside of a mapping there, and is no field.
+    def _no_fields(
+        self, sets: str, value: Any, fields: Mapping[str, Any], known: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """What an arm sets at the path `sets`, or inside of its value there, and is none of `fields`.
 
-        With a Config a field is what it kept; without one, what the baseline has.
+        With a Config these are what it kept of that arm; without one, what the baseline has, and a mapping in
+        the place of what is none there has what fields it likes.
         """
-        has_config = self._trainable.config is not None
-        fields = arm.system.settings if has_config else known
-        if lookup(fields, sets) is MISSING:
+        kept = lookup(fields, sets)
+        if kept is MISSING:
             yield sets
-        elif isinstance(value, Mapping) and (has_config or isinstance(lookup(known, sets), Mapping)):
-            yield from (path for path, _ in leaves({sets: value}) if lookup(fields, path) is MISSING)
+        elif self._trainable.config is not None or isinstance(lookup(known, sets), Mapping):
+            yield from unkept_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Without a Config nobody else sees that an arm's `no` is a text, which Python takes for true."""

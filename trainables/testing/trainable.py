@@ -64,7 +64,7 @@ class TrainableContract(Contract):
         if (config := self.found().config) is None:
             return
         known = config.model_validate(trial)
-        strange = _unkept(trial, known.model_dump(mode="json"))
+        strange = list(outside.unkept_fields(trial, known.model_dump(mode="json"), ""))
         check(not strange, f"Config must know all settings, got none for {', '.join(sorted(strange))}")
         again = config.model_validate(known.model_dump(mode="json"))
         check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")
@@ -150,17 +150,6 @@ def trainable_contract(
     `attributes` are further ones of `TrainableContract`. Raises ImportError without pytest.
     """
     return made(TrainableContract, trainable=path, settings=settings or {}, **attributes)
-
-
-def _unkept(given: Mapping[str, Any], kept: Mapping[str, Any], above: str = "") -> set[str]:
-    """Dotted paths in settings that a `Config` did not keep."""
-    found: set[str] = set()
-    for key, value in given.items():
-        if key not in kept:
-            found.add(f"{above}{key}")
-        elif isinstance(value, Mapping) and isinstance(kept[key], Mapping):
-            found |= _unkept(value, kept[key], f"{above}{key}.")
-    return found
 
 
 def _values(metric: Metric, found: list[Measurement]) -> list[float]:

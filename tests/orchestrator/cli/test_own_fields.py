@@ -13,11 +13,18 @@ class Optimiser(BaseModel):
     momentum: float = 0.9
 
 
+class Other(BaseModel):
+    model_config = {"extra": "forbid"}
+    betas: list[float]
+
+
 class Config(BaseModel):
     width: int = 8
     optimiser: Optimiser = Optimiser()
     extra: Optimiser | None = None
     weights: dict[str, float] = {"a": 1.0}
+    stages: list[Optimiser] = []
+    either: Optimiser | Other = Optimiser()
 
 """
 TRAIN = """
@@ -128,3 +135,25 @@ def test_a_mapping_of_fields_that_are_there_is_none(told_of, sets):
 def test_a_field_that_is_read_by_another_name_is_none(told_of, config):
     wrong = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
     assert [each.split(": ")[1] for each in told_of(config, *wrong)] == ["baseline.optimiser.momentum"]
+
+
+def test_a_slip_inside_of_a_list_is_told(told_of):
+    wrong = ("  width: 8", "  width: 8\n  stages: [{lr: 0.1}, {momentom: 0.1}]")
+    told = told_of(CONFIG, wrong, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
+    assert [each.split(" Known")[0] for each in told] == [
+        "6: baseline.stages[1].momentom: fields_of_ours:train has no field stages.1.momentom.",
+        "10: arms.one.set.stages: fields_of_ours:train has no field stages.0.lrr. Did you mean 'stages'?",
+    ]
+
+
+def test_the_nearest_field_is_one_of_what_the_arm_has(told_of):
+    other = ("set: {width: 9}", "set: {either: {lr: 0.2, momentun: 0.5}}")
+    (told,) = told_of(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), other)
+    assert "has no field either.momentun. Did you mean 'either.momentum'?" in told
+
+
+def test_a_grid_is_no_slip_of_the_baseline(told_of):
+    grid = ("confirm:", "grid: {optimiser.lr: [0.1, 0.3]}\nconfirm:")
+    assert told_of(CONFIG, grid) == []
+    (told,) = told_of(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))
+    assert told.startswith("6: baseline.widht: fields_of_ours:train has no field widht.")
