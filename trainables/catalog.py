@@ -108,7 +108,7 @@ def config_class(kind: Kind, name: str) -> "type[Settings]":
     """Class of the settings of `name`, which are called so. Raises what `load` raises."""
     module = load(kind, name)
     config: type[Settings] = module.Config
-    return config if name in _files(kind) else _called(config, name)
+    return config if name in _files(kind) and "name" in config.model_fields else _called(config, name)
 
 
 def outside_sources(kind: Kind, name: str) -> "list[Path]":

@@ -7,10 +7,11 @@ Beside it, as an attribute of it or of its module, may stand what makes a plan s
     build(settings)             the nn.Module that is trained, to prove what arms change
     example(settings)           the arguments of one forward pass of that module, for the same proof
     evaluate(settings, folder)  metrics of what a trial saved in `folder`, read again under other settings
+    several_gpus                True where one trial uses all GPUs that `resources.gpus` reserves for it
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -38,6 +39,8 @@ class Trainable:
     build: Callable[[Mapping[str, Any]], Any] | None = None
     example: Callable[[Mapping[str, Any]], Any] | None = None
     evaluate: Evaluate | None = None
+    several_gpus: bool = False
+    """Whether one trial uses all GPUs that are reserved for it, and not the first alone."""
 
 
 def load(path: str) -> Trainable:
@@ -70,13 +73,36 @@ def load(path: str) -> Trainable:
     for each, function in functions.items():
         if function is not None and not callable(function):
             raise ValueError(f"{each} beside {path} must be a function, got {type(function).__name__}")
+    several_gpus = False if beside("several_gpus") is None else beside("several_gpus")
+    if not isinstance(several_gpus, bool):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"several_gpus beside {path} must be True or False, got {several_gpus!r}"
+        )
     return Trainable(
         path=path,
         workload=_workload(found, path, functions["evaluate"]),
         config=_config(beside("Config"), path),
         metrics=() if beside("metrics") is None else declared(beside("metrics")),
+        several_gpus=several_gpus,
         **functions,
     )
+
+
+def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
+    """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `Config` made of it.
+
+    In a list a place is a part of the path; where one of another length was made of it nothing is said.
+    """
+    if isinstance(given, Mapping) and isinstance(kept, Mapping):
+        for key, value in given.items():
+            here = f"{path}.{key}" if path else str(key)
+            if key in kept:
+                yield from unkept_fields(value, kept[key], here)
+            else:
+                yield here
+    elif isinstance(given, list | tuple) and isinstance(kept, list | tuple) and len(given) == len(kept):
+        for place, (one, other) in enumerate(zip(given, kept, strict=True)):
+            yield from unkept_fields(one, other, f"{path}.{place}")
 
 
 def _names(module: Any) -> list[str]:

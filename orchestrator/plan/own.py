@@ -1,18 +1,19 @@
 """What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import check_answer
-from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
+from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
 from orchestrator.plan.draws import Trying, one_by_one
-from orchestrator.plan.faults import Faults
+from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.objectives import against_declared
+from orchestrator.plan.own_fields import declared_fields, unknown_fields
 from orchestrator.plan.own_proof import Seen, differences_of, look
 from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
@@ -26,7 +27,7 @@ from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
 from trainables.metrics import Metric
-from trainables.outside import Trainable, check_evaluate
+from trainables.outside import Trainable, check_evaluate, unkept_fields
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -60,7 +61,10 @@ class Own:
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""
-        return resolve_by(self._checked, spec, faults, progress)
+        found = resolve_by(self._checked, spec, faults, progress)
+        if self._trainable.config is not None:
+            self._check_unread(self._trainable.config, spec, found, faults)
+        return found
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
         """As of `Planned`."""
@@ -69,26 +73,32 @@ class Own:
     def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
         """As of `Planned`; whether the stopper ever gets to see a report cannot be known."""
         known = arms[0].system.settings
-        for path, _ in leaves(spec.settings):
-            if lookup(known, path) is MISSING:  # a Config may leave out in silence what it does not know
-                fields = related(path, [field for field, _ in leaves(known)])
-                faults.add(f"{self.path} has no field {path}. {hint(path, fields)}", *in_baseline(path))
-        if self._trainable.config is None:  # whose fields are those that the file gives it
+        if self._trainable.config is not None:  # which may leave out in silence what it does not know
+            plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
+            kept = plain.settings if isinstance(plain, OwnSystem) else spec.settings
+            for path in unkept_fields(spec.settings, kept, ""):
+                self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
+        else:  # its fields are those that the file gives it
             added = faults.added_fields
             written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
             for path in added:
                 message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
                 faults.add(message, *in_baseline(path))
         for arm in arms:
-            for path in (*arm.request.changes, *arm.request.cell):
-                if self._is_no_field(path, arm, known):
-                    fields = related(path, [field for field, _ in leaves(known)])
-                    faults.add(
-                        f"{self.path} has no field {path}. {hint(path, fields)}",
-                        *arm.request.keys(path),
-                        about=("no field", path),
-                    )
+            for sets, value in {**arm.request.cell, **arm.request.changes}.items():
+                fields = known if self._trainable.config is None else arm.system.settings
+                for path in self._no_fields(sets, value, fields, known):
+                    there = [field for field, _ in leaves(fields)]
+                    self._tell_no_field(path, there, arm.request.keys(sets), faults)
         self._check_kinds(spec, arms, faults)
+        if spec.resources.gpus > 1 and not self._trainable.several_gpus:
+            faults.add(
+                f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
+                f"got {spec.resources.gpus:g}: ask for one, or set several_gpus = True beside it if it uses "
+                "all",
+                "resources",
+                "gpus",
+            )
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
@@ -165,10 +175,38 @@ class Own:
             return faults
         return OwnSystem(kept)
 
-    def _is_no_field(self, path: str, arm: Arm, known: Mapping[str, Any]) -> bool:
-        """With a Config a field is what it kept; without one, what the baseline has."""
-        where = known if self._trainable.config is None else arm.system.settings
-        return lookup(where, path) is MISSING
+    def _check_unread(
+        self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
+    ) -> None:
+        """Of a baseline and arms with other faults, tell which of their fields `config` does not have."""
+        read = {arm.request.name for arm in found}
+        for request in requested_arms(spec):
+            if request.name in read:
+                continue
+            for sets, value in {**request.cell, **request.changes}.items():
+                for path in unknown_fields(config, {sets: value}):
+                    self._tell_no_field(path, declared_fields(config), request.keys(sets), faults)
+            if request.is_baseline:
+                for path in unknown_fields(config, spec.settings):
+                    self._tell_no_field(path, declared_fields(config), in_baseline(path), faults)
+
+    def _tell_no_field(self, path: str, known: Iterable[str], keys: Keys, faults: Faults) -> None:
+        message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
+        faults.add(message, *keys, about=("no field", path, *keys))
+
+    def _no_fields(
+        self, sets: str, value: Any, fields: Mapping[str, Any], known: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """What an arm sets at the path `sets`, or inside of its value there, and is none of `fields`.
+
+        With a Config these are what it kept of that arm; without one, what the baseline has, and a mapping in
+        the place of what is none there has what fields it likes.
+        """
+        kept = lookup(fields, sets)
+        if kept is MISSING:
+            yield sets
+        elif self._trainable.config is not None or isinstance(lookup(known, sets), Mapping):
+            yield from unkept_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Without a Config nobody else sees that an arm's `no` is a text, which Python takes for true."""

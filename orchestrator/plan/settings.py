@@ -250,7 +250,10 @@ def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
         return _read_anew(root, raw)
-    config = _config_class(root, raw)
+    try:
+        config = _config_class(root, raw)
+    except BadName:  # a package gives something of its own the name that one of the box has
+        return _read_anew(root, raw)
     key = root, config, repr(raw)
     if (known := _READ.get(key)) is not None:
         return known

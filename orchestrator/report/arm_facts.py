@@ -32,7 +32,9 @@ class ArmFacts:
     reference: str
     parameters: int | None
     forward_flops: tuple[float, float] | None
-    """Of one sequence of the longest training length, at the least and the greatest depth."""
+    """Of what `flops_of` names, at the least and the greatest depth."""
+    flops_of: str
+    """What was run to count `forward_flops`."""
     step_flops: tuple[float, float] | None
     """Of one training step."""
     ended: Mapping[str, Mapping[str, int]]
@@ -52,6 +54,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     proofs = {each.arm: each for each in plan.proofs}
     prices = {each.arm: each for each in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
+    input_run = "one sequence of the longest training length" if plan.trainable is None else "its example"
     for arm in plan.arms:
         own = [each for each in records if each.arm == arm.name]
         proof, price = proofs.get(arm.name), prices.get(arm.name)
@@ -68,6 +71,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             reference=arm.reference,
             parameters=proof.parameters if proof else None,
             forward_flops=_range(proof.flops_min, proof.flops_max) if proof else None,
+            flops_of=input_run,
             step_flops=_range(price.train_flops_min, price.train_flops_max) if price else None,
             ended=_ended(own),
             planned=dict(Counter(each.phase for each in plan.trials if each.arm == arm.name)),

@@ -176,7 +176,7 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
     if facts.parameters is not None:
         yield "parameters", count(facts.parameters)
     if facts.forward_flops is not None:
-        yield "FLOPs, forward", f"{_span(facts.forward_flops)} of one sequence of the longest training length"
+        yield "FLOPs, forward", f"{_span(facts.forward_flops)} of {facts.flops_of}"
     if facts.step_flops is not None:
         yield "FLOPs, training", f"{_span(facts.step_flops)} a step"
     for phase, counts in facts.ended.items():

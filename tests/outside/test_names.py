@@ -93,6 +93,28 @@ def test_a_name_in_two_places_is_refused_with_both(installed: Path) -> None:
         space_catalog.load("halting")
 
 
+@pytest.mark.parametrize("command", ["check", "plan", "launch"])
+def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_line(
+    installed: Path, haltsweep: Run, tmp_path: Path, command: str
+) -> None:
+    gru_kit(installed)
+    taken = {"models": {"universal": "gru_kit.gru"}, "tasks": {"listops": "gru_kit.majority"}}
+    distribution(installed, "other-kit", taken | {"spaces": {"halting": "gru_kit.rates"}})
+    (tmp_path / "both.yaml").write_text(
+        "name: both\nquestion: Which one?\nbaseline:\n  task: {name: listops}\n  model: {name: universal}\n"
+        "  train: {steps: 10, batch_size: 2}\narms:\n  one: {why: a try, set: {model.max_layers: 3}}\n"
+        "search: {spaces: [halting], trials_per_arm: 2, objectives: [{metric: valid/accuracy, goal: max}]}\n"
+    )
+    found = haltsweep(command, str(tmp_path / "both.yaml"))
+    assert found.code == 2, found
+    told = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
+    assert told == [
+        "4: baseline.task.name: the task 'listops' must be in one place",
+        "5: baseline.model.name: the model 'universal' must be in one place",
+        "9: search.spaces[0]: the search space 'halting' must be in one place",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,6 +1,7 @@
 """What all contracts share: cases by arguments, classes made in one line, clear failures, stopped runs."""
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -43,7 +44,17 @@ class Contract:
 
 
 def made(contract: Class, **attributes: Any) -> Class:
-    """A subclass of `contract` that pytest collects under any name. Raises ImportError without pytest."""
+    """A subclass of `contract` that pytest collects under any name.
+
+    Raises ImportError without pytest, TypeError for an attribute that the contract does not have: one that
+    nothing reads would leave out the tests that it is for.
+    """
+    known = [name for name in dir(contract) if not name.startswith("_")]
+    for name in attributes:
+        if name not in known and name != "pytestmark":
+            near = get_close_matches(name, known, n=1)
+            meant = f". Did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{contract.__name__} has no attribute {name!r}{meant}")
     try:
         import pytest  # noqa: F401 what runs it
     except ModuleNotFoundError as error:

@@ -301,3 +301,15 @@ def test_costs_are_read_on_a_phone_without_scrolling():
     found = costs(made.report())
     assert len(found) == 3
     assert all(each.stacked for each in found)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "told"),
+    [
+        (None, "1.5 M to 4 M of one sequence of the longest training length"),
+        ("own:train", "1.5 M to 4 M of its example"),
+    ],
+)
+def test_flops_are_of_what_was_run(made, trainable, told):
+    of_it = replace(made, plan=replace(made.plan, trainable=trainable))
+    assert told in page(of_it.report(), of_it.details())

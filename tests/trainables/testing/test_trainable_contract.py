@@ -14,8 +14,12 @@ import json
 import random
 from pydantic import BaseModel
 
+class Part(BaseModel):
+    size: int = 1
+
 class Config(BaseModel):
     rate: float = 1.0
+    part: Part = Part()
     steps: int = 3
 
 metrics = {{"score": {{"better": "max", "range": [0, 1]}}}}
@@ -103,11 +107,12 @@ def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
         call(tmp_path, "broken", test, parts)
 
 
-def test_settings_that_no_config_knows_are_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("slip", "path"), [({"widht": 3}, "widht"), ({"part": {"sise": 2}}, r"part\.sise")])
+def test_settings_that_no_config_knows_are_found(slip: dict[str, Any], path: str, tmp_path: Path) -> None:
     test = "test_settings_are_accepted_and_survive_a_round_trip"
-    call(tmp_path, "sound", test, {})
-    with pytest.raises(AssertionError, match="Config must know all settings, got none for widht"):
-        call(tmp_path, "broken", test, {}, widht=3)
+    call(tmp_path, "sound", test, {}, part={"size": 2})
+    with pytest.raises(AssertionError, match=f"Config must know all settings, got none for {path}$"):
+        call(tmp_path, "broken", test, {}, **slip)
 
 
 def test_a_function_that_saves_nothing_is_resumed_too(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Fields that the `Config` of own training code has, by its class alone, whatever else settings have wrong.
+
+Of settings that a `Config` accepts, what it keeps says more: a validator may rename fields, or read them
+from somewhere else. Where that may be, nothing is said here.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel
+from pydantic.fields import FieldInfo
+
+from orchestrator.spec.field_paths import bare
+
+KEEPS_OR_TELLS = frozenset({"allow", "forbid"})
+"""What a `Config` may do with a key that no field reads, other than to leave it out without a word."""
+
+
+def unknown_fields(config: type[BaseModel], settings: Mapping[str, Any]) -> Iterator[str]:
+    """Dotted paths in `settings` that no field of `config` reads and that it leaves out without a word."""
+    if _rewrites(config):
+        return
+    read = {key: field for name, field in config.model_fields.items() for key in _keys(name, field)}
+    leaves_out = config.model_config.get("extra") not in KEEPS_OR_TELLS
+    for path, value in settings.items():
+        key, _, below = str(path).partition(".")
+        field = read.get(key)
+        if field is None:
+            if leaves_out:
+                yield str(path)
+            continue
+        kind, inner = bare(field.annotation), {below: value} if below else value
+        if _is_model(kind) and isinstance(inner, Mapping):
+            yield from (f"{key}.{each}" for each in unknown_fields(kind, inner))
+
+
+def declared_fields(config: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted paths of all fields of `config`."""
+    for name, field in config.model_fields.items():
+        kind = bare(field.annotation)
+        if _is_model(kind) and kind.model_fields:
+            yield from declared_fields(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _rewrites(config: type[BaseModel]) -> bool:
+    """Whether keys may be read that are no names of fields."""
+    validators = config.__pydantic_decorators__.model_validators.values()
+    return issubclass(config, RootModel) or any(each.info.mode in {"before", "wrap"} for each in validators)
+
+
+def _keys(name: str, field: FieldInfo) -> Iterator[str]:
+    yield name
+    alias = field.validation_alias
+    for each in alias.choices if isinstance(alias, AliasChoices) else (alias,):
+        first = each.path[0] if isinstance(each, AliasPath) else each
+        if isinstance(first, str):
+            yield first
