@@ -10,18 +10,18 @@ from pydantic import ValidationError
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
-from orchestrator.plan.draws import Trying, one_by_one
+from orchestrator.plan.draws import Drawn, Trying
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_proof import Seen, differences_of, look
 from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
-from orchestrator.plan.spaces import related
+from orchestrator.plan.spaces import assigned, related
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.redact import storable, storable_value
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Choice, Fixed, Space, key_of
+from search_spaces.dimensions import Assignment, Choice, Fixed, Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
@@ -56,7 +56,7 @@ class Own:
         """Those that were seen, in this order."""
         self._repeated: dict[str, bool] = {}
         self.path: str | None = trainable.path
-        self.trying = Trying(self._checked, lambda _: None, one_by_one(self._checked))
+        self.trying = Trying(self._checked, lambda _: None, self._drawn)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""
@@ -164,6 +164,43 @@ class Own:
         if faults := list(_unkept(kept, f"Config beside {self.path}")):
             return faults
         return OwnSystem(kept)
+
+    def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
+        """What settings with a draw in them are, which a trial gets as they are drawn.
+
+        An arm's trial gets what the Config made of its settings: where it makes something else of a draw, the
+        search would try what no arm can be.
+        """
+
+        def drawn(draw: Assignment) -> OwnSystem | list[SettingFault] | None:
+            if (given := assigned(settings, draw)) is None:
+                return None
+            found = self._checked(given)
+            if isinstance(found, list):
+                return found
+            return list(self._made_otherwise(given, found.settings, draw)) or found
+
+        return drawn
+
+    def _made_otherwise(
+        self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
+    ) -> Iterator[SettingFault]:
+        """Where the Config makes another of what a trial would get with a draw."""
+        config = f"Config beside {self.path}"
+        for path in _differing(given, kept):
+            before, after = lookup(given, path), lookup(kept, path)
+            if path in draw and after is not MISSING:
+                yield SettingFault(
+                    path,
+                    f"must be kept as it is drawn, and {config} makes it {shown(after)}, got {shown(before)}",
+                )
+            elif MISSING not in (before, after):
+                yield SettingFault(
+                    path,
+                    f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
+                    f"the trial would have {shown(before)}: leave {path} out of Config, and have training "
+                    "reckon it",
+                )
 
     def _is_no_field(self, path: str, arm: Arm, known: Mapping[str, Any]) -> bool:
         """With a Config a field is what it kept; without one, what the baseline has."""
