@@ -54,7 +54,7 @@ class Own:
         self._seen: dict[str, Seen] = {}
         self._arms: dict[str, Arm] = {}
         """Those that were seen, in this order."""
-        self._repeated: dict[str, bool] = {}
+        self._seen_again: dict[str, Seen] = {}
         self.path: str | None = trainable.path
         self.trying = Trying(self._checked, lambda _: None, self._drawn)
 
@@ -88,6 +88,7 @@ class Own:
                         *arm.request.keys(path),
                         about=("no field", path),
                     )
+            self._check_kept(arm, faults)
         self._check_kinds(spec, arms, faults)
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
@@ -104,13 +105,13 @@ class Own:
         try:
             after = self._look(arm)
             before = self._look(reference) if reference is not None else after
-            repeats = self._repeats(arm if reference is None else reference, before)
+            again = self._look_again(arm if reference is None else reference)
             twin = None if reference is None else self._twin(arm, after, before)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        proof = differences_of(arm.name, before, after, compared=reference is not None, repeats=repeats)
+        proof = differences_of(arm.name, before, after, compared=reference is not None, again=again)
         return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
 
     def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
@@ -202,6 +203,21 @@ class Own:
                     "reckon it",
                 )
 
+    def _check_kept(self, arm: Arm, faults: Faults) -> None:
+        """A number that is clamped would be trained under the name of the one that is written."""
+        for path, written in {**arm.request.cell, **arm.request.changes}.items():
+            for field, given in (
+                leaves({path: written}) if isinstance(written, Mapping) else [(path, written)]
+            ):
+                kept = lookup(arm.system.settings, field)
+                if _is_other_number(given, kept):
+                    faults.add(
+                        f"must be kept as it is written, and Config beside {self.path} makes {field} "
+                        f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
+                        *arm.request.keys(path),
+                        about=("kept", field, given),
+                    )
+
     def _is_no_field(self, path: str, arm: Arm, known: Mapping[str, Any]) -> bool:
         """With a Config a field is what it kept; without one, what the baseline has."""
         where = known if self._trainable.config is None else arm.system.settings
@@ -235,12 +251,11 @@ class Own:
             lambda phase: self._progress(f"{phase} beside {self.path} to return, of {arm.name}"),
         )
 
-    def _repeats(self, arm: Arm, seen: Seen) -> bool:
-        """Whether the model of `arm` computes what it did when it is built again. Raises ValueError."""
-        if seen.outputs and arm.name not in self._repeated:
-            again = self._anew(arm, arm.system.settings)
-            self._repeated[arm.name] = not seen.is_finite or again.is_twin_of(seen)
-        return self._repeated.get(arm.name, True)
+    def _look_again(self, arm: Arm) -> Seen:
+        """The model of `arm` when it is built once more. Raises ValueError."""
+        if arm.name not in self._seen_again:
+            self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
+        return self._seen_again[arm.name]
 
     def _twin(self, arm: Arm, seen: Seen, before: Seen) -> str | None:
         """That an arm before `arm` has the same model by other settings, each of which acts in the model.
@@ -351,6 +366,12 @@ def _text_in_place(one: Any, other: Any) -> str | None:
     if isinstance(found, int | float) and not isinstance(found, bool) and _is_number(text):
         return f"must be a number in all arms, got {shown(found)} and the text {text!r}: leave its quotes out"
     return None
+
+
+def _is_other_number(one: Any, other: Any) -> bool:
+    both = (one, other)
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in both)
+    return numbers and one != other
 
 
 def _is_number(text: str) -> bool:

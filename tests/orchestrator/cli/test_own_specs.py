@@ -355,3 +355,52 @@ def test_draws_that_a_config_keeps_are_searched(folder, haltsweep):
     searched = "width: {int: [8, 32]}, lr: {choice: [0.25, 0.5]}"
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
     assert haltsweep("check", "own.yaml").code == 0
+
+
+CLAMPED = (
+    "must be kept as it is written, and Config beside sized:train makes lr 0.5, got {}: write 0.5 if that"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "given"),
+    [
+        (("set: {width: 16}", "set: {lr: 0.9}"), 5, "0.9"),
+        (("search:", "grid: {lr: [0.2, 0.7]}\nsearch:"), 6, "0.7"),
+    ],
+)
+def test_a_number_that_a_config_clamps_is_not_trained_under_its_name(folder, haltsweep, change, line, given):
+    (folder / "sized.py").write_text(SIZED)
+    spec = SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}")
+    (folder / "own.yaml").write_text(spec.replace(*change))
+    found = haltsweep("check", "own.yaml")
+    assert found.code == 2, found
+    assert f"own.yaml:{line}: " in found.err
+    assert CLAMPED.format(given) in " ".join(found.err.split())
+
+
+BUILT_ANEW = """
+import torch
+
+made = []
+
+def build(settings):
+    made.append(None)
+    return torch.nn.Linear(4, len(made))
+
+def train(settings, trial):
+    trial.report(1, {"valid/accuracy": 0.5})
+"""
+
+
+@pytest.mark.parametrize("example", ["", "\ndef example(settings):\n    return torch.ones(1, 4)\n"])
+def test_models_that_are_others_each_time_prove_nothing(folder, haltsweep, example):
+    """What no arm did would be told as what its change does."""
+    (folder / "sized.py").write_text(BUILT_ANEW + example)
+    (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}"))
+    found = haltsweep("plan", "own.yaml")
+    assert found.code == 0, found
+    words = " ".join(found.out.split())
+    assert "look twice: build(settings) makes another model each time" in words
+    assert "differs in weights" not in words
+    assert "+ weight" not in words
