@@ -84,7 +84,11 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
             _tell_together(arm, draw, problem, drawing, faults)
     if draws and not any(map(drawing.admits, draws)):
         broken = ", ".join(map(str, space.constraints))
-        faults.add(f"{arm.name} can draw nothing that satisfies {broken}: change the ranges", "search")
+        faults.add(
+            f"{arm.name} can draw nothing that satisfies {broken}: change the ranges",
+            "search",
+            about=("nothing satisfies", broken),
+        )
         return
     _check_left(arm, drawing, draws, search, faults)
     many = sum(map(drawing.admits, draws))
