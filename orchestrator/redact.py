@@ -49,6 +49,15 @@ _IN_PROSE = re.compile(
     r"(?P<value>[^\s\"'`()\[\]{},;]{6,200})(?![^\s]{0,9}[(\[])"
 )
 """In prose, as in the text of a docstring: a name and what is said to be its value."""
+_FIELD = re.compile(
+    r"(?P<start>(?P<mark>[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}(?P<quote>[\"']))"
+    r"(?P<value>(?:\\.|(?!(?P=quote))[^\\\n]){1,500})(?=(?P=quote))"
+)
+"""A field of a mapping as Python or JSON writes it, as `print(os.environ)` does."""
+_VARIABLE = re.compile(
+    r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE
+)
+"""A line of what `env` prints."""
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 """What may have been drawn at random: keys and tokens of services that mark theirs by nothing."""
 _HEX_FROM, _PIECE_FROM = 32, 10
@@ -69,8 +78,9 @@ _REFUSED = re.compile("[\x00\ud800-\udfff]")
 def redact(text: object) -> str:
     """`text` as a string, with the passwords and tokens of every URL in it masked: for messages and logs.
 
-    So are tokens of services that mark theirs: training code may print or raise one. A URL in a text ends at
-    the next white space; for a value that is a URL and nothing else see `redact_url`.
+    So are tokens of services that mark theirs, and what stands in a mapping or an environment under the name
+    of a secret: training code may print or raise one. A URL in a text ends at the next white space; for a
+    value that is a URL and nothing else see `redact_url`.
     """
     message = str(text)
     parts: list[str] = []
@@ -85,6 +95,10 @@ def redact(text: object) -> str:
         done = stop
     message = "".join(parts) + _without_parameters(message[done:])
     message = _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
+    for fields in (_FIELD, _VARIABLE):
+        message = fields.sub(
+            lambda found: found["start"] + MASK if _holds_secret(found["key"]) else found[0], message
+        )
     return _HEADER.sub(
         lambda found: found["start"] + (MASK if _is_mixed(found["value"]) else found["value"]), message
     )
@@ -141,6 +155,11 @@ def _without_bare(line: str) -> str:
         line,
     )
     return _RUN.sub(lambda found: MASK if _is_drawn(found[0]) else found[0], message)
+
+
+def _holds_secret(name: str) -> bool:
+    """A field or variable of the name; of variables a token too, which as a field is most often a word."""
+    return is_named_secret(name) or (name.isupper() and name.endswith("TOKEN"))
 
 
 def _is_mixed(value: str) -> bool:

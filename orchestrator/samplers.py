@@ -401,8 +401,35 @@ def _class(name: str, kind: Kind) -> Callable[..., Any]:
         raise SamplerRefused([Refusal("", f"{module_name} has no {inner}{question}")]) from error
     if not callable(found):
         raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(found).__name__}")])
+    if why := _why_not_called(found, kind):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
     made: Callable[..., Any] = found
     return made
+
+
+def _why_not_called(found: Callable[..., Any], kind: Kind) -> str | None:
+    """Why a plan must not call what a dotted name stands for to see what it makes; None where it may.
+
+    `os.system` with a command is a function with a keyword too: so a function has to show what it makes.
+    """
+    base = f"optuna.{kind.package}.{kind.base.__name__}"
+    if inspect.isclass(found):
+        return None if issubclass(found, kind.base) else f"it must be an {base}, got {found.__name__}"
+    try:
+        signature = inspect.signature(found, eval_str=True)
+    except Exception:  # a builtin without one, or an annotation that names nothing
+        signature = inspect.Signature()
+    made, takes = signature.return_annotation, signature.parameters
+    if (inspect.isclass(made) and issubclass(made, kind.base)) or (
+        kind.base is BaseSampler and "seed" in takes
+    ):
+        return None
+    shown = getattr(found, "__name__", type(found).__name__)
+    sign = " or takes a keyword seed" if kind.base is BaseSampler else ""
+    return (
+        f"it must be an {base}, or a function that returns one and says so (`-> {kind.base.__name__}`)"
+        f"{sign}, got the function {shown}"
+    )
 
 
 def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:

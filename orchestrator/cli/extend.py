@@ -4,7 +4,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,7 +78,7 @@ def extend(
         _refuse_unplanned(folder, old, changes, profile, _begun(old, known))
     spec, new = _planned(folder, path, changes, profile, runs)
     made = _extended(folder, old, spec, new, write=not dry_run, changed_code=changed_code)
-    _tell(old, made)
+    _tell(old, made, {each.trial_id for each in known if each.outcome is not None and each.outcome.final})
     if dry_run:
         say("nothing was written")
         return
@@ -267,8 +267,8 @@ def _extension(plan: "Plan", known: "Sequence[Record]", changes: Sequence[str]) 
     )
 
 
-def _tell(old: "Plan", made: "Plan") -> None:
-    """What is added, and what that does to claims."""
+def _tell(old: "Plan", made: "Plan", ended: "Collection[str]") -> None:
+    """What is added, what else goes on with it, and what that does to claims; `ended` are trials by id."""
     extension = made.extended[-1]
     for change in extension.changes:
         say(change)
@@ -279,6 +279,8 @@ def _tell(old: "Plan", made: "Plan") -> None:
         f"{made.name}: {amount(sum(added.values()), 'trial')} to run beside {len(known):,}"
         + (f" ({what})" if what else "")
     )
+    if left := known.difference(ended):  # as where a budget that was used up is raised
+        say(f"{len(left):,} of those {len(known):,} have not ended: what may still run of them goes on too")
     if extension.seen and added["confirm"]:
         complain(
             "confirm trials have been seen before these were asked for: claims that rest on both are marked "

@@ -7,7 +7,6 @@ all dimensions together, as a trial would get them. What fails is traced to the 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations, islice, product
 from math import prod
 from typing import Any
@@ -16,7 +15,7 @@ from orchestrator.plan.arms import Checked, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import among
 from orchestrator.plan.settings import SettingFault
-from orchestrator.plan.spaces import assigned, condition_values, dimension_keys, ends
+from orchestrator.plan.spaces import condition_values, dimension_keys, ends
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import (
@@ -41,6 +40,8 @@ VALUES_MAX = 64
 """The same where all dimensions are tried together."""
 BETWEEN = 9
 """Values tried of a longer one, its ends among them."""
+UNEVEN = (5**0.5 - 1) / 2
+"""Where between two even places a real number is tried."""
 FINELY = 1001
 """The same where constraints leave one of those few."""
 DRAWS_MAX = 2000
@@ -64,16 +65,6 @@ class Trying:
     """Does for many draws in the same settings what `checked` does for one."""
 
 
-def one_by_one(checked: Checked[Any]) -> Callable[[Mapping[str, Any]], Drawn]:
-    """`variants` of a trainable of which no more is known: every draw is checked as a whole."""
-
-    def drawn(settings: Mapping[str, Any], draw: Assignment) -> Any:
-        found = assigned(settings, draw)
-        return None if found is None else checked(found)
-
-    return lambda settings: partial(drawn, settings)
-
-
 def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> None:
     """Note every value, and every combination of values, that could be drawn and not be trained."""
     assert spec.search is not None, "there must be a search to draw for"
@@ -93,7 +84,11 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
             _tell_together(arm, draw, problem, drawing, faults)
     if draws and not any(map(drawing.admits, draws)):
         broken = ", ".join(map(str, space.constraints))
-        faults.add(f"{arm.name} can draw nothing that satisfies {broken}: change the ranges", "search")
+        faults.add(
+            f"{arm.name} can draw nothing that satisfies {broken}: change the ranges",
+            "search",
+            about=("nothing satisfies", broken),
+        )
         return
     _check_left(arm, drawing, draws, search, faults)
     many = sum(map(drawing.admits, draws))
@@ -160,14 +155,19 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
             return (low, *sorted(lattice - {low, last}), last)
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step
-            inner = [each for each in _between(first, final, log=domain.log) if first < each < final]
+            # A field of whole numbers would take those that divide a range evenly, and little else of it.
+            past = UNEVEN if gap is None else 0.0
+            inner = [
+                each for each in _between(first, final, log=domain.log, past=past) if first < each < final
+            ]
             if gap is not None:
                 inner = sorted({first + round((each - first) / gap) * gap for each in inner} - {first, final})
             return (first, *inner, final)
 
 
-def _between(low: float, high: float, many: int = BETWEEN, *, log: bool) -> list[float]:
-    shares = [place / (many - 1) for place in range(many)]
+def _between(low: float, high: float, many: int = BETWEEN, *, log: bool, past: float = 0.0) -> list[float]:
+    """Values at equal distances, the first at `low` or `past` it by a part of the distance."""
+    shares = [(place + past) / (many - 1) for place in range(many)]
     return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
 
 
@@ -304,9 +304,9 @@ def _check_alone(
             kinds.setdefault(problem.partition(", got")[0], []).append(place)
     possible = [value for place, value in enumerate(values) if place not in found]
     for kind, wrong in kinds.items():
-        # Of real numbers only some are tried: where an end is wrong it tells all.
-        at_ends = [place for place in wrong if values[place] in extremes and isinstance(domain, Float)]
-        places = at_ends or wrong
+        places = wrong
+        if isinstance(domain, Float):  # of which only some are tried: an end that is wrong, or one, tells all
+            places = [place for place in wrong if values[place] in extremes] or wrong[:1]
         drawn = _listed([values[place] for place in places], values, domain)
         faults.add(
             f"{arm.name} cannot be trained with {dimension.path} = {drawn}: "

@@ -10,19 +10,19 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
-from orchestrator.plan.draws import Trying, one_by_one
+from orchestrator.plan.draws import Drawn, Trying
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_fields import declared_fields, unknown_fields
 from orchestrator.plan.own_proof import Seen, differences_of, look
 from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
-from orchestrator.plan.spaces import related
+from orchestrator.plan.spaces import assigned, related
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.redact import storable, storable_value
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Choice, Fixed, Space, key_of
+from search_spaces.dimensions import Assignment, Choice, Fixed, Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
@@ -55,9 +55,9 @@ class Own:
         self._seen: dict[str, Seen] = {}
         self._arms: dict[str, Arm] = {}
         """Those that were seen, in this order."""
-        self._repeated: dict[str, bool] = {}
+        self._seen_again: dict[str, Seen] = {}
         self.path: str | None = trainable.path
-        self.trying = Trying(self._checked, lambda _: None, one_by_one(self._checked))
+        self.trying = Trying(self._checked, lambda _: None, self._drawn)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""
@@ -90,6 +90,7 @@ class Own:
                 for path in self._no_fields(sets, value, fields, known):
                     there = [field for field, _ in leaves(fields)]
                     self._tell_no_field(path, there, arm.request.keys(sets), faults)
+            self._check_kept(arm, faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             faults.add(
@@ -114,13 +115,13 @@ class Own:
         try:
             after = self._look(arm)
             before = self._look(reference) if reference is not None else after
-            repeats = self._repeats(arm if reference is None else reference, before)
+            again = self._look_again(arm if reference is None else reference)
             twin = None if reference is None else self._twin(arm, after, before)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
             return None
-        proof = differences_of(arm.name, before, after, compared=reference is not None, repeats=repeats)
+        proof = differences_of(arm.name, before, after, compared=reference is not None, again=again)
         return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
 
     def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
@@ -174,6 +175,58 @@ class Own:
         if faults := list(_unkept(kept, f"Config beside {self.path}")):
             return faults
         return OwnSystem(kept)
+
+    def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
+        """What settings with a draw in them are, which a trial gets as they are drawn.
+
+        An arm's trial gets what the Config made of its settings: where it makes something else of a draw, the
+        search would try what no arm can be.
+        """
+
+        def drawn(draw: Assignment) -> OwnSystem | list[SettingFault] | None:
+            if (given := assigned(settings, draw)) is None:
+                return None
+            found = self._checked(given)
+            if isinstance(found, list):
+                return found
+            return list(self._made_otherwise(given, found.settings, draw)) or found
+
+        return drawn
+
+    def _made_otherwise(
+        self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
+    ) -> Iterator[SettingFault]:
+        """Where the Config makes another of what a trial would get with a draw."""
+        config = f"Config beside {self.path}"
+        for path in _differing(given, kept):
+            before, after = lookup(given, path), lookup(kept, path)
+            if path in draw and after is not MISSING:
+                yield SettingFault(
+                    path,
+                    f"must be kept as it is drawn, and {config} makes it {shown(after)}, got {shown(before)}",
+                )
+            elif MISSING not in (before, after):
+                yield SettingFault(
+                    path,
+                    f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
+                    f"the trial would have {shown(before)}: leave {path} out of Config, and have training "
+                    "reckon it",
+                )
+
+    def _check_kept(self, arm: Arm, faults: Faults) -> None:
+        """A number that is clamped would be trained under the name of the one that is written."""
+        for path, written in {**arm.request.cell, **arm.request.changes}.items():
+            for field, given in (
+                leaves({path: written}) if isinstance(written, Mapping) else [(path, written)]
+            ):
+                kept = lookup(arm.system.settings, field)
+                if _is_other_number(given, kept):
+                    faults.add(
+                        f"must be kept as it is written, and Config beside {self.path} makes {field} "
+                        f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
+                        *arm.request.keys(path),
+                        about=("kept", field, given),
+                    )
 
     def _check_unread(
         self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
@@ -236,12 +289,11 @@ class Own:
             lambda phase: self._progress(f"{phase} beside {self.path} to return, of {arm.name}"),
         )
 
-    def _repeats(self, arm: Arm, seen: Seen) -> bool:
-        """Whether the model of `arm` computes what it did when it is built again. Raises ValueError."""
-        if seen.outputs and arm.name not in self._repeated:
-            again = self._anew(arm, arm.system.settings)
-            self._repeated[arm.name] = not seen.is_finite or again.is_twin_of(seen)
-        return self._repeated.get(arm.name, True)
+    def _look_again(self, arm: Arm) -> Seen:
+        """The model of `arm` when it is built once more. Raises ValueError."""
+        if arm.name not in self._seen_again:
+            self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
+        return self._seen_again[arm.name]
 
     def _twin(self, arm: Arm, seen: Seen, before: Seen) -> str | None:
         """That an arm before `arm` has the same model by other settings, each of which acts in the model.
@@ -352,6 +404,12 @@ def _text_in_place(one: Any, other: Any) -> str | None:
     if isinstance(found, int | float) and not isinstance(found, bool) and _is_number(text):
         return f"must be a number in all arms, got {shown(found)} and the text {text!r}: leave its quotes out"
     return None
+
+
+def _is_other_number(one: Any, other: Any) -> bool:
+    both = (one, other)
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in both)
+    return numbers and one != other
 
 
 def _is_number(text: str) -> bool:

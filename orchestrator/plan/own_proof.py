@@ -161,32 +161,42 @@ RUN_ANEW = (
     "the model of build(settings), run on example(settings), computes something else each time, though the "
     "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients prove nothing"
 )
+BUILT_ANEW = (
+    "build(settings) makes another model each time, though it is given the same settings and the global "
+    "generators of Python, NumPy and PyTorch start from one seed: what differs in models proves nothing"
+)
 NOT_FINITE = "what its model computes on example(settings), or the gradient of it, is not finite"
 
 
-def differences_of(arm: str, before: Seen, after: Seen, *, compared: bool, repeats: bool = True) -> ArmProof:
+def differences_of(
+    arm: str, before: Seen, after: Seen, *, compared: bool, again: Seen | None = None
+) -> ArmProof:
     """What `after`, the model of `arm`, has and does that `before` does not.
 
-    Without `repeats`, one model of the same settings computes something else when it is built again.
+    `again` is the model of `before` when it is built once more: where that is another, nothing is proved.
     """
     from orchestrator.plan.structure import tree_difference
 
+    again = before if again is None else again
+    is_built = (before.shapes, before.modules) == (again.shapes, again.modules)
+    computes = not before.outputs or not before.is_finite or again.is_twin_of(before)
     found = {
-        "weights": before.shapes != after.shapes,
-        "FLOPs": before.flops != after.flops,
+        "weights": is_built and before.shapes != after.shapes,
+        "FLOPs": before.flops == again.flops and before.flops != after.flops,
         # As text, in which a NaN is like another.
-        "outputs": repeats and repr(before.outputs) != repr(after.outputs),
-        "gradient": repeats and repr(before.gradient) != repr(after.gradient),
+        "outputs": computes and repr(before.outputs) != repr(after.outputs),
+        "gradient": computes and repr(before.gradient) != repr(after.gradient),
     }
     # Told where it begins.
-    nothing_proved = () if repeats or compared else (RUN_ANEW,)
+    anew = () if is_built and computes else (RUN_ANEW if is_built else BUILT_ANEW,)
+    nothing_proved = () if compared else anew
     not_finite = () if after.is_finite or (compared and not before.is_finite) else (NOT_FINITE,)
     norm = sum(each**2 for _, each in after.gradient) ** 0.5 if after.gradient else None
     return ArmProof(
         arm=arm,
         parameters=after.parameters,
-        module_tree_added=tree_difference(before, after),
-        module_tree_removed=tree_difference(after, before),
+        module_tree_added=tree_difference(before, after) if is_built else (),
+        module_tree_removed=tree_difference(after, before) if is_built else (),
         flops_min=after.flops,
         flops_max=after.flops,
         loss=None,

@@ -79,7 +79,8 @@ def read_file(path: Path) -> Document:
         return Document(None, Origin(str(path)), faults=[Fault(str(error), file=str(path))])
     except UnicodeDecodeError as error:
         message = f"must be UTF-8 text, got the byte {error.object[error.start]:#04x} at offset {error.start}"
-        return Document(None, Origin(str(path)), faults=[Fault(message, file=str(path))])
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return Document(None, Origin(str(path)), faults=[Fault(message, file=str(path), line=line)])
     return read_text(text, str(path))
 
 

@@ -86,7 +86,7 @@ def repetition(values: Iterable[Any]) -> str | None:
     for value in values:
         key = key_of(value)
         if key in seen:
-            double.append(shown(value))
+            double.append(shown(str(value) if isinstance(value, Constraint) else value))
         seen.add(key)
     if not double:
         return None

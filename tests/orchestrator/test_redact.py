@@ -283,3 +283,24 @@ def test_escapes_can_be_read() -> None:
 def test_so_can_whatever_holds_texts(value) -> None:
     text = json.dumps(storable_value(value), ensure_ascii=False)
     assert text.encode().decode() == text
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (
+            "environ({'DB_PASSWORD': 'two words', 'HOME': '/root'})",
+            "environ({'DB_PASSWORD': '***', 'HOME': '/root'})",
+        ),
+        ('{"api_key":"abc", "pad_token": "<pad>"}', '{"api_key":"***", "pad_token": "<pad>"}'),
+        ("{'AWS_SECRET_ACCESS_KEY': \"it's\"}", "{'AWS_SECRET_ACCESS_KEY': \"***\"}"),
+        (
+            "PATH=/bin\nDB_PASSWORD=two words\nexport HF_TOKEN=abc\nPAD=x",
+            "PATH=/bin\nDB_PASSWORD=***\nexport HF_TOKEN=***\nPAD=x",
+        ),
+        ("{'password_length': '12', 'key': 'value'}", "{'password_length': '12', 'key': 'value'}"),
+    ],
+)
+def test_what_is_printed_of_an_environment_has_no_secrets(said: str, kept: str) -> None:
+    assert redact(said) == kept
+    assert redact(kept) == kept

@@ -2,6 +2,8 @@
 
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +243,15 @@ class Late(BasePruner):
     def prune(self, study, trial):
         return trial.last_step >= self.after
 
+def told(spread: float) -> "Mine":
+    return Mine(0, spread)
+
+def late(after: int = 3) -> BasePruner:
+    return Late(after)
+
+def erase(path: str):
+    open(path, "w").close()
+
 class NoSampler:
     pass
 
@@ -304,6 +315,27 @@ def test_a_stopper_of_one_s_own_is_found_by_its_dotted_name() -> None:
 def test_samplers_of_one_s_own_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(SamplerRefused, match=message):
         check_sampler(given, 1)
+
+
+@pytest.mark.parametrize("check", [partial(check_sampler, objectives=1), check_stopper])
+@pytest.mark.parametrize("name", ["os.system", "subprocess.run", "mine_of_samplers.erase"])
+@pytest.mark.usefixtures("mine")
+def test_what_makes_no_sampler_is_not_called(
+    name: str, check: Callable[[dict[str, object]], object], tmp_path: Path
+) -> None:
+    file = tmp_path / "made"
+    keyword = {"os.system": "command", "subprocess.run": "args"}.get(name, "path")
+    with pytest.raises(
+        SamplerRefused, match=r"it must be an optuna\.\w+\.Base\w+, or a function that returns"
+    ):
+        check({"name": name, keyword: str(file) if keyword == "path" else f"touch {file}"})
+    assert not file.exists()
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_function_that_says_what_it_makes_is_one() -> None:
+    check_sampler({"name": "mine_of_samplers:told", "spread": 2.0}, 1)
+    assert check_stopper({"name": "mine_of_samplers:late", "after": 5}).keywords == {"after": 5}
 
 
 @pytest.mark.usefixtures("mine")

@@ -21,6 +21,7 @@ from orchestrator.tracking.parquet import read_records
 from tests.support.commands import TINY, tree
 from tests.support.finished import finished
 from tests.support.launched import launched
+from tests.support.own_code import forgotten
 from tests.support.plans import make_plan
 
 INLINE = ("--driver", "inline")
@@ -277,3 +278,40 @@ def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
     drawn = [derive_seed("confirm", number) for number in range(4)]
     plan = make_plan(1, seeds=tuple(drawn[:2]))
     assert _options(plan, (), "2", 5) == ["search.trials_per_arm=5", f"confirm.seeds={json.dumps(drawn)}"]
+
+
+SLOW = """\
+import time
+
+def train(settings, trial):
+    time.sleep(0.4)
+    trial.report(1, {"valid/accuracy": 0.5})
+"""
+SLOW_SPEC = """\
+name: slow
+question: Does a matter?
+trainable: slow_of_extend:train
+baseline: {a: 1}
+arms: {two: {why: another, set: {a: 2}}}
+confirm: {seeds: 3}
+budget: {device_hours: 0.0003}
+"""
+
+
+def test_what_was_left_of_the_sweep_is_told_too(haltsweep, untracked, tmp_path, monkeypatch):
+    """As where a budget that was used up is raised: nothing is added, and much is run."""
+    monkeypatch.chdir(tmp_path)
+    Path("slow_of_extend.py").write_text(SLOW)
+    Path("slow.yaml").write_text(SLOW_SPEC)
+    with forgotten(tmp_path):
+        haltsweep("launch", "slow.yaml", *INLINE)
+        told = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
+        assert told.code == 0, told
+        assert "slow: 0 trials to run beside 6\n" in told.out
+        left = int(
+            told.out.partition(" of those 6 have not ended: what may still run of them")[0].split()[-1]
+        )
+        assert 0 < left < 6
+        assert haltsweep("extend", "slow", "budget.device_hours=1").code == 0
+        told = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")
+        assert "have not ended" not in told.out

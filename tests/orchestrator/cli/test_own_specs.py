@@ -291,3 +291,116 @@ def test_published_values_stand_beside_readings_of_own_code_too(folder, haltswee
     assert found.code == 2
     told = "accuracy of baseline must be given once, also in published[1]"
     assert told in " ".join(found.err.split())
+
+
+SIZED = """
+from pydantic import BaseModel, model_validator
+
+class Config(BaseModel):
+    width: int
+    lr: float
+    hidden: int = 0
+
+    @model_validator(mode="after")
+    def reckoned(self):
+        self.lr = min(self.lr, 0.5)
+        return self
+
+def train(settings, trial):
+    trial.report(1, {"valid/accuracy": 0.5})
+"""
+SIZED_SPEC = """\
+name: sized
+question: Does width matter?
+trainable: sized:train
+baseline: {width: 8, lr: 0.1}
+arms: {wide: {why: twice as wide, set: {width: 16}, drop: [width]}}
+search:
+  also: {RANGE}
+  trials_per_arm: 2
+  objectives: [{metric: valid/accuracy, goal: max}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("searched", "more", "told"),
+    [
+        ("width: {float: [8, 32]}", "", "must be a valid integer, got a number with a fractional part"),
+        (
+            "width: {choice: ['8', 9]}",
+            "",
+            "must be kept as it is drawn, and Config beside sized:train makes it",
+        ),
+        ("width: {choice: [true, 9]}", "", "makes it 1, got true. Possible are 9"),
+        ("width: {int: [8, 9]}, lr: {float: [0.1, 0.9]}", "", "makes it 0.5, got 0.9"),
+        (
+            "width: {int: [8, 9]}",
+            "self.hidden = 4 * self.width; ",
+            "must change nothing else with a draw, and makes hidden 36, where the trial would have 32",
+        ),
+    ],
+)
+def test_what_a_config_makes_something_else_of_is_not_searched(folder, haltsweep, searched, more, told):
+    """A trial of a search has what was drawn, an arm what the Config made of it."""
+    (folder / "sized.py").write_text(SIZED.replace("self.lr = min", f"{more}self.lr = min"))
+    (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
+    found = haltsweep("check", "own.yaml")
+    assert found.code == 2, found
+    assert "own.yaml:7: search.also." in found.err
+    assert told in " ".join(found.err.split())
+
+
+def test_draws_that_a_config_keeps_are_searched(folder, haltsweep):
+    (folder / "sized.py").write_text(SIZED)
+    searched = "width: {int: [8, 32]}, lr: {choice: [0.25, 0.5]}"
+    (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
+    assert haltsweep("check", "own.yaml").code == 0
+
+
+CLAMPED = (
+    "must be kept as it is written, and Config beside sized:train makes lr 0.5, got {}: write 0.5 if that"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "given"),
+    [
+        (("set: {width: 16}", "set: {lr: 0.9}"), 5, "0.9"),
+        (("search:", "grid: {lr: [0.2, 0.7]}\nsearch:"), 6, "0.7"),
+    ],
+)
+def test_a_number_that_a_config_clamps_is_not_trained_under_its_name(folder, haltsweep, change, line, given):
+    (folder / "sized.py").write_text(SIZED)
+    spec = SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}")
+    (folder / "own.yaml").write_text(spec.replace(*change))
+    found = haltsweep("check", "own.yaml")
+    assert found.code == 2, found
+    assert f"own.yaml:{line}: " in found.err
+    assert CLAMPED.format(given) in " ".join(found.err.split())
+
+
+BUILT_ANEW = """
+import torch
+
+made = []
+
+def build(settings):
+    made.append(None)
+    return torch.nn.Linear(4, len(made))
+
+def train(settings, trial):
+    trial.report(1, {"valid/accuracy": 0.5})
+"""
+
+
+@pytest.mark.parametrize("example", ["", "\ndef example(settings):\n    return torch.ones(1, 4)\n"])
+def test_models_that_are_others_each_time_prove_nothing(folder, haltsweep, example):
+    """What no arm did would be told as what its change does."""
+    (folder / "sized.py").write_text(BUILT_ANEW + example)
+    (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}"))
+    found = haltsweep("plan", "own.yaml")
+    assert found.code == 0, found
+    words = " ".join(found.out.split())
+    assert "look twice: build(settings) makes another model each time" in words
+    assert "differs in weights" not in words
+    assert "+ weight" not in words

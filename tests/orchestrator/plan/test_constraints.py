@@ -62,6 +62,13 @@ def test_a_constraint_that_decides_nothing_is_told(constraint: str, message: str
     assert message in str(caught.value)
 
 
+def test_a_constraint_that_nothing_satisfies_is_told_once_for_all_arms() -> None:
+    arms = {"minus-gate": {"why": "plain feed-forward block", "set": {"model.gate": False}}}
+    with pytest.raises(PlanError) as caught:
+        plan(full(arms=arms, search={**MORE, "constraints": ["model.max_layers > 8"]}))
+    assert str(caught.value).count("can draw nothing that satisfies model.max_layers > 8") == 1
+
+
 @pytest.mark.parametrize("constraint", ["model.max_layers > 6", "train.lr < 0.00012", "train.lr > 0.0019"])
 def test_a_constraint_that_leaves_little_is_none_of_those(constraint: str) -> None:
     assert planned(constraint).baseline.space.constraints
