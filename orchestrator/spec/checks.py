@@ -365,7 +365,7 @@ def _arm_searches(written: _Written) -> Problems:
                 yield ("arms", arm, "set", path), problem
         for place, path in written.drops(arm):
             if not written.own and built_in_problem(path) is not None:
-                continue  # told as a path
+                continue  # reported as a path
             if written.mapping("search") and written.all_known and path not in written.searched:
                 yield (
                     ("arms", arm, "drop", place),

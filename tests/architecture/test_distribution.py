@@ -140,9 +140,9 @@ def test_licence_and_extras_are_told(wheel):
 
 def test_constraints_pin_every_dependency():
     """`make demo` installs what was tested."""
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    shown = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
-    wanted = [*told["dependencies"], *told["optional-dependencies"]["dev"]]
+    wanted = [*shown["dependencies"], *shown["optional-dependencies"]["dev"]]
     names = {line.partition(">")[0].partition("[")[0].lower().replace("_", "-") for line in wanted}
     assert names <= pinned

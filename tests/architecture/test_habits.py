@@ -133,14 +133,14 @@ def test_functions_stay_small():
 
 @pytest.mark.parametrize("subject", NOT_SAID)
 def test_the_repository_speaks_of_the_product_alone(subject):
-    told = [
+    shown = [
         f"{path}:{number}: {line.strip()}"
         for path in tracked()
         if path.name != "test_habits.py"
         for number, line in enumerate(text(path).splitlines(), start=1)
         if NOT_SAID[subject].search(line)
     ]
-    assert not told
+    assert not shown
 
 
 def test_the_orchestrator_knows_no_metric_by_name():

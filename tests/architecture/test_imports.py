@@ -84,9 +84,9 @@ def test_imports_that_run_up_are_caught(tmp_path):
             opened.write(f"\nimport {module}\n")
     done = lint_imports(tmp_path)
     assert done.returncode == 1, done.stdout
-    told = " ".join(done.stdout.split())
+    shown = " ".join(done.stdout.split())
     caught = [f"{module_name(Path(file))} -> {module} (l." for file, module in UPWARD.items()]
-    assert not [arrow for arrow in caught if arrow not in told], done.stdout
+    assert not [arrow for arrow in caught if arrow not in shown], done.stdout
 
 
 @pytest.mark.parametrize("package", ["orchestrator", "trainables"])
@@ -115,11 +115,11 @@ def test_a_library_is_imported_where_it_belongs_only(library):
 
 def test_every_import_is_of_a_dependency():
     """What only comes along with something else may go away with it."""
-    told = project()["project"]
-    flash = told["optional-dependencies"]["flash"]
+    shown = project()["project"]
+    flash = shown["optional-dependencies"]["flash"]
     plugin = ["pytest"]  # whoever runs tests has it
     names = {
-        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in told["dependencies"] + flash
+        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in shown["dependencies"] + flash
     }
     known = {CALLED_ELSE.get(name, name) for name in names} | {*plugin, *PARTS_OF_PYDANTIC, *PACKAGES}
     used = {name for path in packaged() for name in imported(path)}

@@ -198,8 +198,8 @@ class Watching:
 
 def show(what: str, **figures: Any) -> None:
     """One line of JSON."""
-    told = {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
-    print(json.dumps({"what": what, **told, "load": round(os.getloadavg()[0], 1)}), flush=True)
+    shown = {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
+    print(json.dumps({"what": what, **shown, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -75,12 +75,12 @@ def test_some_model_has_the_largest_depth():
 
 def test_training_has_whole_numbers_with_a_largest_value_and_others_without():
     assert not refused("train", "steps", MOST)
-    told = {path for path, field in fields(TrainConfig) if refused("train", path, MOST + 1)}
+    shown = {path for path, field in fields(TrainConfig) if refused("train", path, MOST + 1)}
     for path, field in fields(TrainConfig):
         # What is exempt here and has a largest value is refused by its own type.
-        assert (path in told) == (not holds_fractions(field)), path
-    assert "lr" not in told
-    assert {"batch_size", "steps", "halve_after", "beam_size"} <= told
+        assert (path in shown) == (not holds_fractions(field)), path
+    assert "lr" not in shown
+    assert {"batch_size", "steps", "halve_after", "beam_size"} <= shown
 
 
 def holds_fractions(field):

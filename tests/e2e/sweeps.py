@@ -100,6 +100,6 @@ def _plan(name: str) -> Plan:
 
 def _arm(name: str, why: str, changes: Mapping[str, Any]) -> Arm:
     settings = {**BASELINE, "model": {**BASELINE["model"], **changes}}
-    told = tuple(Change(f"model.{key}", BASELINE["model"][key], value) for key, value in changes.items())
+    shown = tuple(Change(f"model.{key}", BASELINE["model"][key], value) for key, value in changes.items())
     reference = "" if name == "baseline" else "baseline"
-    return Arm(name, why, settings, told, SPACE, (), digest(name, settings), reference)
+    return Arm(name, why, settings, shown, SPACE, (), digest(name, settings), reference)

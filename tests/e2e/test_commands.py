@@ -168,16 +168,16 @@ class TestLaunched:
         assert "launched from another spec: choose another name, or `haltsweep remove` it" in other.err
 
     def test_status(self, launched, shell):
-        told = shell.run("status", "tiny", HALTSWEEP_RUNS=RUNS)
-        assert told.code == 0
-        assert_plain(told)
-        assert "tiny: finished; 8/8 done, 0 running, 0 pruned, 0 failed" in told.out
-        assert re.search(r"│ baseline +│ +4/4 │", told.out)
-        assert "minus-gate: undecided: fewer than 3 seeds (near-iid/accuracy" in told.out
+        shown = shell.run("status", "tiny", HALTSWEEP_RUNS=RUNS)
+        assert shown.code == 0
+        assert_plain(shown)
+        assert "tiny: finished; 8/8 done, 0 running, 0 pruned, 0 failed" in shown.out
+        assert re.search(r"│ baseline +│ +4/4 │", shown.out)
+        assert "minus-gate: undecided: fewer than 3 seeds (near-iid/accuracy" in shown.out
 
     def test_status_for_scripts(self, launched, shell):
-        told = shell.run("status", "tiny", "--runs", RUNS, "--json")
-        found = json.loads(told.out)
+        shown = shell.run("status", "tiny", "--runs", RUNS, "--json")
+        found = json.loads(shown.out)
         assert (found["sweep"], found["state"]) == ("tiny", "finished")
         assert [(arm["arm"], arm["ended"], arm["planned"]) for arm in found["arms"]] == [
             ("baseline", 4, 4),
@@ -188,9 +188,9 @@ class TestLaunched:
         assert {trial["step"] for trial in found["trials"]} == {4}
 
     def test_status_of_trials_one_by_one(self, launched, shell):
-        told = shell.run("status", f"{RUNS}/tiny", "--trials")
+        shown = shell.run("status", f"{RUNS}/tiny", "--trials")
         for trial_id in planned_ids(sweep_of(shell)):
-            assert re.search(rf"│ {trial_id} │ (baseline|minus-gate) +│ (search|confirm) ", told.out)
+            assert re.search(rf"│ {trial_id} │ (baseline|minus-gate) +│ (search|confirm) ", shown.out)
 
     def test_report_for_scripts(self, launched, shell):
         made = shell.run("report", "tiny", "--runs", RUNS, "--json")
@@ -229,15 +229,15 @@ class TestLaunched:
 
     def test_unknown_names_get_the_nearest(self, launched, shell):
         for verb in ("status", "resume", "report", "sync", "ui"):
-            told = shell.run(verb, "tinny", "--runs", RUNS)
-            assert told.code == 2
-            assert told.err == f"no sweep named 'tinny' in {RUNS}. Did you mean 'tiny'? Known: tiny\n"
+            shown = shell.run(verb, "tinny", "--runs", RUNS)
+            assert shown.code == 2
+            assert shown.err == f"no sweep named 'tinny' in {RUNS}. Did you mean 'tiny'? Known: tiny\n"
 
 
 class TestBeforeASweep:
     def test_check(self, shell):
-        told = shell.run("check", "tiny.yaml")
-        assert (told.code, told.out, told.err) == (0, "tiny.yaml: ok (and with short)\n", "")
+        shown = shell.run("check", "tiny.yaml")
+        assert (shown.code, shown.out, shown.err) == (0, "tiny.yaml: ok (and with short)\n", "")
 
     def test_dry_run_is_the_plan_and_writes_nothing(self, quick):
         options = ("tiny.yaml", "baseline.train.steps=6", "--profile", "short")
@@ -271,19 +271,19 @@ class TestBeforeASweep:
         monkeypatch.setenv("HOME", str(tmp_path))
         (tmp_path / "tiny.yaml").write_text(TINY.replace("gate: false", "gaet: false"))
         before = tree(tmp_path)
-        told = haltsweep(verb, "tiny.yaml", *options)
-        assert told.code == 2
-        assert told.out == ""
-        assert_plain(told)
-        assert told.err.startswith("tiny.yaml:10: arms.minus-gate.set.model.gaet: ")
-        assert "Did you mean" in told.err
+        shown = haltsweep(verb, "tiny.yaml", *options)
+        assert shown.code == 2
+        assert shown.out == ""
+        assert_plain(shown)
+        assert shown.err.startswith("tiny.yaml:10: arms.minus-gate.set.model.gaet: ")
+        assert "Did you mean" in shown.err
         assert tree(tmp_path) == before
 
     def test_bad_options_are_told_like_bad_specs(self, haltsweep, tmp_path):
         (tmp_path / "tiny.yaml").write_text(TINY)
-        told = haltsweep("launch", "tiny.yaml", "--gpus", "-1", *INLINE, *PLACES)
-        assert told.code == 2
-        assert "resources.gpus" in told.err
+        shown = haltsweep("launch", "tiny.yaml", "--gpus", "-1", *INLINE, *PLACES)
+        assert shown.code == 2
+        assert "resources.gpus" in shown.err
         assert not (tmp_path / RUNS).exists()
 
 
@@ -301,9 +301,9 @@ class TestFailures:
         plan = from_json(sweep_of(quick).plan.read_text())
         assert (plan.resources.cpus, plan.resources.gpus) == (0.5, 0.0)
         assert not sweep_of(quick).ledger.exists()
-        told = quick.run("status", "tiny", "--runs", RUNS)
-        assert "tiny: finished; 6/6 done, 0 running, 0 pruned, 2 failed" in told.out
-        assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", told.out)
+        shown = quick.run("status", "tiny", "--runs", RUNS)
+        assert "tiny: finished; 6/6 done, 0 running, 0 pruned, 2 failed" in shown.out
+        assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", shown.out)
 
     def test_an_mlflow_that_is_away_costs_a_line(self, fresh):
         away = ("--tracking", "http://127.0.0.1:9")
@@ -341,11 +341,11 @@ class TestInterrupted:
         assert_plain(stopped)
         (trial_id,) = [one.name for one in folder.checkpoints.iterdir()]
         assert list(folder.checkpoint(trial_id).iterdir())
-        told = fresh.run("status", "tiny", "--runs", RUNS)
-        assert "tiny: unfinished; 0/2 done, 0 running, 0 pruned, 0 failed" in told.out
-        assert "continue with: haltsweep resume tiny --runs 'my runs'" in told.out
+        shown = fresh.run("status", "tiny", "--runs", RUNS)
+        assert "tiny: unfinished; 0/2 done, 0 running, 0 pruned, 0 failed" in shown.out
+        assert "continue with: haltsweep resume tiny --runs 'my runs'" in shown.out
 
-        command = shlex.split(told.out.partition("continue with: ")[2].splitlines()[0])
+        command = shlex.split(shown.out.partition("continue with: ")[2].splitlines()[0])
         resumed = fresh.run(*command[1:], *INLINE)
         assert resumed.code == 0, resumed.err
         assert "trials: 2 finished" in resumed.out
@@ -365,8 +365,8 @@ class TestInterrupted:
             stopped = answer(process)
         assert stopped.code == 130
         assert_plain(stopped)
-        told = json.loads(quick.run("status", "tiny", "--runs", RUNS, "--json").out)
-        assert told["state"] == "unfinished"
+        shown = json.loads(quick.run("status", "tiny", "--runs", RUNS, "--json").out)
+        assert shown["state"] == "unfinished"
 
 
 @pytest.mark.slow
@@ -419,11 +419,11 @@ def test_ray_runs_the_same_sweep(quick, launched, shell):
 
 def figures(shell):
     """By trial: assignment and all metrics that are the same whenever it runs."""
-    told = json.loads(shell.run("status", "tiny", "--runs", RUNS, "--json").out)
+    shown = json.loads(shell.run("status", "tiny", "--runs", RUNS, "--json").out)
     return {
         trial["trial_id"]: (
             trial["assignment"],
             {name: value for name, value in trial["metrics"].items() if name not in NONDETERMINISTIC},
         )
-        for trial in told["trials"]
+        for trial in shown["trials"]
     }

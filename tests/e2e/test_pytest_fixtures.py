@@ -108,9 +108,11 @@ def test_a_faulty_spec_is_told_as_by_the_planner(repository: pytest.Pytester) ->
     plain, missing = 'sweep_spec("walks.yaml")', 'sweep_spec("walk.yaml")'
     result = run(repository, 'chaos("walks.yaml", kill_at=3)', plain=plain, missing=missing)
     result.assert_outcomes(failed=3)
-    told = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
+    shown = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
     away = "*FileNotFoundError: a spec must be there to be tested, found no*"
-    result.stdout.fnmatch_lines(["*_ test_it _*", told, "*_ test_plain _*", told, "*_ test_missing _*", away])
+    result.stdout.fnmatch_lines(
+        ["*_ test_it _*", shown, "*_ test_plain _*", shown, "*_ test_missing _*", away]
+    )
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")  # where it was asked for is what helps
 
 

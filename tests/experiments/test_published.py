@@ -100,7 +100,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({}, []),
         (
@@ -126,8 +126,10 @@ GOOD = {
         ),
     ],
 )
-def test_a_number_of_another_row_column_or_statistic_is_seen(change: dict[str, Any], told: list[str]) -> None:
-    assert list(problems(Published.model_validate(GOOD | change))) == told
+def test_a_number_of_another_row_column_or_statistic_is_seen(
+    change: dict[str, Any], expected: list[str]
+) -> None:
+    assert list(problems(Published.model_validate(GOOD | change))) == expected
 
 
 def test_units_of_tables_are_known() -> None:

@@ -48,8 +48,8 @@ def place(tmp_path: Path, server: Postgres) -> Place:
 
 def started(place: Place, driver: str, *more: str, patience_s: float = 180.0) -> Forked:
     """A launching process; the first of a sweep has begun to train."""
-    told = (place.root, driver, place.storage or HERE, "--wait", patience_s, *more)
-    process = module("tests.faults.outage_launcher", *told, session=True)
+    shown = (place.root, driver, place.storage or HERE, "--wait", patience_s, *more)
+    process = module("tests.faults.outage_launcher", *shown, session=True)
     until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
     return process
 
@@ -106,10 +106,10 @@ def check(place: Place, straight: Place) -> None:
 
 def carried_through(process: Forked, place: Place, straight: Place) -> str:
     """What was told by a launch that came to its end with all that an undisturbed one measures."""
-    told = ended(process)
-    assert process.returncode == 0, told
+    shown = ended(process)
+    assert process.returncode == 0, shown
     check(place, straight)
-    return told
+    return shown
 
 
 @pytest.mark.slow
@@ -119,10 +119,10 @@ def test_a_launch_that_gives_up_then_is_killed_then_loses_every_connection_loses
     """It waits in vain for its server, is killed while it waits, and is cut off again and again."""
     process = started(place, "inline", patience_s=6.0)
     away(server, place)
-    told = ended(process)
-    assert process.returncode == 1, told
-    assert "Traceback" not in told
-    assert "check that the database is reachable and try again (`haltsweep resume`" in told
+    shown = ended(process)
+    assert process.returncode == 1, shown
+    assert "Traceback" not in shown
+    assert "check that the database is reachable and try again (`haltsweep resume`" in shown
     server.start()
 
     before = steps(place)
@@ -155,9 +155,9 @@ def test_on_ray_trials_go_on_while_a_server_restarts_and_a_launch_killed_in_an_o
 
     server.kill()
     time.sleep(1)  # whatever trials do meanwhile: those that have ended wait for the server
-    told = kill(process)
-    assert "away since" in told
-    assert "back" in told
+    shown = kill(process)
+    assert "away since" in shown
+    assert "back" in shown
     server.start()
     carried_through(started(place, "inline"), place, straight)
 
@@ -175,14 +175,14 @@ def test_a_lease_that_ran_out_in_an_outage_is_still_ours_unless_it_was_claimed(s
 
 
 def test_an_outage_is_told_with_its_beginning_and_its_end(server: Postgres) -> None:
-    told: list[Outage | None] = []
-    with Ledger.open(server.url(), "sweep", create=True, patience_s=60, on_outage=told.append) as ledger:
+    shown: list[Outage | None] = []
+    with Ledger.open(server.url(), "sweep", create=True, patience_s=60, on_outage=shown.append) as ledger:
         lease = ledger.claim(Holder.current())
         began = time.time()
         server.stop()
         threading.Timer(2.0, server.start).start()
         ledger.append([log.closed(1.0, "done")], lease)
-    (outage, end) = told
+    (outage, end) = shown
     assert outage is not None
     assert began - 1 <= outage.since <= began + 30
     assert outage.until == outage.since + 60

@@ -53,10 +53,10 @@ def test_a_trial_that_ends_the_inline_process_where_it_is_has_crashed(tmp_path, 
     assert [code_of(place) for _ in range(1 + 1 + RETRIES)] == [code] * (1 + 1 + RETRIES)
     assert code_of(place) == 0
     check_log(place.events(), place.plan)
-    told = "launching process died, time {} of at most 2 without progress: it ended while it ran this trial"
+    shown = "launching process died, time {} of at most 2 without progress: it ended while it ran this trial"
     assert ends(place) == [
-        ("deadly", OutcomeKind.STOPPED, told.format(1)),
-        ("deadly", OutcomeKind.CRASHED, told.format(2)),
+        ("deadly", OutcomeKind.STOPPED, shown.format(1)),
+        ("deadly", OutcomeKind.CRASHED, shown.format(2)),
         ("sound", OutcomeKind.FINISHED, "ran to step 4"),
     ]
 

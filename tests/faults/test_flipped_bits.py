@@ -32,18 +32,18 @@ def save(folder: Path) -> None:
 
 def harmless_or_told(file: Path, read: Callable[[], Any], error: type[Exception], seed: int) -> int:
     """How many flips were told by `error`; the others must not have changed what is read."""
-    stream, sound, whole, told = random.Random(seed), read(), file.read_bytes(), 0
+    stream, sound, whole, shown = random.Random(seed), read(), file.read_bytes(), 0
     for _ in range(FLIPS):
         bit = flip_any(file, stream)
         try:
             found = read()
         except error as one:
-            told += file.name in str(one)
+            shown += file.name in str(one)
         else:
             assert found == sound, f"bit {bit} of {file.name} went unnoticed"
         file.write_bytes(whole)
     assert read() == sound
-    return told
+    return shown
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -54,8 +54,8 @@ def test_the_files_of_a_launch(tmp_path: Path, seed: int) -> None:
     setup = folder.root / "launch.json"
     assert harmless_or_told(setup, lambda: read_setup(folder), StoreError, seed) == FLIPS
     manifest = folder.root / "manifest.json"
-    told = harmless_or_told(manifest, lambda: (launched_plan(folder), read_setup(folder)), StoreError, seed)
-    assert told >= FLIPS - 2, "all but its last byte, which is no more than the end of a line"
+    shown = harmless_or_told(manifest, lambda: (launched_plan(folder), read_setup(folder)), StoreError, seed)
+    assert shown >= FLIPS - 2, "all but its last byte, which is no more than the end of a line"
 
 
 def test_parquet_files_and_their_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,10 +64,10 @@ def test_it_is_noticed_and_told(tmp_path, how, driver):
         assert process.poll() is None
         time.sleep(0.05)
     change(place.folder.root, how)
-    told = process.communicate(timeout=240)[1]
-    assert process.returncode == 1, told
-    assert "Traceback" not in told
-    last = told.strip().splitlines()[-1]
+    shown = process.communicate(timeout=240)[1]
+    assert process.returncode == 1, shown
+    assert "Traceback" not in shown
+    last = shown.strip().splitlines()[-1]
     assert re.search(TOLD[how], last)
     assert "haltsweep resume" in last
     if (how, driver) == ("move", "inline"):

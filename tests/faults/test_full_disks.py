@@ -41,9 +41,9 @@ def straight(tmp_path_factory):
 
 def session(place, *, fill_at=0, tracking=None):
     """Exit code and standard error of a launch or resume that fills its disk before event `fill_at`."""
-    told = [place.root, "inline", HERE, "--quick", "--fill-at", fill_at]
-    told += ["--tracking", tracking] if tracking else []
-    process = module("tests.faults.outage_launcher", *told)
+    shown = [place.root, "inline", HERE, "--quick", "--fill-at", fill_at]
+    shown += ["--tracking", tracking] if tracking else []
+    process = module("tests.faults.outage_launcher", *shown)
     try:
         _, said = process.communicate(timeout=300)
         return process.returncode, said
@@ -57,10 +57,10 @@ def session(place, *, fill_at=0, tracking=None):
 def test_a_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, straight, fill_at):
     place = Place(disk, sweep(quick=True))
     tracking = f"sqlite:///{tmp_path / 'mlflow.db'}" if fill_at == TRACKED else None
-    code, told = session(place, fill_at=fill_at, tracking=tracking)
-    assert code == 1, told
-    assert "Traceback" not in told
-    last = told.strip().splitlines()[-1]
+    code, shown = session(place, fill_at=fill_at, tracking=tracking)
+    assert code == 1, shown
+    assert "Traceback" not in shown
+    last = shown.strip().splitlines()[-1]
     assert REMEDY in last
     assert "haltsweep resume" in last
     clear(disk)
@@ -73,10 +73,10 @@ def test_a_launch_on_a_full_disk_leaves_nothing(disk):
     (disk / "data").mkdir()
     fill(disk)
     place = Place(disk, sweep(quick=True))
-    code, told = session(place)
+    code, shown = session(place)
     assert code == 1
-    assert "could not be made" in told
-    assert REMEDY in told
+    assert "could not be made" in shown
+    assert REMEDY in shown
     clear(disk)
     assert not (disk / "runs" / place.plan.name).exists()
     assert session(place)[0] == 0
@@ -171,7 +171,7 @@ def test_reading_from_a_full_disk_works_or_names_the_remedy(disk, done):
         with Ledger.open(done.folder.ledger_url, done.plan.name) as ledger:
             assert ledger.last_seq() > 0
     except StoreError as error:
-        told = str(error)
+        shown = str(error)
     else:
-        told = REMEDY
-    assert REMEDY in told
+        shown = REMEDY
+    assert REMEDY in shown

@@ -137,14 +137,14 @@ def overrides(draw: st.DrawFn) -> str:
     return f"{key}=" + value.removesuffix("...\n")
 
 
-def assert_ends_well(told, began, *codes):
+def assert_ends_well(shown, began, *codes):
     """One of these exit codes; an error is told in words, in a while."""
-    assert told.code in codes, told
+    assert shown.code in codes, shown
 
-    assert "Traceback" not in told.out + told.err
+    assert "Traceback" not in shown.out + shown.err
     assert time.process_time() - began < PATIENCE_S
-    if told.code == 2:
-        assert told.err.strip(), told
+    if shown.code == 2:
+        assert shown.err.strip(), shown
 
 
 def crashes(file: Path) -> list[str]:
@@ -163,9 +163,9 @@ def test_any_spec_is_refused_or_can_be_trained(haltsweep, text):
         file = Path(folder) / "fuzzed.yaml"
         file.write_bytes(text)
         began = time.process_time()
-        told = haltsweep("plan", str(file))
-        assert_ends_well(told, began, 0, 2)
-        if told.code == 0:
+        shown = haltsweep("plan", str(file))
+        assert_ends_well(shown, began, 0, 2)
+        if shown.code == 0:
             assert not crashes(file)
 
 
@@ -186,8 +186,8 @@ def finished(tmp_path_factory, request) -> Path:
     from tests.support.commands import Shell
 
     shell = Shell.at(tmp_path_factory.mktemp("finished"), tracked=True)
-    told = shell.run("launch", "tiny.yaml", "--driver", "inline", "search.stopper=null")
-    assert told.code == 0, told
+    shown = shell.run("launch", "tiny.yaml", "--driver", "inline", "search.stopper=null")
+    assert shown.code == 0, shown
     return shell.folder
 
 
@@ -223,10 +223,10 @@ def test_any_damage_of_a_sweep_is_told(haltsweep, finished, seed):
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "copy"
         shutil.copytree(finished, root)
-        told = damage(root / chance.choice(("runs", "runs/tiny", "data")), chance)
+        shown = damage(root / chance.choice(("runs", "runs/tiny", "data")), chance)
         runs = "--runs", str(root / "runs")
         command = chance.choice((("status", "tiny"), ("report", "tiny", "--json"), ("sync", "tiny")))
         began = time.process_time()
         answer = haltsweep(*command, *runs)
         assert_ends_well(answer, began, 0, 1, 2)
-        assert answer.code == 0 or answer.err.strip(), (told, command)
+        assert answer.code == 0 or answer.err.strip(), (shown, command)

@@ -22,8 +22,8 @@ def read(shell):
 def killed_and_resumed(shell, asked, *, after, at_most):
     """Plans before the extension and with it, where it was killed `after` so many of its trials had ended
     and went on to its end: what was there is untouched, and each new trial ran and measured once."""
-    told = shell.run("launch", "tiny.yaml", "--driver", "inline")
-    assert told.code == 0, told
+    shown = shell.run("launch", "tiny.yaml", "--driver", "inline")
+    assert shown.code == 0, shown
     plan, before = read(shell)
     known = {each.trial_id for each in plan.trials}
 
@@ -38,8 +38,8 @@ def killed_and_resumed(shell, asked, *, after, at_most):
     assert known < {each.trial_id for each in extended.trials}
     killed = sum(each.kind is EventKind.ENDED for each in half[len(before) :])
     assert killed < at_most, "it was killed half-way"
-    told = shell.run("resume", "tiny", "--driver", "inline")
-    assert told.code == 0, told
+    shown = shell.run("resume", "tiny", "--driver", "inline")
+    assert shown.code == 0, shown
 
     whole, events = read(shell)
     assert whole == extended

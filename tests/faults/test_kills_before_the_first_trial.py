@@ -148,11 +148,11 @@ def test_the_command_while_it_builds_data(tmp_path, end):
     ) as process:
         wait_for(building.exists, process)
         (process.kill if end == "kill" else lambda: os.kill(process.pid, 2))()
-        told = process.communicate(timeout=PATIENCE_S)[1]
+        shown = process.communicate(timeout=PATIENCE_S)[1]
     runs = SweepFolder(shell.folder / "runs")
     if end == "interrupt":
         assert process.returncode == 130
-        assert "interrupted before the first trial of 'tiny': nothing is left of it; launch it again" in told
+        assert "interrupted before the first trial of 'tiny': nothing is left of it; launch it again" in shown
         assert not runs.root.exists()
     done = shell.run(*launch)
     assert done.code == 0, done.err

@@ -143,13 +143,13 @@ def test_who_joins_without_the_shared_folder_takes_no_trials_and_who_has_it_gets
         keep_token(shell, cluster.token)
         launch = ("launch", "tiny.yaml", "--runs", str(shared), "--address", cluster.address)
         with shell.started(*launch) as process:
-            told = Listening(process.stderr)
+            shown = Listening(process.stderr)
             wait_for(lambda: True in folder_seen(shared), process)
             stranger = cluster.join(without=[shell.folder, shared])
-            wait_for(lambda: "it takes no trials" in told(), process)
+            wait_for(lambda: "it takes no trials" in shown(), process)
             friend = cluster.join(without=[shell.folder])
             wait_for(lambda: trials_on(friend) and False in folder_seen(shared), process)
-            strangers, heard = trials_on(stranger), told()
+            strangers, heard = trials_on(stranger), shown()
             interrupt(process)
             said = answer(process)
     assert said.code == 130, said.err

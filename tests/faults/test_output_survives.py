@@ -73,8 +73,8 @@ def attempts(place, fault):
     """Of the trial with that fault, as scripts see them."""
     (trial,) = (each.trial_id for each in place.plan.trials if each.arm == fault)
     command = [COMMAND, "logs", str(place.folder.root), trial, "--json"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    return json.loads(told.stdout)["attempts"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return json.loads(shown.stdout)["attempts"]
 
 
 def kept(place):

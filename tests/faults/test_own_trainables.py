@@ -30,9 +30,9 @@ def shell_at(root, form):
 
 def results(haltsweep, shell):
     """What the report of the sweep says of every arm and metric, and how many trials ended how."""
-    told = haltsweep("report", str(shell.folder / "runs" / "own"), "--json")
-    assert told.code == 0, told
-    report = json.loads(told.out)
+    shown = haltsweep("report", str(shell.folder / "runs" / "own"), "--json")
+    assert shown.code == 0, shown
+    report = json.loads(shown.out)
     return report["cells"], report["effects"], [each["outcomes"] for each in report["tallies"]]
 
 
@@ -47,17 +47,17 @@ def seen(shell, kind):
 @pytest.mark.longest
 def test_killed_and_resumed_it_finds_what_it_finds_undisturbed(tmp_path, haltsweep, form):
     calm, disturbed = shell_at(tmp_path / "calm", form), shell_at(tmp_path / "disturbed", form)
-    told = calm.run("launch", "own.yaml", *QUICK)
-    assert told.code == 0, told
+    shown = calm.run("launch", "own.yaml", *QUICK)
+    assert shown.code == 0, shown
     with disturbed.started("launch", "own.yaml", *QUICK) as process:
         wait_for(lambda: seen(disturbed, EventKind.MEASURED) >= 3, process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    told = disturbed.run("resume", "own", *QUICK)
-    assert told.code == 0, told
+    shown = disturbed.run("resume", "own", *QUICK)
+    assert shown.code == 0, shown
     assert results(haltsweep, disturbed) == results(haltsweep, calm)
-    told = calm.run("verify", "own")
-    assert told.code == 0, told
+    shown = calm.run("verify", "own")
+    assert shown.code == 0, shown
 
 
 @pytest.mark.longest
@@ -70,8 +70,8 @@ def test_on_ray_from_another_folder_too(tmp_path, haltsweep):
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     elsewhere = Shell(tmp_path, shell.home)
-    told = elsewhere.run("resume", str(shell.folder / "runs" / "own"), "--driver", "ray")
-    assert told.code == 0, told
+    shown = elsewhere.run("resume", str(shell.folder / "runs" / "own"), "--driver", "ray")
+    assert shown.code == 0, shown
     cells, _, tallies = results(haltsweep, shell)
     assert {cell["arm"] for cell in cells if cell["metric"] == "test/accuracy"} == {"baseline", "minus-gate"}
     assert (
@@ -82,9 +82,9 @@ def test_on_ray_from_another_folder_too(tmp_path, haltsweep):
 def test_specs_are_tests(tmp_path):
     shell = shell_at(tmp_path / "specs", "torch")
     asked = ("-q", "-p", "no:cacheprovider", "--haltsweep", ".")
-    code, told, _ = pytest_in(shell.folder, asked, shell.environment)
-    assert code == 0, told
+    code, shown, _ = pytest_in(shell.folder, asked, shell.environment)
+    assert code == 0, shown
     (shell.folder / "digits.py").write_text(FORMS["torch"][1].replace("trial.report(", "trial.reprot("))
-    code, told, _ = pytest_in(shell.folder, asked, shell.environment)
+    code, shown, _ = pytest_in(shell.folder, asked, shell.environment)
     assert code == 1
-    assert "the first report of baseline must come, got crashed: AttributeError" in told
+    assert "the first report of baseline must come, got crashed: AttributeError" in shown

@@ -72,8 +72,8 @@ def test_servers_and_helpers_of_a_ray_of_ones_own_are_killed_until_it_is_given_u
             before = [*victims, *workers(process)]
             end(victims)
             if number < len(KILLED):
-                told = f"it is started again (time {number} of at most 3)"
-                wait_until(lambda: told in output(tmp_path), "a restart is told")  # noqa: B023
+                shown = f"it is started again (time {number} of at most 3)"
+                wait_until(lambda: shown in output(tmp_path), "a restart is told")  # noqa: B023
                 _, alive = psutil.wait_procs(before, timeout=PATIENCE_S)
                 assert not alive, "workers end with the Ray that they belong to"
                 hold.unlink()
@@ -108,8 +108,8 @@ def test_a_ray_that_is_not_ours_outlives_a_killed_launcher_and_its_own_death_is_
             end([cluster, *family_of(cluster)])
             assert process.wait(PATIENCE_S) == 1
     (line,) = [each for each in output(tmp_path).splitlines() if each.startswith("error:")]
-    told = f"error: the Ray cluster at {address} must stay up, and its "
-    assert line.startswith(told)
+    shown = f"error: the Ray cluster at {address} must stay up, and its "
+    assert line.startswith(shown)
     assert line.endswith("resume the sweep when the cluster is there again")
     finish(tmp_path)
     check_whole(tmp_path, kills=2)

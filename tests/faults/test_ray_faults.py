@@ -139,8 +139,8 @@ def drain(root):
     """`haltsweep stop`: running trials are saved and stopped. Their names."""
     with launcher(root) as process:
         wait_until(lambda: measured(root) >= 25, "trials are under way")
-        told = haltsweep("stop", "synthetic", "--runs", root / "runs")
-        assert (told.returncode, told.stderr) == (0, "")
+        shown = haltsweep("stop", "synthetic", "--runs", root / "runs")
+        assert (shown.returncode, shown.stderr) == (0, "")
         assert process.wait(WAIT_S) == 0
     events = events_of(root)
     stopped = [each for each in events if each.kind is EventKind.ENDED and each.payload["kind"] == "stopped"]

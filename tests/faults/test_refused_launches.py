@@ -44,12 +44,12 @@ def test_what_no_node_of_a_cluster_has(tmp_path):
     shell = Shell.at(tmp_path)
     with cluster(tmp_path) as address:
         for asked, given in (("--gpus", "1"), ("--cpus", "3")):
-            told = shell.run("launch", "tiny.yaml", "--address", address, asked, given, **TOKEN)
-            assert told.code == 2, told.err
-            said = " ".join(told.err.split())
+            shown = shell.run("launch", "tiny.yaml", "--address", address, asked, given, **TOKEN)
+            assert shown.code == 2, shown.err
+            said = " ".join(shown.err.split())
             assert "a trial must fit on one node: it asks for cpus=" in said
             assert "and there is a node with CPU=2 GPU=0; ask for less" in said
-            assert "Traceback" not in told.err
+            assert "Traceback" not in shown.err
             assert [path.name for path in shell.folder.iterdir()] == ["tiny.yaml"]
 
 

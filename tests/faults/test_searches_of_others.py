@@ -57,7 +57,7 @@ class Judges(BasePruner):
 
 
 @pytest.mark.parametrize(
-    ("sampler", "stopper", "told"),
+    ("sampler", "stopper", "expected"),
     [
         (
             "theirs.Breaks",
@@ -68,13 +68,13 @@ class Judges(BasePruner):
         ("random", "{name: theirs.Judges}", "stopper theirs.Judges failed at search trial 22 of arm"),
     ],
 )
-def test_the_message_says_how_to_go_on(tmp_path, haltsweep, sampler, stopper, told):
+def test_the_message_says_how_to_go_on(tmp_path, haltsweep, sampler, stopper, expected):
     with forgotten(tmp_path):
         (tmp_path / "theirs.py").write_text(CODE)
         (tmp_path / "spec.yaml").write_text(SPEC % (sampler, stopper))
         answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
         assert answer.code == 2
-        assert told in answer.err
+        assert expected in answer.err
         assert answer.err.strip().endswith("correct it, then `haltsweep resume searched`")
         assert "Traceback" not in answer.err
         assert "theirs" in sys.modules
@@ -90,8 +90,8 @@ def test_a_search_that_has_tried_all_ends(tmp_path, haltsweep):
         few = SPEC.replace("float: [0.0, 1.0]", "choice: [0.1, 0.2, 0.3]") % ("bruteforce", "null")
         (tmp_path / "spec.yaml").write_text(few)
         planned = haltsweep("plan", "spec.yaml")
-        told = "Searches end when every combination was tried, after fewer than 24: baseline 3."
-        assert told in " ".join(planned.out.split())
+        shown = "Searches end when every combination was tried, after fewer than 24: baseline 3."
+        assert shown in " ".join(planned.out.split())
         answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
         assert answer.code == 0, answer
         assert "3 finished" in answer.out

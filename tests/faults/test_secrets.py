@@ -15,7 +15,7 @@ from orchestrator.tracking.mlflow_runs import TrackingOutage, check_uri, outages
 from tests.support.commands import TINY, Answer, Shell, answer, interrupt, wait_for
 from tests.support.mlflow_server import Server
 from tests.support.postgres import postgres
-from tests.support.secrets import MARKER, files_that_tell, told, with_password
+from tests.support.secrets import MARKER, files_that_tell, leaked, with_password
 
 NOBODY = "127.0.0.1:1"
 """No server answers at this port."""
@@ -50,7 +50,7 @@ def test_what_is_refused_is_not_repeated(haltsweep, tmp_path: Path, option: str,
     given = [option, url] if len(url) % 2 else [f"{option}={url}"]
     said = haltsweep("launch", "quick.yaml", *given, *driver, *([SILENT] if option == "--storage" else []))
     assert said.code in (1, 2), said
-    assert not told(said.out + said.err)
+    assert not leaked(said.out + said.err)
     assert not list(files_that_tell(tmp_path))
 
 
@@ -60,17 +60,17 @@ def test_odd_passwords_are_refused_or_fail_untold(odd: str) -> None:
     password = f"{odd}{MARKER}{odd}"
     with pytest.raises((InputError, StoreError), match=r"percent-encoded|(?i:connection refused)") as caught:
         ask(f"postgresql://ann:{password}@{NOBODY}/db")
-    assert not told(str(caught.value))
+    assert not leaked(str(caught.value))
     if set(odd) & set("@/ #?["):
         with pytest.raises(InputError, match="percent-encoded") as refused:
             check_uri(f"http://ann:{password}@{NOBODY}")
-        assert not told(str(refused.value))
+        assert not leaked(str(refused.value))
     with (
         pytest.raises(TrackingOutage, match=r"http://ann:\*\*\*@h failed") as outage,
         outages("http://ann:pw@h"),
     ):
         requests.get(f"http://ann:{quote(password, safe='')}@{NOBODY}", timeout=1)
-    assert not told(str(outage.value))
+    assert not leaked(str(outage.value))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_odd_passwords_are_refused_or_fail_untold(odd: str) -> None:
 )
 def test_no_command_repeats_it(haltsweep, arguments: tuple[str, ...]) -> None:
     said = haltsweep(*arguments)
-    assert not told(said.out + said.err)
+    assert not leaked(said.out + said.err)
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_a_sweep_whose_server_is_lost_half_way(tmp_path: Path) -> None:
             said += [shell.run("doctor", "--tracking", tracking, "--storage", storage)]
         finally:
             server.stop()
-        assert not told(_tables(database.url()))
+        assert not leaked(_tables(database.url()))
     _search(shell, *said)
 
 
@@ -165,7 +165,7 @@ def _search(shell: Shell, *said: Answer) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert list(files_that_tell(shell.folder, shell.home)) == [kept]
     for each in said:
-        assert not told(each.out + each.err), each
+        assert not leaked(each.out + each.err), each
 
 
 def _tables(url: str) -> str:

@@ -60,16 +60,16 @@ def synced(folder: SweepFolder, plan: Plan, url: str) -> int:
 
 @pytest.mark.slow
 def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path: Path) -> None:
-    told: list[str] = []
+    shown: list[str] = []
     with slow_mlflow(tmp_path / "artifacts", delay_s=0.5) as mlflow:
         place = Place(tmp_path, PLAN, mlflow.url)
-        finish = go(place, watch=Listeners(on_tracking=told.append))
+        finish = go(place, watch=Listeners(on_tracking=shown.append))
         assert finish.untracked == ""
         assert len(mlflow.runs) == RUNS
-    left = [int(found[1]) for text in told if (found := re.match(r"(\d+) runs? to write \(asked", text))]
-    assert left, told
+    left = [int(found[1]) for text in shown if (found := re.match(r"(\d+) runs? to write \(asked", text))]
+    assert left, shown
     assert left == sorted(left, reverse=True)
-    assert any("to go" in text for text in told)
+    assert any("to go" in text for text in shown)
     state = read_state(place.folder)
     assert state is not None
     assert (state.position, state.error, state.doing) == (len(place.events()), "", "")
@@ -151,14 +151,14 @@ def test_an_mlflow_that_hangs_is_given_up_and_told(
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    told: list[str] = []
+    shown: list[str] = []
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
-        state = follower.drain(PATIENCE_S, outage_s=0.0, waiting=told.append)
+        state = follower.drain(PATIENCE_S, outage_s=0.0, waiting=shown.append)
         assert state is not None
         assert f"MLflow at {mlflow.url} failed" in state.error
-        assert "looking up what is in MLflow (asked" in " ".join(told)
+        assert "looking up what is in MLflow (asked" in " ".join(shown)
         mlflow.hangs = False
         assert synced(folder, PLAN, mlflow.url) > 0
         assert len(mlflow.runs) == RUNS

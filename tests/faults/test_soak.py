@@ -59,11 +59,11 @@ Damage = Callable[[Path], object]
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Truth]]:
     """A sweep that is all well."""
     root = tmp_path_factory.mktemp("sound")
-    told = Told("inline", "audited", 2, None, None)
-    told.write(root)
+    shown = Told("inline", "audited", 2, None, None)
+    shown.write(root)
     session(root)
-    assert catch_up(root, told) == 0
-    place = told.place(root)
+    assert catch_up(root, shown) == 0
+    place = shown.place(root)
     return root, truths(place.plan, read_sqlite(place.folder.ledger, "audited"))
 
 

@@ -103,10 +103,10 @@ def test_a_session_drains_and_the_next_one_is_not_stopped(tmp_path):
     place = Place(tmp_path, sweep())
     with session(place) as process:
         under_way(place)
-        told = haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
-        assert (told.returncode, told.stderr) == (0, "")
-        assert f"process {process.pid} on " in told.stdout
-        assert "synthetic: stopped; continue with: haltsweep resume synthetic --runs " in told.stdout
+        shown = haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert f"process {process.pid} on " in shown.stdout
+        assert "synthetic: stopped; continue with: haltsweep resume synthetic --runs " in shown.stdout
         process.join(PATIENCE_S)
         assert process.exitcode == 0
     assert_drained(log_of(place))
@@ -124,12 +124,12 @@ def test_a_trial_that_never_reports_is_given_up_only_if_asked_to(tmp_path):
     with session(place) as process:
         under_way(place)
         runs = ("--runs", tmp_path / "runs")
-        told = haltsweep("stop", "synthetic", *runs, "--timeout", "3")
-        assert told.returncode == 1
-        assert "ask again with --now" in told.stderr
+        shown = haltsweep("stop", "synthetic", *runs, "--timeout", "3")
+        assert shown.returncode == 1
+        assert "ask again with --now" in shown.stderr
         assert process.is_alive()
-        told = haltsweep("stop", "synthetic", *runs, "--now")
-        assert (told.returncode, told.stderr) == (0, "")
+        shown = haltsweep("stop", "synthetic", *runs, "--now")
+        assert (shown.returncode, shown.stderr) == (0, "")
         process.join(PATIENCE_S)
         assert process.exitcode == 0
     assert log_of(place)[-1].payload == {"reason": "interrupted"}
@@ -142,9 +142,9 @@ def test_a_killed_session_is_nobody(tmp_path):
         under_way(place)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
-    told = haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "nobody runs it" in told.stdout
+    shown = haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "nobody runs it" in shown.stdout
 
 
 @pytest.mark.slow
@@ -153,8 +153,8 @@ def test_through_postgresql_without_the_folder(tmp_path, request):
         place = Place(tmp_path, sweep())
         with session(place, url) as process:
             under_way(place, url)
-            told = haltsweep("stop", "synthetic", "--runs", tmp_path / "none", "--storage", url)
-            assert (told.returncode, told.stderr) == (0, "")
+            shown = haltsweep("stop", "synthetic", "--runs", tmp_path / "none", "--storage", url)
+            assert (shown.returncode, shown.stderr) == (0, "")
             process.join(PATIENCE_S)
             assert process.exitcode == 0
         assert_drained(log_of(place, url))

@@ -78,7 +78,7 @@ def written(folder, *changes):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (
             IDS,
@@ -98,11 +98,11 @@ def written(folder, *changes):
         (('head="classify"', 'head="positions"'), "has the column targets, got ['tokens', 'label']"),
     ],
 )
-def test_data_that_are_not_as_announced_stop_the_launch(folder, haltsweep, change, told):
+def test_data_that_are_not_as_announced_stop_the_launch(folder, haltsweep, change, expected):
     written(folder, change)
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 2
-    assert told in answer.err
+    assert expected in answer.err
     assert "Traceback" not in answer.err
     assert not (folder / "runs" / "theirs").exists()
 
@@ -119,7 +119,7 @@ def test_data_of_an_earlier_announcement_are_not_trained_on(folder, haltsweep):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (
             ('"far", "test"', '"far", "tset"'),
@@ -137,11 +137,11 @@ def test_data_of_an_earlier_announcement_are_not_trained_on(folder, haltsweep):
         (("pad_id=0", "pad_id=4"), "an id below vocabulary_size=4 as pad_id, got 4"),
     ],
 )
-def test_announcements_that_cannot_be_are_refused_by_the_plan(folder, haltsweep, change, told):
+def test_announcements_that_cannot_be_are_refused_by_the_plan(folder, haltsweep, change, expected):
     written(folder, change)
     answer = haltsweep("check", "spec.yaml")
     assert answer.code == 2
-    assert told in answer.err
+    assert expected in answer.err
     assert "Traceback" not in answer.err
     assert "baseline.task" in answer.err
 

@@ -65,7 +65,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "TRIES", 1)
 
 
-def told(folder: SweepFolder) -> list[Finding]:
+def reported(folder: SweepFolder) -> list[Finding]:
     return list(findings(folder))
 
 
@@ -75,7 +75,7 @@ def faults(found: list[Finding]) -> list[Finding]:
 
 def test_a_whole_sweep_is_sound_and_nothing_is_written(place: Place) -> None:
     before = tree(place.root)
-    found = told(place.folder)
+    found = reported(place.folder)
     assert {each.what: each.verdict for each in found} == {
         "files": "sound",
         "report": "sound",
@@ -134,7 +134,7 @@ def test_any_bit_of_any_file_is_found_and_the_file_named(place: Place) -> None:
                 inside = file.name if "state" not in file.parts else file.parents[1].name
                 assert inside in bad[0].detail
             file.write_bytes(sound)
-    assert faults(told(place.folder)) == []
+    assert faults(reported(place.folder)) == []
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a pipe"])
@@ -153,7 +153,7 @@ def test_a_file_that_is_gone_is_named_and_a_pipe_not_waited_for(place: Place, in
         assert len(bad) == (not later), (file, bad)
         file.unlink(missing_ok=True)
         file.write_bytes(sound)
-    assert faults(told(place.folder)) == []
+    assert faults(reported(place.folder)) == []
 
 
 @pytest.mark.parametrize("name", ["launch.json", "manifest.json", "spec.yaml", "ledger.db"])
@@ -161,7 +161,7 @@ def test_what_to_do_is_said_once(place: Place, name: str) -> None:
     file = place.folder.root / name
     sound = file.read_bytes()
     file.write_bytes(b"no " + sound)
-    lines = [_line(each) for each in faults(told(place.folder)) if name in each.detail]
+    lines = [_line(each) for each in faults(reported(place.folder)) if name in each.detail]
     file.write_bytes(sound)
     assert [line.count("backup") for line in lines] == [1], lines
 
@@ -183,17 +183,17 @@ def test_any_bit_of_the_ledger_is_found_or_harmless(place: Place) -> None:
             extra.unlink()
         file.write_bytes(sound)
     assert all("damaged" in str(error) or "ledger" in str(error) for error in noticed)
-    assert faults(told(place.folder)) == []
+    assert faults(reported(place.folder)) == []
 
 
 def test_a_ledger_that_cannot_be_read_is_one_fault_and_the_rest_is_not_guessed(place: Place) -> None:
     sound = place.folder.ledger.read_bytes()
     flip(place.folder.ledger, 8 * 20)
     place.folder.ledger.write_bytes(sound[:100])
-    found = told(place.folder)
+    found = reported(place.folder)
     assert [each.what for each in faults(found)] == ["ledger"]
     place.folder.ledger.write_bytes(sound)
-    assert faults(told(place.folder)) == []
+    assert faults(reported(place.folder)) == []
 
 
 def test_trials_that_the_plan_lacks_are_told(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_trials_that_the_plan_lacks_are_told(tmp_path: Path) -> None:
     publish_folder(replace(plan, trials=plan.trials[:1]), folder, "", {}, Setup(tmp_path / "data"))
     with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
         ledger.append(list(history(plan)), ledger.claim(Holder.current()))
-    found = [str(each) for each in faults(told(folder)) if each.what == "ledger"]
+    found = [str(each) for each in faults(reported(folder)) if each.what == "ledger"]
     assert len(found) >= 1
     assert f"the plan lacks 1 trial of its ledger, such as {plan.trials[1].trial_id}" in found[0]
 
@@ -272,7 +272,7 @@ def test_a_parquet_file_that_says_something_else_is_found(place: Place) -> None:
     sound = {file: file.read_bytes() for file in place.folder.root.glob("*.*") if file.is_file()}
     other = made(Path(tempfile.mkdtemp(dir=place.root)), steps=3).folder.records.read_bytes()
     Projections(place.folder).put(place.folder.records, other)
-    bad = faults(told(place.folder))
+    bad = faults(reported(place.folder))
     assert [(each.what, str(place.folder.records) in each.detail) for each in bad] == [("parquet", True)]
     for file, content_ in sound.items():
         file.write_bytes(content_)
@@ -290,7 +290,7 @@ def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: p
     while process.is_alive():
         if not (place.folder.plan.exists() and place.folder.ledger.exists()):
             continue
-        bad = [each for each in faults(told(place.folder)) if "no sweep" not in each.detail]
+        bad = [each for each in faults(reported(place.folder)) if "no sweep" not in each.detail]
         # The launcher may be about to make it.
         unmade = ("has no table", "is empty")
         bad = [each for each in bad if each.what != "ledger" or not any(one in each.detail for one in unmade)]
@@ -299,7 +299,7 @@ def test_a_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: p
     process.join()
     assert looks > 0
     brought_up_to_date(place)
-    assert faults(told(place.folder)) == []
+    assert faults(reported(place.folder)) == []
 
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
@@ -320,9 +320,9 @@ def test_a_read_only_folder_can_be_verified(place: Place) -> None:
     tried = subprocess.run(touch, check=False, capture_output=True, text=True)
     assert "Read-only" in tried.stderr, f"this test needs a file system of its own: {tried.stderr}"
     verify = [sys.executable, "-m", "orchestrator.cli.main", "verify", str(place.folder.root), "--json"]
-    told = subprocess.run([*command, *verify], check=False, capture_output=True, text=True)
-    assert told.returncode == 0, told
-    found = json.loads(told.stdout)["findings"]
+    shown = subprocess.run([*command, *verify], check=False, capture_output=True, text=True)
+    assert shown.returncode == 0, shown
+    found = json.loads(shown.stdout)["findings"]
     assert {each["verdict"] for each in found} == {"sound", "absent"}, found
     assert tree(place.root) == before
 
@@ -334,7 +334,7 @@ def test_a_read_only_sweep_can_be_looked_at_and_is_not_told_as_damaged(tmp_path:
     runs = shell.folder / "runs"
     before = tree(runs)
     locked = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY, "sh", str(runs), str(COMMAND)]
-    for arguments, told in (
+    for arguments, shown in (
         (("status", "tiny"), "tiny: finished; 4/4 done"),
         (("list",), "finished"),
         (("logs", "tiny"), "no trial has failed"),
@@ -348,7 +348,7 @@ def test_a_read_only_sweep_can_be_looked_at_and_is_not_told_as_damaged(tmp_path:
             text=True,
         )
         assert answer.returncode == 0, answer
-        assert told in answer.stdout
+        assert shown in answer.stdout
         assert "damaged" not in answer.stdout
     assert tree(runs) == before
 

@@ -63,10 +63,10 @@ def test_a_search_without_confirm_shows_what_it_found_and_claims_nothing(folder,
 
 def test_test_splits_that_nobody_measured_are_named(folder, haltsweep):
     answer, page = launched(folder, haltsweep, SPEC.replace("reads: 9", "reads: 1") + CONFIRM)
-    told = "No confirm trial measured anything on far by its last report"
-    assert told in answer.err
-    assert told in page
-    assert told in haltsweep("report", "others").err
+    shown = "No confirm trial measured anything on far by its last report"
+    assert shown in answer.err
+    assert shown in page
+    assert shown in haltsweep("report", "others").err
     assert "no claim" not in page
     logged = haltsweep("logs", "others", "baseline/confirm/0")
     assert "its last report has nothing of the test splits far" in logged.out + logged.err
@@ -87,7 +87,7 @@ def test_a_value_outside_of_its_range_ends_its_trial(folder, haltsweep, phases):
     assert answer.code == 1
     assert "crashed" in answer.out
     status = haltsweep("status", "others")
-    told = "valid/score must be from 0 to 1, as it is declared, got"
-    assert told in " ".join((status.out + status.err).split())
+    shown = "valid/score must be from 0 to 1, as it is declared, got"
+    assert shown in " ".join((status.out + status.err).split())
     assert "50.000" not in page
     assert "40.000" not in page

@@ -17,9 +17,9 @@ def test_without_cuda_it_measures_nothing_and_says_what_to_run(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(sys, "argv", ["gpu"])
     gpu.main()
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.strip() == gpu.REFUSAL
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.strip() == gpu.REFUSAL
 
 
 def test_a_row_is_measured_on_any_device() -> None:

@@ -16,7 +16,7 @@ def test_no_room_is_told_in_one_way(number):
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "expected"),
     [
         (errno.EROFS, "mounted read-only"),
         (errno.EACCES, "writable for this user"),
@@ -25,9 +25,9 @@ def test_no_room_is_told_in_one_way(number):
         (errno.EBUSY, "put that right"),
     ],
 )
-def test_every_refusal_has_its_remedy(number, told):
+def test_every_refusal_has_its_remedy(number, expected):
     error = OSError(number, "no")
-    assert told in remedy(error)
+    assert expected in remedy(error)
     assert not is_full(error)
 
 

@@ -81,18 +81,18 @@ def test_changes_of_the_code_are_told_without_secrets_and_within_bounds(
         f"URL = 'postgresql://me:{secrets[0]}@host/db'\nPASSWORD = '{secrets[1]}'\n"
         f'given = {{"api_key": "{secrets[2]}"}}\nname = \'kept\'\n'
     )
-    told = provenance(checkout).code_diff
-    assert "-x = 1" in told
-    assert "+name = 'kept'" in told
-    assert "+PASSWORD = '***'" in told
-    assert not [each for each in secrets if each in told]
+    shown = provenance(checkout).code_diff
+    assert "-x = 1" in shown
+    assert "+name = 'kept'" in shown
+    assert "+PASSWORD = '***'" in shown
+    assert not [each for each in secrets if each in shown]
     (checkout / "settings.env").write_text("LOGIN=me\n")
     git(checkout, "add", "settings.env")
     assert "settings.env" not in provenance(checkout).code_diff
     code.write_text("y = 1\n" * module.DIFF_MOST)
-    told = provenance(checkout).code_diff
-    assert told.endswith("more characters")
-    assert len(told) < module.DIFF_MOST + 100
+    shown = provenance(checkout).code_diff
+    assert shown.endswith("more characters")
+    assert len(shown) < module.DIFF_MOST + 100
     code.write_text("y = 1\n" * ((module.DIFF_MOST - 400) // 7) + f"x = {'1 + ' * 99}2\n")
     assert "1 + 1" not in provenance(checkout).code_diff, "no half of a line"
 

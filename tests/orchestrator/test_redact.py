@@ -65,10 +65,10 @@ def urls(draw: st.DrawFn) -> str:
 
 @given(before=PROSE, url=urls(), after=PROSE)
 def test_no_password_of_any_url_survives(before: str, url: str, after: str) -> None:
-    told = redact(f"{before} ({url} {after}")
-    assert MARKER not in told
-    assert told.startswith(before)
-    assert told.endswith(after)
+    message = redact(f"{before} ({url} {after}")
+    assert MARKER not in message
+    assert message.startswith(before)
+    assert message.endswith(after)
 
 
 @given(url=urls(), space=st.sampled_from(["", " ", "\n", "a b"]))
@@ -221,17 +221,17 @@ def test_what_has_no_password_needs_no_encoding(url: str) -> None:
     ],
 )
 def test_source_text_is_shown_without_secrets(line: str) -> None:
-    told = redact_code(f"+x = 1\n+{line}\n+y = 2")
-    assert MARKER not in told
-    assert told.startswith("+x = 1\n")
-    assert told.endswith("\n+y = 2")
+    message = redact_code(f"+x = 1\n+{line}\n+y = 2")
+    assert MARKER not in message
+    assert message.startswith("+x = 1\n")
+    assert message.endswith("\n+y = 2")
 
 
 @pytest.mark.parametrize("change", ["-b", "@@ -1 +1 @@", "diff --git a/x b/x"])
 def test_a_secret_that_does_not_end_is_masked_to_the_end_of_its_part(change: str) -> None:
-    told = redact_code(f'+secret = """{MARKER}\n+{MARKER}\n{change}\n+y = 2')
-    assert MARKER not in told
-    assert told.endswith("\n+y = 2") == (change[0] != "-")
+    message = redact_code(f'+secret = """{MARKER}\n+{MARKER}\n{change}\n+y = 2')
+    assert MARKER not in message
+    assert message.endswith("\n+y = 2") == (change[0] != "-")
 
 
 @pytest.mark.parametrize(

@@ -45,9 +45,9 @@ def print_it() -> None:
 def test_whoever_writes(write, capsys) -> None:
     with redacted_stderr():
         write()
-    told = capsys.readouterr().err
-    assert MARKER not in told
-    assert "http://ann:***@host" in told
+    output = capsys.readouterr().err
+    assert MARKER not in output
+    assert "http://ann:***@host" in output
 
 
 def test_a_thread_that_dies(capsys, monkeypatch) -> None:
@@ -59,9 +59,9 @@ def test_a_thread_that_dies(capsys, monkeypatch) -> None:
         thread = threading.Thread(target=die)
         thread.start()
         thread.join()
-    told = capsys.readouterr().err
-    assert "RuntimeError: http://ann:***@host" in told
-    assert MARKER not in told
+    output = capsys.readouterr().err
+    assert "RuntimeError: http://ann:***@host" in output
+    assert MARKER not in output
 
 
 def test_it_is_the_stream_in_all_else(capsys) -> None:

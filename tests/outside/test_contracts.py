@@ -62,9 +62,9 @@ def test_what_cannot_be_tested_is_one_clear_error(pytester: pytest.Pytester) -> 
     assert "Traceback" not in shown
     assert "contract.py" not in shown
     sections = re.split(HEADING, shown.partition("short test summary info")[0], flags=re.MULTILINE)[1:]
-    told = dict(zip(sections[::2], sections[1::2], strict=True))
-    assert told.keys() == UNTESTABLE.keys()
-    assert [name for name, (*_, message) in UNTESTABLE.items() if message not in told[name]] == []
+    output = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert output.keys() == UNTESTABLE.keys()
+    assert [name for name, (*_, message) in UNTESTABLE.items() if message not in output[name]] == []
 
 
 @pytest.mark.slow

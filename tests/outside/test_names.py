@@ -42,9 +42,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_a_package_offers_is_listed_with_where_it_comes_from(haltsweep: Run, installed: Path) -> None:
     gru_kit(installed)
-    assert "gru          Gated recurrent units: " in (told := haltsweep("models").out)
-    assert "[from gru-kit 0.1]" in told
-    assert told.count("[from ") == 1
+    assert "gru          Gated recurrent units: " in (shown := haltsweep("models").out)
+    assert "[from gru-kit 0.1]" in shown
+    assert shown.count("[from ") == 1
     assert "[from gru-kit 0.1]" in haltsweep("tasks").out
     assert haltsweep("spaces").out.count("[from gru-kit 0.1]") == 2
 
@@ -107,8 +107,8 @@ def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_li
     )
     found = haltsweep(command, str(tmp_path / "both.yaml"))
     assert found.code == 2, found
-    told = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
-    assert told == [
+    shown = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
+    assert shown == [
         "4: baseline.task.name: the task 'listops' must be in one place",
         "5: baseline.model.name: the model 'universal' must be in one place",
         "9: search.spaces[0]: the search space 'halting' must be in one place",
@@ -213,7 +213,7 @@ def test_data_of_a_task_that_cannot_be_imported_now_are_kept(installed: Path, tm
 
 def test_the_schema_knows_what_is_installed_and_lets_modules_pass(installed: Path) -> None:
     gru_kit(installed)
-    told = json.dumps(json_schema())
-    assert '"gru", "gutlb"' in told
-    assert '"rates", "rates.wide"' in told
-    assert told.count(json.dumps(MODULE_NAME)) >= 3  # of a model, a task and a space
+    shown = json.dumps(json_schema())
+    assert '"gru", "gutlb"' in shown
+    assert '"rates", "rates.wide"' in shown
+    assert shown.count(json.dumps(MODULE_NAME)) >= 3  # of a model, a task and a space

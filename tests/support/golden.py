@@ -13,7 +13,7 @@ class Messages:
     """Those of one folder."""
 
     folder: Path
-    told: Callable[[str], str]
+    reported: Callable[[str], str]
     """What the spec of a name is told, from inside the folder."""
 
     @property
@@ -26,10 +26,10 @@ class Messages:
 
     def check(self, name: str) -> None:
         with contextlib.chdir(self.folder):
-            assert self.told(name) == Path(f"{name}.txt").read_text(encoding="utf-8")
+            assert self.reported(name) == Path(f"{name}.txt").read_text(encoding="utf-8")
 
     def rewrite(self) -> None:
         """After a change of wording on purpose."""
         with contextlib.chdir(self.folder):
             for name in self.names:
-                Path(f"{name}.txt").write_text(self.told(name), encoding="utf-8")
+                Path(f"{name}.txt").write_text(self.reported(name), encoding="utf-8")

@@ -93,14 +93,14 @@ def main() -> None:
             file = Path(folder) / f"{seed}.db"
             where = flip(sound, file, seed)
             try:
-                told = judge(file, expected, lease)
+                shown = judge(file, expected, lease)
             except Exception as error:
-                told = "fault"
+                shown = "fault"
                 print(seed, where, f"{type(error).__name__}: {str(error)[:600]}")
-            if told.startswith("silently"):
-                print(seed, where, told[:500])
-                told = "fault"
-            counts[told] += 1
+            if shown.startswith("silently"):
+                print(seed, where, shown[:500])
+                shown = "fault"
+            counts[shown] += 1
             file.unlink()
     print(dict(counts))
 

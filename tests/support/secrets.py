@@ -18,7 +18,7 @@ def with_password(url: str) -> str:
     return f"{scheme}://{user if at else USER}:{MARKER}@{place}"
 
 
-def told(content: bytes | str) -> bool:
+def leaked(content: bytes | str) -> bool:
     """Whether the password is in it, as it is or as it goes over the wire."""
     searched = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     return MARKER.encode() in searched or _TOKEN in searched
@@ -28,9 +28,9 @@ def files_that_tell(*roots: Path) -> Iterator[Path]:
     """Every file below that holds the password; what is compressed in Parquet files is read."""
     for root in roots:
         for file in sorted(root.rglob("*")):
-            if file.is_file() and (told(file.read_bytes()) or _parquet_tells(file)):
+            if file.is_file() and (leaked(file.read_bytes()) or _parquet_tells(file)):
                 yield file
 
 
 def _parquet_tells(file: Path) -> bool:
-    return file.suffix == ".parquet" and told(repr(pq.read_table(file).to_pylist()))
+    return file.suffix == ".parquet" and leaked(repr(pq.read_table(file).to_pylist()))

@@ -70,8 +70,8 @@ def test_packed_sequences_have_their_lengths_on_the_cpu() -> None:
 
     def states(x: torch.Tensor) -> torch.Tensor:
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        padded, told = pad_packed_sequence(gru(packed)[0], batch_first=True)
-        assert told.device == CPU
+        padded, shown = pad_packed_sequence(gru(packed)[0], batch_first=True)
+        assert shown.device == CPU
         return padded
 
     expected = states(x)

@@ -13,7 +13,7 @@ def evaluation(tmp_path: Any, returned: Any) -> Evaluation:
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "expected"),
     [
         ({}, r"evaluate\(settings, folder\) must return at least one metric, got none"),
         (
@@ -22,8 +22,8 @@ def evaluation(tmp_path: Any, returned: Any) -> Evaluation:
         ),
     ],
 )
-def test_a_reading_that_no_report_could_show_is_refused(tmp_path: Any, returned: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_reading_that_no_report_could_show_is_refused(tmp_path: Any, returned: Any, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         evaluation(tmp_path, returned).advance()
 
 

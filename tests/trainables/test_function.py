@@ -42,7 +42,7 @@ def run(workload: FunctionWorkload) -> list[Measurement]:
     return found
 
 
-def told(measurements: list[Measurement]) -> list[tuple[int, dict[str, float]]]:
+def reported(measurements: list[Measurement]) -> list[tuple[int, dict[str, float]]]:
     return [(each.step, dict(each.metrics)) for each in measurements]
 
 
@@ -58,7 +58,7 @@ def test_a_resumed_function_reports_the_rest_and_nothing_twice(train, cut: int, 
     resumed = FunctionWorkload(train, Job(SETTINGS, seed=7))
     resumed.restore(tmp_path)
     after = run(resumed)
-    assert told(before) + told(after) == told(whole)
+    assert reported(before) + reported(after) == reported(whole)
     assert all(each.seconds >= before[-1].seconds for each in after)
 
 
@@ -166,7 +166,7 @@ def test_a_script_may_end_by_exiting(code: tuple[object, ...]) -> None:
         trial.report(1, {"valid/score": 0.5})
         sys.exit(*code)
 
-    assert told(run(FunctionWorkload(train, Job(SETTINGS, seed=0)))) == [(1, {"valid/score": 0.5})]
+    assert reported(run(FunctionWorkload(train, Job(SETTINGS, seed=0)))) == [(1, {"valid/score": 0.5})]
 
 
 @pytest.mark.parametrize("code", [1, "no data"])

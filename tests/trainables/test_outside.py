@@ -41,7 +41,7 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
 
 
 @pytest.mark.parametrize(
-    ("code", "path", "told"),
+    ("code", "path", "expected"),
     [
         ("x = 1", "mine:train", "mine has no train. It has no class and no function"),
         ("def trian(s, t): ...", "mine:train", r"mine has no train. Did you mean 'trian'\? It has trian"),
@@ -92,9 +92,9 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         ),
     ],
 )
-def test_what_cannot_be_had_is_told_in_one_sentence(code, path, told, written):
+def test_what_cannot_be_had_is_told_in_one_sentence(code, path, expected, written):
     written("mine", code)
-    with pytest.raises(ValueError, match=told) as error:
+    with pytest.raises(ValueError, match=expected) as error:
         load(path)
     assert "\n" not in str(error.value)
 
@@ -132,7 +132,7 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "expected"),
     [
         ({"valid/accuracy": {}}, "by its name without a split, got 'valid/accuracy'"),
         (
@@ -147,8 +147,8 @@ def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
         (["accuracy"], "metrics must be a mapping"),
     ],
 )
-def test_metrics_that_say_nothing_clear_are_refused(written, told):
-    with pytest.raises(ValueError, match=told):
+def test_metrics_that_say_nothing_clear_are_refused(written, expected):
+    with pytest.raises(ValueError, match=expected):
         declared(written)
 
 
@@ -167,7 +167,7 @@ def test_all_that_is_wrong_with_metrics_is_said_at_once():
 
 
 @pytest.mark.parametrize(
-    ("metrics", "told"),
+    ("metrics", "expected"),
     [
         ({"acc": {"range": [0, 1], "floor": 5}}, r"a floor must be within the range \[0, 1\], got 5 for acc"),
         ({"acc": {"floor": float("inf")}}, "a range and a floor must be finite numbers, got inf for acc"),
@@ -180,6 +180,6 @@ def test_all_that_is_wrong_with_metrics_is_said_at_once():
         ([Metric("acc", shown=("nowhere",))], "a metric must be shown in some of table, .*, got 'nowhere'"),
     ],
 )
-def test_what_metrics_must_not_say(metrics, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_metrics_must_not_say(metrics, expected):
+    with pytest.raises(ValueError, match=expected):
         declared(metrics)

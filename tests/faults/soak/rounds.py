@@ -64,10 +64,10 @@ class Result:
     """By sort; all empty if all is well."""
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "Result":
+    def read(cls, shown: Mapping[str, Any]) -> "Result":
         """From the log."""
-        counters = {name: Counter(told[name]) for name in ("killed", "ended", "redone", "allowed")}
-        return cls(**{**told, **counters})
+        counters = {name: Counter(shown[name]) for name in ("killed", "ended", "redone", "allowed")}
+        return cls(**{**shown, **counters})
 
     def __str__(self) -> str:
         faults = {sort: len(lines) for sort, lines in self.found.items() if lines}
@@ -99,10 +99,10 @@ class Rounds:
             temporary = stack.enter_context(short_folder())
             servers: dict[str, Server | Postgres] = {}
             try:
-                told = self._told(drawn, root, servers, stack)
-                truth = self._truth(drawn.scene, told.trials_per_arm)
-                self._play(drawn, Stage(root, temporary, told, servers), truth, result, found)
-                self._audit(root, told, truth, result, found)
+                shown = self._told(drawn, root, servers, stack)
+                truth = self._truth(drawn.scene, shown.trials_per_arm)
+                self._play(drawn, Stage(root, temporary, shown, servers), truth, result, found)
+                self._audit(root, shown, truth, result, found)
             except Exception:  # this round is spoilt, the others are not
                 found.other.append(traceback.format_exc(limit=-3))
             self._look_for_leftovers(root, temporary, found)
@@ -139,9 +139,9 @@ class Rounds:
         elif scene.tracking == "file":
             tracking = f"sqlite:///{root / MLFLOW}"
         trials = trials_for(scene, len(drawn.kills))
-        told = Told(drawn.scene, f"soak-{drawn.number:03d}", trials, storage, tracking)
-        told.write(root)
-        return told
+        shown = Told(drawn.scene, f"soak-{drawn.number:03d}", trials, storage, tracking)
+        shown.write(root)
+        return shown
 
     def _copy_mlflow(self, file: Path) -> None:
         """Making MLflow's tables takes longer than a round: they are made once."""
@@ -199,22 +199,22 @@ class Rounds:
             found.other.append(f"{redone} steps were taken again, at most {allowed} may be")
 
     def _audit(
-        self, root: Path, told: Told, truth: Mapping[str, Truth], result: Result, found: audit.Found
+        self, root: Path, shown: Told, truth: Mapping[str, Truth], result: Result, found: audit.Found
     ) -> None:
-        place = told.place(root)
-        audit.audit_ledger(_rows(place, told), truth, found)
+        place = shown.place(root)
+        audit.audit_ledger(_rows(place, shown), truth, found)
         finish = json.loads((root / FINISH).read_text())
         if finish["left"] or finish["code"]:
             found.other.append(f"the last session told of {finish}")
-        if told.tracking_uri is None or finish["untracked"]:
-            result.untracked = int(told.tracking_uri is not None)
-            process = forks.Process(target=_sync, args=(root, told))
+        if shown.tracking_uri is None or finish["untracked"]:
+            result.untracked = int(shown.tracking_uri is not None)
+            process = forks.Process(target=_sync, args=(root, shown))
             process.start()
             process.join()
             if process.exitcode:
                 found.other.append(f"sync ended with {process.exitcode}")
         audit.audit_parquet(place.folder.root, truth, found)
-        audit.audit_mlflow(root / MLFLOW, told.sweep, truth, found)
+        audit.audit_mlflow(root / MLFLOW, shown.sweep, truth, found)
         kept = {each.trial_id for each in place.plan.trials if each.phase == "confirm"}
         audit.audit_disk(root, place.folder.root, truth, kept, found)
 
@@ -230,10 +230,10 @@ class Rounds:
         found.leftover += [f"temporary {path.name}" for path in sorted(temporary.iterdir())]
 
 
-def _rows(place: Place, told: Told) -> Rows:
-    if told.storage is not None:
-        return read_postgres(told.storage, told.sweep)
-    return read_sqlite(place.folder.ledger, told.sweep)
+def _rows(place: Place, shown: Told) -> Rows:
+    if shown.storage is not None:
+        return read_postgres(shown.storage, shown.sweep)
+    return read_sqlite(place.folder.ledger, shown.sweep)
 
 
 def _make_mlflow(file: Path) -> None:
@@ -249,15 +249,15 @@ def _undisturbed(place: Place) -> None:
     go(place)
 
 
-def _sync(root: Path, told: Told) -> None:
-    sys.exit(int(catch_up(root, told) > 0))
+def _sync(root: Path, shown: Told) -> None:
+    sys.exit(int(catch_up(root, shown) > 0))
 
 
-def catch_up(root: Path, told: Told) -> int:
+def catch_up(root: Path, shown: Told) -> int:
     """As `haltsweep sync` does; how much a second time writes."""
-    place = told.place(root)
-    url = told.storage or place.folder.ledger_url
-    uri = told.tracking_uri or f"sqlite:///{root / MLFLOW}"
-    with Ledger.open(url, told.sweep) as ledger:
+    place = shown.place(root)
+    url = shown.storage or place.folder.ledger_url
+    uri = shown.tracking_uri or f"sqlite:///{root / MLFLOW}"
+    with Ledger.open(url, shown.sweep) as ledger:
         sync(place.folder, ledger, uri)
         return sync(place.folder, ledger, uri).total

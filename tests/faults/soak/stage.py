@@ -53,10 +53,10 @@ class Stage:
     """A sweep below `root`, with its servers and launchers."""
 
     def __init__(
-        self, root: Path, temporary: Path, told: Told, servers: Mapping[str, Server | Postgres]
+        self, root: Path, temporary: Path, shown: Told, servers: Mapping[str, Server | Postgres]
     ) -> None:
         self._root, self._temporary = root, temporary
-        self._scene = SCENES[told.scene]
+        self._scene = SCENES[shown.scene]
         self._poll_s = self._scene.sleep_s / 2
         self._servers = servers
         self._away: dict[str, threading.Thread] = {}

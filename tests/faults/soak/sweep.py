@@ -81,11 +81,11 @@ def trials_for(scene: Scene, kills: int) -> int:
 
 def session(root: Path) -> None:
     """Launch or resume, to the end."""
-    told = Told.at(root)
-    place = told.place(root)
+    shown = Told.at(root)
+    place = shown.place(root)
     place.data.mkdir(parents=True, exist_ok=True)
-    ray = SCENES[told.scene].ray
-    finish = go(place, "ray" if ray else "inline", **({"num_cpus": SCENES[told.scene].slots} if ray else {}))
+    ray = SCENES[shown.scene].ray
+    finish = go(place, "ray" if ray else "inline", **({"num_cpus": SCENES[shown.scene].slots} if ray else {}))
     fresh = root / f".{FINISH}.{os.getpid()}"
     fresh.write_text(
         json.dumps({"left": finish.left, "code": finish.exit_code, "untracked": finish.untracked})

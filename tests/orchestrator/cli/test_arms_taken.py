@@ -47,9 +47,9 @@ def test_only_the_arms_that_are_named_are_taken(folder, more, capsys):
 def test_another_baseline_beside_them_is_told(folder, more, capsys):
     more.write_text(more.read_text().replace("steps: 4", "steps: 8"))
     assert len(arms_of(more, "wide", folder)) == 1
-    told = " ".join(capsys.readouterr().err.split())
-    assert "arms are changes of the baseline of tiny, not of that in" in told
-    assert "train.steps: 4 -> 8" in told
+    output = " ".join(capsys.readouterr().err.split())
+    assert "arms are changes of the baseline of tiny, not of that in" in output
+    assert "train.steps: 4 -> 8" in output
 
 
 def test_arms_that_are_not_there_or_no_spec(folder, more):

@@ -32,13 +32,13 @@ def measured(name, arm):
 def test_the_spec_of_the_winner_gives_the_same_numbers_again(haltsweep):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "--driver", "inline").code == 0
-    told = haltsweep("best", "tiny", "--arm", "minus-gate")
-    assert told.code == 0, told
-    assert told.out.startswith("# minus-gate, by its confirm trials: mean near-iid/accuracy ")
-    places = [line.split(": ")[-1] for line in told.out.splitlines() if line.startswith("# Checkpoint")]
+    shown = haltsweep("best", "tiny", "--arm", "minus-gate")
+    assert shown.code == 0, shown
+    assert shown.out.startswith("# minus-gate, by its confirm trials: mean near-iid/accuracy ")
+    places = [line.split(": ")[-1] for line in shown.out.splitlines() if line.startswith("# Checkpoint")]
     assert len(places) == 2
     assert all(Path(place).is_dir() for place in places)
-    Path("best.yaml").write_text(told.out)
+    Path("best.yaml").write_text(shown.out)
     assert haltsweep("check", "best.yaml").code == 0
     assert haltsweep("launch", "best.yaml", "--driver", "inline").code == 0
     assert measured("tiny-best", "baseline") == measured("tiny", "minus-gate")
@@ -48,10 +48,10 @@ def test_the_spec_of_the_winner_gives_the_same_numbers_again(haltsweep):
 def test_by_search_alone_it_says_so_and_can_be_run(haltsweep):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "confirm=null", "--driver", "inline").code == 0
-    told = haltsweep("best", "tiny")
-    assert "by its search alone: valid/accuracy" in told.out
-    assert "# Search trials keep no checkpoint." in told.out
-    Path("best.yaml").write_text(told.out)
+    shown = haltsweep("best", "tiny")
+    assert "by its search alone: valid/accuracy" in shown.out
+    assert "# Search trials keep no checkpoint." in shown.out
+    Path("best.yaml").write_text(shown.out)
     found = haltsweep("check", "best.yaml")
     assert found.code == 0, found
 
@@ -88,15 +88,15 @@ def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_p
     del answer["also"]
     assert content["answer"] == answer
     assert "posthoc" not in content
-    (told,) = best._left_out(spec.content(), content)
-    assert told.endswith(": arms; search; answer.also; posthoc; budget.")
+    (shown,) = best._left_out(spec.content(), content)
+    assert shown.endswith(": arms; search; answer.also; posthoc; budget.")
 
 
-@pytest.mark.parametrize(("better", "told"), [(None, 1), ("max", 0)])
-def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, told):
+@pytest.mark.parametrize(("better", "expected"), [(None, 1), ("max", 0)])
+def test_a_goal_that_only_the_search_told_is_said_to_be_gone(better, expected):
     report = SimpleNamespace(quantity=lambda metric: Metric(metric, better=better))
     lines = list(best._goal_left_out(chosen({}, "near-iid/accuracy"), report))
-    assert len(lines) == told
+    assert len(lines) == expected
     assert all("left out, said that the highest near-iid/accuracy is best" in each for each in lines)
 
 

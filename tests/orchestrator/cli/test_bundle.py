@@ -39,8 +39,8 @@ def bundled(tmp_path, haltsweep, once):
     """The files of a bundle, which lies beside the sweep; it is made once."""
     if not (once / "synthetic.bundle.zip").exists():
         finished(tmp_path, PLAN)
-        told = haltsweep("bundle", "synthetic")
-        assert told.code == 0, told
+        shown = haltsweep("bundle", "synthetic")
+        assert shown.code == 0, shown
         shutil.copytree(tmp_path / "runs", once / "runs")
         shutil.copy(tmp_path / "synthetic.bundle.zip", once)
     else:
@@ -67,10 +67,10 @@ def test_elsewhere_the_report_comes_out_byte_for_byte(haltsweep, bundled, tmp_pa
     (tmp_path / "runs").rename(tmp_path / "gone")
     monkeypatch.chdir(elsewhere)
     before = tree(elsewhere)
-    told = haltsweep("verify", "got.zip")
-    assert told.code == 0, told
-    assert "report      sound   " in told.out
-    assert "made again from the ledger, byte for byte" in told.out
+    shown = haltsweep("verify", "got.zip")
+    assert shown.code == 0, shown
+    assert "report      sound   " in shown.out
+    assert "made again from the ledger, byte for byte" in shown.out
     assert tree(elsewhere) == before
     assert {"spec.yaml", "plan.json", "provenance.json", "ledger.jsonl", "data.json"} < set(bundled)
     assert "launch.json" not in bundled, "URLs with passwords stay at home"
@@ -79,24 +79,26 @@ def test_elsewhere_the_report_comes_out_byte_for_byte(haltsweep, bundled, tmp_pa
 
 def test_a_report_that_says_something_else_than_the_ledger(haltsweep, bundled):
     lie = bundled["report/report.md"].replace(b"synthetic", b"wonderful")
-    told = haltsweep("verify", again(bundled, **{"report/report.md": lie}))
-    assert told.code == 1
-    assert "report      damaged made again from the ledger other bytes come out: report/report.md" in told.out
+    shown = haltsweep("verify", again(bundled, **{"report/report.md": lie}))
+    assert shown.code == 1
+    assert (
+        "report      damaged made again from the ledger other bytes come out: report/report.md" in shown.out
+    )
     other = bundled["environment.txt"].replace(b"numpy==", b"numpy==0.")
-    told = haltsweep("verify", again(bundled, **{"report/report.md": lie, "environment.txt": other}))
-    assert told.code == 1
-    assert "report      unknown" in told.out
-    assert "make it with numpy 0." in told.out
-    told = haltsweep("verify", again(bundled, "another", **{"report/report.md": lie}))
-    assert "make it with haltsweep 0.1.0 as it was then, as the bundle was" in told.out
+    shown = haltsweep("verify", again(bundled, **{"report/report.md": lie, "environment.txt": other}))
+    assert shown.code == 1
+    assert "report      unknown" in shown.out
+    assert "make it with numpy 0." in shown.out
+    shown = haltsweep("verify", again(bundled, "another", **{"report/report.md": lie}))
+    assert "make it with haltsweep 0.1.0 as it was then, as the bundle was" in shown.out
 
 
 def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
     archive.write(Path("other.zip"), bundled | {"provenance.json": b"{}", "extra.json": b"{}"})
-    told = haltsweep("verify", "other.zip")
-    assert told.code == 1
-    assert "provenance.json: it was changed or damaged" in told.out
-    assert "extra.json: nobody wrote it" in told.out
+    shown = haltsweep("verify", "other.zip")
+    assert shown.code == 1
+    assert "provenance.json: it was changed or damaged" in shown.out
+    assert "extra.json: nobody wrote it" in shown.out
     archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != "plan.json"})
     assert "plan.json: it is missing" in haltsweep("verify", "other.zip").out
     archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != contents.LIST})
@@ -116,17 +118,17 @@ def test_files_that_were_changed_without_their_digests(haltsweep, bundled):
 )
 def test_a_ledger_that_is_not_as_it_was_written(haltsweep, bundled, change, why):
     lines = bundled[contents.LEDGER].split(b"\n")
-    told = haltsweep("verify", again(bundled, **{contents.LEDGER: b"\n".join(change(lines))}))
-    assert told.code == 1
-    assert why in told.out
+    shown = haltsweep("verify", again(bundled, **{contents.LEDGER: b"\n".join(change(lines))}))
+    assert shown.code == 1
+    assert why in shown.out
 
 
 def test_an_event_without_an_end_is_not_read_whole(haltsweep, bundled, monkeypatch):
     monkeypatch.setattr(contents, "MAX_LINE", 50_000)
     endless = bundled[contents.LEDGER] + b"[" + b" " * 100_000
-    told = haltsweep("verify", again(bundled, **{contents.LEDGER: endless}))
-    assert told.code == 1
-    assert "an event must have at most 50,000 bytes, and one has more" in told.out
+    shown = haltsweep("verify", again(bundled, **{contents.LEDGER: endless}))
+    assert shown.code == 1
+    assert "an event must have at most 50,000 bytes, and one has more" in shown.out
 
 
 def test_events_pass_by_and_are_not_kept(tmp_path):
@@ -163,45 +165,45 @@ def test_code_that_a_bundle_names_is_not_run(haltsweep, bundled, tmp_path):
     for trainable, metrics in (("evil:train", plan.metrics), (None, plan.metrics), (None, ())):
         hostile = replace(plan, arms=arms, search=search, trainable=trainable, metrics=metrics)
         changed = {"plan.json": to_json(hostile).encode(), "spec.yaml": spec}
-        told = haltsweep("verify", again(bundled, **changed))
-        assert told.code in {0, 1}
+        shown = haltsweep("verify", again(bundled, **changed))
+        assert shown.code in {0, 1}
         assert not (tmp_path / "ran").exists()
         assert "evil" not in sys.modules
-    assert "which is not run here" in told.out
+    assert "which is not run here" in shown.out
 
 
 @pytest.mark.parametrize("plan", [b"", b"[]", b'{"format": 1}', b"[" * 100_000])
 def test_a_plan_that_is_none(haltsweep, bundled, plan):
-    told = haltsweep("verify", again(bundled, **{"plan.json": plan}))
-    assert told.code == 1
-    assert "no report can be made of it: a plan must be JSON as haltsweep writes it" in told.out
+    shown = haltsweep("verify", again(bundled, **{"plan.json": plan}))
+    assert shown.code == 1
+    assert "no report can be made of it: a plan must be JSON as haltsweep writes it" in shown.out
 
 
 def test_events_that_no_plan_explains(haltsweep, bundled):
     plan = replace(from_json(bundled["plan.json"]), trials=(), arms=make_plan(1).arms)
-    told = haltsweep("verify", again(bundled, **{"plan.json": to_json(plan).encode()}))
-    assert told.code == 1
+    shown = haltsweep("verify", again(bundled, **{"plan.json": to_json(plan).encode()}))
+    assert shown.code == 1
 
 
 def test_what_is_no_bundle(haltsweep, tmp_path):
     (tmp_path / "text.zip").write_text("no archive, though its name says so")
-    told = haltsweep("verify", "text.zip")
-    assert told.code == 2
-    assert "must be an archive as `haltsweep bundle` writes it" in told.err
+    shown = haltsweep("verify", "text.zip")
+    assert shown.code == 2
+    assert "must be an archive as `haltsweep bundle` writes it" in shown.err
     assert "--repair is for sweeps" in haltsweep("verify", "text.zip", "--repair").err
 
 
 def test_nothing_is_overwritten_and_nothing_that_runs_is_bundled(haltsweep, tmp_path):
     folder = finished(tmp_path, PLAN)
     (tmp_path / "there.zip").touch()
-    told = haltsweep("bundle", "synthetic", "--to", "there.zip")
-    assert told.code == 2
-    assert "a file is never overwritten, and there.zip is there" in told.err
+    shown = haltsweep("bundle", "synthetic", "--to", "there.zip")
+    assert shown.code == 2
+    assert "a file is never overwritten, and there.zip is there" in shown.err
     with Ledger.open(folder.ledger_url, "synthetic") as ledger:
         ledger.claim(Holder.current())
-        told = haltsweep("bundle", "synthetic")
-    assert told.code == 2
-    assert "must not run while it is bundled" in told.err
+        shown = haltsweep("bundle", "synthetic")
+    assert shown.code == 2
+    assert "must not run while it is bundled" in shown.err
 
 
 @pytest.mark.slow
@@ -209,9 +211,9 @@ def test_trials_that_run_again_measure_the_same(haltsweep, tmp_path):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "search=null", "--driver", "inline").code == 0
     assert haltsweep("bundle", "tiny").code == 0
-    told = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
-    assert told.code == 0, told
-    assert told.out.count("the same, to the last digit") == 2
+    shown = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
+    assert shown.code == 0, shown
+    assert shown.out.count("the same, to the last digit") == 2
     with zipfile.ZipFile("tiny.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
     rows = [json.loads(line) for line in files[contents.LEDGER].splitlines()]
@@ -231,9 +233,9 @@ def test_what_is_run_again_is_drawn_the_same_every_time_and_only_of_bundles(halt
     records = read_all("synthetic")
     assert drawn(records, 3) == drawn(list(reversed(records)), 3)
     assert {each.phase for each in drawn(records, 100)} == {"confirm"}
-    told = haltsweep("verify", "synthetic", "--rerun", "1")
-    assert told.code == 2
-    assert "--rerun is for bundles, and synthetic is no file" in told.err
+    shown = haltsweep("verify", "synthetic", "--rerun", "1")
+    assert shown.code == 2
+    assert "--rerun is for bundles, and synthetic is no file" in shown.err
 
 
 def read_all(name):

@@ -36,10 +36,10 @@ def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
     with forgotten(tmp_path):
         assert haltsweep("launch", "agreeing.yaml", "--driver", "inline").code == 0
         assert haltsweep("bundle", "agreeing").code == 0
-        told = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
-        assert told.code == 0, told
-        assert "plan        sound   as the ledger says" in told.out
-        assert "by other code" not in told.out
+        shown = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+        assert shown.code == 0, shown
+        assert "plan        sound   as the ledger says" in shown.out
+        assert "by other code" not in shown.out
     with zipfile.ZipFile("agreeing.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
     plan = json.loads(files["plan.json"])
@@ -57,10 +57,10 @@ def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
         ("data.json", b"[1]", "data.json must hold digests of data by name, got [1]"),
     ):
         assert content != files[name]
-        told = haltsweep("verify", again(files, {name: content}))
-        assert told.code == 1
-        assert what in told.out
+        shown = haltsweep("verify", again(files, {name: content}))
+        assert shown.code == 1
+        assert what in shown.out
     Path("agreeing.py").write_text(BONUS + "# the same results\n")
     with forgotten(tmp_path):
-        told = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
-    assert "to the last digit; by other code than then: agreeing:train (digest " in told.out
+        shown = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
+    assert "to the last digit; by other code than then: agreeing:train (digest " in shown.out

@@ -22,9 +22,9 @@ BOUND = re.compile(r" (>=|<=|>|<) ")
 
 @pytest.mark.parametrize("kind", ["models", "tasks"])
 def test_every_module_is_listed_with_its_first_line(haltsweep, kind):
-    told = haltsweep(kind)
-    assert told.code == 0
-    lines = told.out.splitlines()
+    shown = haltsweep(kind)
+    assert shown.code == 0
+    lines = shown.out.splitlines()
     assert [line.split()[0] for line in lines] == list(catalog.names(kind))
     assert all(re.match(r"\S+ +[A-Z`].*\.$|\S+ +.*\?$", line) for line in lines)
 
@@ -38,10 +38,10 @@ def test_fields_are_in_words(haltsweep, kind, name):
         assert not PYTHON.search(default), (path, default)
         assert "\n" not in meaning
         assert meaning or path == "name", f"{path} has no docstring"
-    told = haltsweep(kind, name)
-    assert told.code == 0
+    shown = haltsweep(kind, name)
+    assert shown.code == 0
     for path, *_ in found:
-        assert f"│ {path} " in told.out
+        assert f"│ {path} " in shown.out
 
 
 @pytest.mark.parametrize(("kind", "name"), MODULES)
@@ -55,21 +55,21 @@ def test_settings_for_scripts_are_a_schema(haltsweep, kind, name):
 @pytest.mark.parametrize("name", catalog.names("tasks"))
 def test_tasks_tell_their_splits(haltsweep, name):
     module = catalog.load("tasks", name)
-    told = haltsweep("tasks", name).out
+    shown = haltsweep("tasks", name).out
     for split in module.splits(module.Config()):
-        assert re.search(rf"│ {split.name} +│ {split.role} +│ {split.length_min} ", told)
+        assert re.search(rf"│ {split.name} +│ {split.role} +│ {split.length_min} ", shown)
 
 
 @pytest.mark.parametrize("name", space_catalog.full_names())
 def test_spaces_tell_range_condition_and_source(haltsweep, name):
-    told = haltsweep("spaces", name)
-    assert told.code == 0
+    shown = haltsweep("spaces", name)
+    assert shown.code == 0
     space = space_catalog.load(name)
     for dimension in space.dimensions:
-        assert f"│ {dimension.path} " in told.out
+        assert f"│ {dimension.path} " in shown.out
     for constraint in space.constraints:
-        assert f"only with {constraint}" in told.out
-    assert not re.search(r"Choice|Float\(|Int\(|Fixed|\('", told.out)
+        assert f"only with {constraint}" in shown.out
+    assert not re.search(r"Choice|Float\(|Int\(|Fixed|\('", shown.out)
     found = json.loads(haltsweep("spaces", name, "--json").out)[name]
     assert [each["path"] for each in found["dimensions"]] == [each.path for each in space.dimensions]
 
@@ -85,9 +85,9 @@ def test_a_condition_is_told(haltsweep):
     ("models", "univrsal", "universal"), ("tasks", "list-ops", "listops"), ("spaces", "haltin", "halting"),
 ])  # fmt: skip
 def test_unknown_names_get_the_nearest(haltsweep, kind, wrong, right):
-    told = haltsweep(kind, wrong)
-    assert (told.code, told.out) == (2, "")
-    assert f"named {wrong!r}. Did you mean {right!r}? Known: " in told.err
+    shown = haltsweep(kind, wrong)
+    assert (shown.code, shown.out) == (2, "")
+    assert f"named {wrong!r}. Did you mean {right!r}? Known: " in shown.err
 
 
 class Inner(Settings):

@@ -52,21 +52,21 @@ def test_extend_refuses_changed_code_and_the_report_tells_of_it(code, anew, tmp_
     assert "versions of" not in (tmp_path / "runs/changing/report/report.md").read_text()
     code.write_text(BONUS.replace("0.5", "0.7"))
     before = kept(tmp_path)
-    told = anew("extend", "changing", IDLE, *INLINE)
-    assert told.code == 2
-    assert "changing:train of changing was changed since trials ran: digest " in told.err
-    assert " (6 trials), now " in told.err
-    assert "--changed-code" in told.err
+    shown = anew("extend", "changing", IDLE, *INLINE)
+    assert shown.code == 2
+    assert "changing:train of changing was changed since trials ran: digest " in shown.err
+    assert " (6 trials), now " in shown.err
+    assert "--changed-code" in shown.err
     assert kept(tmp_path) == before
     again = anew("resume", "changing", *INLINE)
     assert again.code == 0, "nothing is left to run"
-    told = anew("extend", "changing", IDLE, "--changed-code", *INLINE)
-    assert told.code == 0, told
+    shown = anew("extend", "changing", IDLE, "--changed-code", *INLINE)
+    assert shown.code == 0, shown
     sentence = read.report("changing").code_versions
     assert sentence.startswith("Trials ran 2 versions of the training code (changing:train) (digest ")
     assert ": 6 trials; " in sentence
     assert sentence.endswith(": 3 trials): differences between arms may be differences of code.")
-    assert sentence[:40] in told.err
+    assert sentence[:40] in shown.err
     page, text = ((tmp_path / f"runs/changing/report/report.{kind}").read_text() for kind in ("html", "md"))
     assert text.index(f"**{sentence}**") < text.index("## Answer")
     assert page.index(sentence) < page.index('id="answer"')
@@ -91,8 +91,8 @@ def test_resume_and_continue_refuse_changed_code(half, anew, monkeypatch):
         assert anew("launch", "changing.yaml", *INLINE).code == 130
     half.write_text(half.read_text().replace("0.5", "0.7"))
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):
-        told = anew(*command, *INLINE)
-        assert told.code == 2, told
-        assert "must run the same training code" in told.err
-        assert "(1 trial), now " in told.err
+        shown = anew(*command, *INLINE)
+        assert shown.code == 2, shown
+        assert "must run the same training code" in shown.err
+        assert "(1 trial), now " in shown.err
     assert anew("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0

@@ -80,27 +80,27 @@ def test_data_that_are_others_when_built_again_are_refused_or_told(anew, tmp_pat
     more = ("extend", "tossed", "--seeds", "[4]", *INLINE)
     shutil.move(tmp_path / "data", tmp_path / "kept")
     before = (tmp_path / "runs/tossed/plan.json").read_bytes()
-    told = anew(*more)
-    assert told.code == 2
+    shown = anew(*more)
+    assert shown.code == 2
     assert (tmp_path / "runs/tossed/plan.json").read_bytes() == before
-    assert "trials of one sweep must read the same data, and those of tossed are not what" in told.err
+    assert "trials of one sweep must read the same data, and those of tossed are not what" in shown.err
     for split in ("test", "train", "valid"):
-        assert f"tosses.coin/{split} was of digest " in told.err
-    assert told.err.count("(6 trials), and is ") == 3
-    assert "--changed-code" in told.err
+        assert f"tosses.coin/{split} was of digest " in shown.err
+    assert shown.err.count("(6 trials), and is ") == 3
+    assert "--changed-code" in shown.err
     built = tmp_path / "data"
     built.rename(tmp_path / "others")
     (tmp_path / "kept").rename(built)
     assert anew(*more).code == 0, "these are the data that trials have read"
     assert read.report("tossed").data_versions == ""
     shutil.rmtree(built)
-    told = anew("extend", "tossed", "--seeds", "[5]", "--changed-code", *INLINE)
-    assert told.code == 0, told.err
+    shown = anew("extend", "tossed", "--seeds", "[5]", "--changed-code", *INLINE)
+    assert shown.code == 0, shown.err
     sentence = read.report("tossed").data_versions
     assert sentence.startswith("Trials read 2 versions of tosses.coin/test (digest ")
     assert ": 8 trials; " in sentence
     assert sentence.endswith("differences between trials may be differences of data.")
-    assert sentence[:40] in told.err
+    assert sentence[:40] in shown.err
     text = (tmp_path / "runs/tossed/report/report.md").read_text()
     assert text.index(f"**{sentence}**") < text.index("## Answer")
 
@@ -110,9 +110,9 @@ def test_a_sweep_that_was_killed_does_not_go_on_with_other_data(anew, tmp_path, 
         assert anew("launch", "tossed.yaml", *INLINE).code == 130
     shutil.rmtree(tmp_path / "data")
     for command in (("resume", "tossed"), ("launch", "tossed.yaml", "--continue")):
-        told = anew(*command, *INLINE)
-        assert told.code == 2, told
-        assert "(1 trial), and is " in told.err
+        shown = anew(*command, *INLINE)
+        assert shown.code == 2, shown
+        assert "(1 trial), and is " in shown.err
     assert anew("resume", "tossed", "--changed-code", *INLINE).code == 0
 
 

@@ -29,18 +29,18 @@ def spec(tmp_path):
 
 def test_sound_specs(haltsweep, spec):
     (plain, rich) = spec("plain.yaml", a=(TINY[TINY.index("profiles:") :], "")), spec("rich.yaml")
-    told = haltsweep("check", plain, rich)
-    assert (told.code, told.err) == (0, "")
-    assert told.out == "plain.yaml: ok\nrich.yaml: ok (and with short)\n"
+    shown = haltsweep("check", plain, rich)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out == "plain.yaml: ok\nrich.yaml: ok (and with short)\n"
 
 
 def test_all_files_are_looked_at(haltsweep, spec):
-    told = haltsweep(
+    shown = haltsweep(
         "check", spec("a.yaml", x=("trials_per_arm: 2", "trials_per_arm: two")), "none.yaml", spec()
     )
-    assert told.code == 2
-    assert told.out == "tiny.yaml: ok (and with short)\n"
-    assert told.err.splitlines() == [
+    assert shown.code == 2
+    assert shown.out == "tiny.yaml: ok (and with short)\n"
+    assert shown.err.splitlines() == [
         "a.yaml:14: search.trials_per_arm: must be an integer >= 1, got the text 'two'",
         "none.yaml: cannot be read: no such file or directory",
     ]
@@ -59,67 +59,69 @@ def test_faults_come_in_the_order_of_their_lines_and_once(haltsweep, spec):
     name = spec(
         a=("width: 16", "widht: 16"), b=("gate: false", "gaet: false"), c=("model.gaet", "model.gaet")
     )
-    told = haltsweep("check", name)
-    assert told.code == 2
-    lines = [int(line.split(":")[1]) for line in told.err.splitlines()]
+    shown = haltsweep("check", name)
+    assert shown.code == 2
+    lines = [int(line.split(":")[1]) for line in shown.err.splitlines()]
     assert lines == sorted(lines)
-    assert len(set(told.err.splitlines())) == len(lines)
+    assert len(set(shown.err.splitlines())) == len(lines)
 
 
 def test_a_fault_of_a_profile_alone_names_it(haltsweep, spec):
-    told = haltsweep("check", spec(a=("baseline.train.steps: 2", "baseline.model.heads: 3")))
-    assert told.code == 2
-    assert told.err.count("\n") >= 1
-    assert all(line.endswith("(with the profile 'short')") for line in told.err.splitlines())
+    shown = haltsweep("check", spec(a=("baseline.train.steps: 2", "baseline.model.heads: 3")))
+    assert shown.code == 2
+    assert shown.err.count("\n") >= 1
+    assert all(line.endswith("(with the profile 'short')") for line in shown.err.splitlines())
 
 
 def test_a_fault_of_the_plan_is_not_told_again_for_each_profile(haltsweep, spec):
-    told = haltsweep("check", spec(a=("set: {model.gate: false}", "set: {model.gate: true}")))
-    assert told.code == 2
-    assert len(told.err.splitlines()) == 1
-    assert "minus-gate" in told.err
-    assert "with the profile" not in told.err
+    shown = haltsweep("check", spec(a=("set: {model.gate: false}", "set: {model.gate: true}")))
+    assert shown.code == 2
+    assert len(shown.err.splitlines()) == 1
+    assert "minus-gate" in shown.err
+    assert "with the profile" not in shown.err
 
 
 def test_plan_takes_overrides_and_profiles_in_this_order(haltsweep, spec):
-    told = haltsweep(
+    shown = haltsweep(
         "plan", spec(), "confirm.seeds=[9]", "arms.minus-gate.why=because", "--profile", "short", "--json"
     )
-    assert told.code == 0
-    found = json.loads(told.out)
+    assert shown.code == 0
+    found = json.loads(shown.out)
     assert found["confirm"]["seeds"] == [9]
     assert found["arms"][0]["settings"]["train"]["steps"] == 2
     assert found["arms"][1]["why"] == "because"
 
 
 def test_plan_for_people(haltsweep, spec):
-    told = haltsweep("plan", spec())
-    assert (told.code, told.err) == (0, "")
-    assert "8 trials" in told.out
-    assert re.search(r"model\.gate +true +-> +false", told.out)
-    assert "With 2 seeds and 1 comparison there can be no verdict: 3 seeds are the fewest." in told.out
+    shown = haltsweep("plan", spec())
+    assert (shown.code, shown.err) == (0, "")
+    assert "8 trials" in shown.out
+    assert re.search(r"model\.gate +true +-> +false", shown.out)
+    assert "With 2 seeds and 1 comparison there can be no verdict: 3 seeds are the fewest." in shown.out
 
 
 def test_a_plan_says_how_many_published_rows_changes_leave_out(haltsweep, spec):
     row = "{arm: minus-gate, metric: accuracy, values: {near-iid: 0.5}, source: a}"
     name = spec(a=("baseline:\n", f"published:\n  - {row}\nbaseline:\n"))
     assert "published row" not in haltsweep("plan", name).out
-    told = " ".join(haltsweep("plan", name, "--profile", "short").out.split())
-    assert "1 published row is left out: overrides or the profile change what the arm is trained with" in told
+    shown = " ".join(haltsweep("plan", name, "--profile", "short").out.split())
+    assert (
+        "1 published row is left out: overrides or the profile change what the arm is trained with" in shown
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("--profile", "shrt"), "no profile named 'shrt'. Did you mean 'short'? Known: short"),
         (("baseline.train.stepz=1",), "Did you mean"),
         (("steps",), "an override must be key=value, got 'steps'"),
     ],
 )
-def test_wrong_overrides_are_bad_input(haltsweep, spec, arguments, told):
+def test_wrong_overrides_are_bad_input(haltsweep, spec, arguments, expected):
     answer = haltsweep("plan", spec(), *arguments)
     assert (answer.code, answer.out) == (2, "")
-    assert told in answer.err
+    assert expected in answer.err
 
 
 def test_a_calibrated_plan_tells_times(haltsweep, spec):
@@ -132,11 +134,11 @@ def test_a_calibrated_plan_tells_times(haltsweep, spec):
 def test_a_plan_needs_no_data_but_tells_what_a_launch_would(haltsweep, spec, tmp_path):
     task = TINY[TINY.index("  task:") : TINY.index("  model:")]
     name = spec(a=(task, "  task: {name: lra_text, folder: aclImdb}\n"), b=("near-iid", "test"))
-    told = haltsweep("plan", name)
-    assert told.code == 0
-    assert "8 trials" in told.out
+    shown = haltsweep("plan", name)
+    assert shown.code == 0
+    assert "8 trials" in shown.out
     missing = "the data of lra_text cannot be read: folder must hold train/neg"
-    assert f"launch will not start here: {missing}" in told.err.replace("\n", " ")
+    assert f"launch will not start here: {missing}" in shown.err.replace("\n", " ")
     assert haltsweep("check", name).code == 0
     refused = haltsweep("launch", name)
     assert (refused.code, missing in refused.err.replace("\n", " ")) == (2, True)
@@ -146,9 +148,9 @@ def test_a_plan_needs_no_data_but_tells_what_a_launch_would(haltsweep, spec, tmp
 def test_a_plan_tells_what_this_machine_has_not(haltsweep, spec, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     changed = spec(), "resources.gpus=0.5", "baseline.train.precision=fp16"
-    told = haltsweep("plan", *changed)
-    assert (told.code, "8 trials" in told.out) == (0, True)
-    said = " ".join(told.err.split())
+    shown = haltsweep("plan", *changed)
+    assert (shown.code, "8 trials" in shown.out) == (0, True)
+    said = " ".join(shown.err.split())
     assert "launch will not start here: a trial must fit on one node: it asks for cpus=1 and gpus=0.5" in said
     refused = haltsweep("launch", *changed, "--driver", "inline")
     assert refused.code == 2
@@ -159,6 +161,6 @@ def test_a_plan_tells_what_this_machine_has_not(haltsweep, spec, tmp_path, monke
 def test_a_plan_that_takes_long_is_told(haltsweep, spec, monkeypatch):
     monkeypatch.setattr(planning, "FIRST_S", 0.0)
     monkeypatch.setattr(waiting, "LOOK_S", 0.001)
-    told = haltsweep("plan", spec())
-    assert told.code == 0
-    assert re.search(r"^planning: .*; Ctrl-C ends it, nothing is written$", told.err, re.MULTILINE)
+    shown = haltsweep("plan", spec())
+    assert shown.code == 0
+    assert re.search(r"^planning: .*; Ctrl-C ends it, nothing is written$", shown.err, re.MULTILINE)

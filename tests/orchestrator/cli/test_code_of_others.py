@@ -40,7 +40,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "expected"),
     [
         (ENDS, "theirs.py:4: SystemExit"),
         (BROKEN, "theirs.py:7: Odd: (it cannot say"),
@@ -52,19 +52,19 @@ def folder(tmp_path):
     ],
     ids=["ends", "unprintable", "getattr", "leaves", "leaves later", "closes", "base"],
 )
-def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, told):
+def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
     (folder / "theirs.py").write_text(TRAIN + code)
     (folder / "fine.py").write_text(TRAIN)
     (folder / "others.yaml").write_text(SPEC)
     (folder / "fine.yaml").write_text(SPEC.replace("theirs:", "fine:"))
     answer = haltsweep("check", "others.yaml", "fine.yaml")
     assert answer.code == 2
-    assert told in answer.err
+    assert expected in answer.err
     assert "Traceback" not in answer.err
     assert "fine.yaml: ok" in answer.out
     planned = haltsweep("plan", "others.yaml")
     assert planned.code == 2
-    assert told in planned.err
+    assert expected in planned.err
 
 
 def test_what_it_prints_is_no_part_of_an_answer(folder, haltsweep):
@@ -100,10 +100,10 @@ def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep,
     code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
     (folder / "theirs.py").write_text(code)
     (folder / "others.yaml").write_text(SPEC)
-    told = haltsweep("launch", "others.yaml", "--driver", "inline")
-    assert told.code == 1
-    assert "Traceback" not in told.err
-    assert "4 crashed" in told.out
+    shown = haltsweep("launch", "others.yaml", "--driver", "inline")
+    assert shown.code == 1
+    assert "Traceback" not in shown.err
+    assert "4 crashed" in shown.out
 
 
 FAILING_SEARCH = """\
@@ -131,13 +131,13 @@ def train(settings, trial):
 def test_trials_that_never_began_are_not_said_to_have_crashed(folder, haltsweep):
     (folder / "theirs.py").write_text(RAISES_WHERE_BAD)
     (folder / "others.yaml").write_text(FAILING_SEARCH)
-    told = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
-    assert told.code == 1
-    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in told.out
-    told = haltsweep("status", "others", "--trials")
-    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", told.out)
-    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", told.out)
-    assert [len(re.findall(rf"│ {word} +│", told.out)) for word in ("crashed", "never began")] == [1, 2]
+    shown = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
+    assert shown.code == 1
+    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in shown.out
+    shown = haltsweep("status", "others", "--trials")
+    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", shown.out)
+    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", shown.out)
+    assert [len(re.findall(rf"│ {word} +│", shown.out)) for word in ("crashed", "never began")] == [1, 2]
 
 
 MODEL = """
@@ -169,8 +169,8 @@ posthoc: {model.layers: [2]}
     spec = model + asked + "confirm: {seeds: [1, 2], splits: [near-iid]}\n"
     for text in (spec, spec.replace("seeds: [1, 2]", "seeds: [1, 1]")):
         (folder / "others.yaml").write_text(text)
-        told = haltsweep("check", "others.yaml")
-        assert told.code == 2
-        assert "Traceback" not in told.err
+        shown = haltsweep("check", "others.yaml")
+        assert shown.code == 2
+        assert "Traceback" not in shown.err
         place = "kit_of_models/broken.py:10: ValueError: no such thing"
-        assert told.err.count(place) == 1, told.err
+        assert shown.err.count(place) == 1, shown.err

@@ -39,13 +39,13 @@ def test_two_sweeps_and_what_differs(haltsweep):
     assert same.code == 0, same
     assert "paired, 2 seeds" in same.out
     assert "spec: no difference\ncode and machine: no difference\ndata: no difference\n" in same.out
-    told = haltsweep("compare", "tiny", "other")
-    assert told.code == 0, told
-    assert "no arm of tiny was confirmed with the same content in other" in told.out
-    assert "of one name and different content: baseline, minus-gate\n" in told.out
-    assert "only in" not in told.out
-    assert "Each interval" not in told.out, "there is none"
-    assert "  confirm.seeds: [101, 102] -> [101]\n" in told.out
+    shown = haltsweep("compare", "tiny", "other")
+    assert shown.code == 0, shown
+    assert "no arm of tiny was confirmed with the same content in other" in shown.out
+    assert "of one name and different content: baseline, minus-gate\n" in shown.out
+    assert "only in" not in shown.out
+    assert "Each interval" not in shown.out, "there is none"
+    assert "  confirm.seeds: [101, 102] -> [101]\n" in shown.out
     (found,) = json.loads(haltsweep("compare", "tiny", "other", "--json").out)
     assert [what for what, *_ in found["data"]] == ["listops/train", "listops/valid", "listops/near-iid"]
     assert all(len(before) > 20 and len(after) > 20 for _, before, after in found["data"])
@@ -61,9 +61,9 @@ def test_of_data_that_haltsweep_does_not_store_no_sameness_is_claimed(haltsweep,
         Path("values.txt").write_text("0.7")
         second = haltsweep("launch", "reading.yaml", "name=other", "--driver", "inline")
     assert (first.code, second.code) == (0, 0), (first, second)
-    told = haltsweep("compare", "reading", "other")
-    assert told.code == 0, told
-    assert "code and machine: no difference\ndata: not known" in told.out
+    shown = haltsweep("compare", "reading", "other")
+    assert shown.code == 0, shown
+    assert "code and machine: no difference\ndata: not known" in shown.out
     assert json.loads(haltsweep("compare", "reading", "other", "--json").out)[0]["data_known"] is False
 
 
@@ -77,6 +77,6 @@ def test_a_name_in_both_is_not_said_to_be_in_one_alone():
 
 
 def test_one_sweep_is_none_to_compare(haltsweep):
-    told = haltsweep("compare", "tiny")
-    assert told.code == 2
-    assert "at least two sweeps must be named, got 1; name another one" in told.err
+    shown = haltsweep("compare", "tiny")
+    assert shown.code == 2
+    assert "at least two sweeps must be named, got 1; name another one" in shown.err

@@ -33,7 +33,7 @@ def test_tables(capsys) -> None:
     table.add_column(text)
     table.add_row(Text(text))
     console.out().print(table)
-    told = capsys.readouterr().out
-    assert told.count(r"\x1b[2J \u202egnp.exe [red]x[/red] :smile: \ud800") == 3
-    assert "\u202e" not in told
-    assert "\x1b[2J" not in told
+    output = capsys.readouterr().out
+    assert output.count(r"\x1b[2J \u202egnp.exe [red]x[/red] :smile: \ud800") == 3
+    assert "\u202e" not in output
+    assert "\x1b[2J" not in output

@@ -61,7 +61,7 @@ assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 """
 
 
-def told(script, folder):
+def reported(script, folder):
     return subprocess.run(
         [sys.executable, "-c", script],
         cwd=folder,
@@ -74,19 +74,19 @@ def told(script, folder):
 
 @pytest.mark.parametrize("swallowed", [False, True])
 def test_while_modules_are_loaded(tmp_path, swallowed):
-    done = told(LOADING.format(swallowed=swallowed), tmp_path)
+    done = reported(LOADING.format(swallowed=swallowed), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_in_a_callback_of_the_garbage_collector(tmp_path):
-    done = told(COLLECTED.format(patience=PATIENCE_S), tmp_path)
+    done = reported(COLLECTED.format(patience=PATIENCE_S), tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "raised again\n", "")
 
 
 def test_an_error_that_follows_from_it_is_none(tmp_path):
-    done = told(FAILING, tmp_path)
+    done = reported(FAILING, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_who_ignores_it_goes_on_ignoring_it(tmp_path):
-    assert told(IGNORED, tmp_path).returncode == 0
+    assert reported(IGNORED, tmp_path).returncode == 0

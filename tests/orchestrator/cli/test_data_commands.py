@@ -39,10 +39,10 @@ def files(folder):
 
 class TestBuild:
     def test_a_task_with_its_settings(self, haltsweep, tmp_path):
-        told = haltsweep("data", "build", "listops", *SMALL, "--split", "valid", "--split", "near-iid")
-        assert (told.code, told.err) == (0, "")
+        shown = haltsweep("data", "build", "listops", *SMALL, "--split", "valid", "--split", "near-iid")
+        assert (shown.code, shown.err) == (0, "")
         line = r"listops/{0}: built in \S+ s: 20 examples, [\d,]+ bytes, \w{{32}}, data/listops/.*{0}.arrow"
-        lines = told.out.splitlines()
+        lines = shown.out.splitlines()
         assert [
             bool(re.fullmatch(line.format(name), text))
             for name, text in zip(("valid", "near-iid"), lines, strict=True)
@@ -51,27 +51,27 @@ class TestBuild:
         assert again.out == re.sub(r"built in \S+ s", "already there", lines[0]) + "\n"
 
     def test_a_spec_stands_for_what_launch_would_build(self, haltsweep, tmp_path):
-        told = haltsweep("data", "build", "tiny.yaml", "--data", "d")
-        assert [text.partition(":")[0] for text in told.out.splitlines()] == [
+        shown = haltsweep("data", "build", "tiny.yaml", "--data", "d")
+        assert [text.partition(":")[0] for text in shown.out.splitlines()] == [
             "listops/train",
             "listops/valid",
             "listops/near-iid",
         ]
-        assert "already there" not in told.out
+        assert "already there" not in shown.out
         again = haltsweep("data", "build", "tiny.yaml", "--profile", "short", "--data", "d")
         assert again.out.count("already there") == 3
 
     def test_what_is_streamed_is_left_out_or_refused(self, haltsweep):
         few = ("test_examples=5", "valid_examples=5", "test_lengths=[30]")
         assert haltsweep("data", "build", "algorithms", *few).out.count("built in") == 2
-        told = haltsweep("data", "build", "algorithms", *few, "--split", "train")
-        assert told.code == 2
+        shown = haltsweep("data", "build", "algorithms", *few, "--split", "train")
+        assert shown.code == 2
         assert (
-            "the split train of algorithms is drawn anew for every batch, so it cannot be built" in told.err
+            "the split train of algorithms is drawn anew for every batch, so it cannot be built" in shown.err
         )
 
     @pytest.mark.parametrize(
-        ("arguments", "told"),
+        ("arguments", "expected"),
         [
             (("lstops",), "no task named 'lstops'. Did you mean 'listops'? Known: "),
             (("lstops",), "; or name a spec file"),
@@ -91,10 +91,10 @@ class TestBuild:
             ),
         ],
     )
-    def test_bad_input_is_told_before_anything_is_written(self, haltsweep, tmp_path, arguments, told):
+    def test_bad_input_is_told_before_anything_is_written(self, haltsweep, tmp_path, arguments, expected):
         answer = haltsweep("data", "build", *arguments)
         assert (answer.code, answer.out) == (2, "")
-        assert told in answer.err
+        assert expected in answer.err
         assert files(tmp_path) == {"tiny.yaml"}
 
     def test_a_malformed_file_leaves_nothing_half_built(self, haltsweep, tmp_path):
@@ -104,9 +104,9 @@ class TestBuild:
             for number in range(13):
                 (folder / f"{part}{number}").write_text("=\ta\ta\n")
         (folder / "train3").write_text("=\ta\ta\n=\ta\n")
-        told = haltsweep("data", "build", "logical_inference", "folder=originals")
-        assert told.code == 2
-        assert "originals/train3, line 2: expected a relation" in told.err
+        shown = haltsweep("data", "build", "logical_inference", "folder=originals")
+        assert shown.code == 2
+        assert "originals/train3, line 2: expected a relation" in shown.err
         assert {name for name in files(tmp_path / "data") if not name.endswith(".lock")} == set()
 
     def test_a_full_disk_is_told_and_leaves_nothing(self, haltsweep, tmp_path, monkeypatch):
@@ -115,9 +115,9 @@ class TestBuild:
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)
-            told = haltsweep("data", "build", "listops", *SMALL)
-        assert (told.code, told.out) == (1, "")
-        assert "free space that can be written, got No space left on device" in told.err
+            shown = haltsweep("data", "build", "listops", *SMALL)
+        assert (shown.code, shown.out) == (1, "")
+        assert "free space that can be written, got No space left on device" in shown.err
         assert files(tmp_path / "data") == {"train.lock"}
         assert haltsweep("data", "build", "listops", *SMALL).code == 0
 
@@ -126,17 +126,17 @@ class TestBuild:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
         monkeypatch.setattr(Path, "mkdir", refused)  # a superuser may write everywhere
-        told = haltsweep("data", "build", "listops", *SMALL, "--data", "locked")
-        assert told.code == 1
-        assert re.search(r"got Permission denied for locked/listops/.*another --data", told.err)
+        shown = haltsweep("data", "build", "listops", *SMALL, "--data", "locked")
+        assert shown.code == 1
+        assert re.search(r"got Permission denied for locked/listops/.*another --data", shown.err)
 
     def test_an_interrupt_leaves_nothing_half_built(self, haltsweep, tmp_path, monkeypatch):
         def interrupted(_):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(os, "fsync", interrupted)
-        told = haltsweep("data", "build", "listops", *SMALL)
-        assert (told.code, told.out, told.err) == (130, "", "interrupted\n")
+        shown = haltsweep("data", "build", "listops", *SMALL)
+        assert (shown.code, shown.out, shown.err) == (130, "", "interrupted\n")
         assert files(tmp_path / "data") == {"train.lock"}
 
 
@@ -153,9 +153,9 @@ def build(shell, folder):
 
 
 def answered(process):
-    told = answer(process)
-    assert told.code == 0, told.err
-    return told.out.split()[-2].rstrip(",")
+    shown = answer(process)
+    assert shown.code == 0, shown.err
+    return shown.out.split()[-2].rstrip(",")
 
 
 @pytest.mark.slow
@@ -193,51 +193,52 @@ def test_who_waits_for_another_builder_says_so(tmp_path, shell):
 
 class TestShow:
     def test_examples_with_answers_lengths_labels_floor_and_padding(self, haltsweep):
-        told = haltsweep("data", "show", "listops", *SMALL, "--split", "train", "--examples", "3")
-        assert (told.code, told.err) == (0, "")
+        shown = haltsweep("data", "show", "listops", *SMALL, "--split", "train", "--examples", "3")
+        assert (shown.code, shown.err) == (0, "")
         assert re.search(
-            r"│ listops/train │ train │ +\d+ │ .* │ +\d\d\.\d% │ random [\d.]+%, bucketed [\d.]+% │", told.out
+            r"│ listops/train │ train │ +\d+ │ .* │ +\d\d\.\d% │ random [\d.]+%, bucketed [\d.]+% │",
+            shown.out,
         )
-        assert re.search(r"^lengths \d+ [▁▂▃▄▅▆▇█ ]+ \d+$", told.out, re.MULTILINE)
-        assert re.search(r"^labels  0: [\d.]+%, 1: ", told.out, re.MULTILINE)
-        assert len(re.findall(r"^(\d|\[(MIN|MAX|MED|SM) .*\])\n  = \d$", told.out, re.MULTILINE)) == 3
+        assert re.search(r"^lengths \d+ [▁▂▃▄▅▆▇█ ]+ \d+$", shown.out, re.MULTILINE)
+        assert re.search(r"^labels  0: [\d.]+%, 1: ", shown.out, re.MULTILINE)
+        assert len(re.findall(r"^(\d|\[(MIN|MAX|MED|SM) .*\])\n  = \d$", shown.out, re.MULTILINE)) == 3
 
     def test_answers_of_positions_stand_behind_their_tokens(self, haltsweep):
         few = ("problem=copy", "test_examples=5", "valid_examples=5", "test_lengths=[20]")
-        told = haltsweep("data", "show", "algorithms", *few, "--split", "length-20", "--examples", "1")
-        (text, bits) = re.search(r"^((?:[01] ){20})>->([01]) #->", told.out, re.MULTILINE).groups()
+        shown = haltsweep("data", "show", "algorithms", *few, "--split", "length-20", "--examples", "1")
+        (text, bits) = re.search(r"^((?:[01] ){20})>->([01]) #->", shown.out, re.MULTILINE).groups()
         assert text.split()[0] == bits
-        assert f"  = {text}#\n" in told.out
+        assert f"  = {text}#\n" in shown.out
 
     def test_labels_have_the_names_that_the_task_knows(self, haltsweep):
-        told = haltsweep("data", "show", "logical_inference", "pairs=10000", "--split", "operators-3")
-        assert "labels  # independent: " in told.out
+        shown = haltsweep("data", "show", "logical_inference", "pairs=10000", "--split", "operators-3")
+        assert "labels  # independent: " in shown.out
         assert re.search(
-            r"<sep> .*\n  = [#=<>^|v] (independent|equivalent|entails|is entailed|neg|alt|cov)", told.out
+            r"<sep> .*\n  = [#=<>^|v] (independent|equivalent|entails|is entailed|neg|alt|cov)", shown.out
         )
 
     def test_written_answers_are_words_with_lengths_of_their_own(self, haltsweep, tmp_path):
         few = ("train_examples=60", "valid_examples=10", "test_examples=10", "--figure", "f.png")
-        told = haltsweep("data", "show", "transduction", *few, "--split", "train", "--examples", "1")
-        (text, answer) = re.search(r"^(s\d.*)\n  = (s\d.*)$", told.out, re.MULTILINE).groups()
+        shown = haltsweep("data", "show", "transduction", *few, "--split", "train", "--examples", "1")
+        (text, answer) = re.search(r"^(s\d.*)\n  = (s\d.*)$", shown.out, re.MULTILINE).groups()
         assert text.split() == answer.split()[::-1]
-        assert re.search(r"^answers 3 [▁▂▃▄▅▆▇█ ]+ 12$", told.out, re.MULTILINE)
-        assert "labels  s0: " in told.out
+        assert re.search(r"^answers 3 [▁▂▃▄▅▆▇█ ]+ 12$", shown.out, re.MULTILINE)
+        assert "labels  s0: " in shown.out
         assert (tmp_path / "f.png").exists()
 
     def test_pictures_are_drawn(self, haltsweep):
-        told = haltsweep("data", "show", "digits", "--split", "valid", "--examples", "1")
-        (drawn,) = re.findall(r"((?:^[ .:=+*#%@-]{16}\n){8})  = \d$", told.out, re.MULTILINE)
+        shown = haltsweep("data", "show", "digits", "--split", "valid", "--examples", "1")
+        (drawn,) = re.findall(r"((?:^[ .:=+*#%@-]{16}\n){8})  = \d$", shown.out, re.MULTILINE)
         assert {line[0::2] == line[1::2] for line in drawn.splitlines()} == {True}
 
     def test_a_streamed_split_shows_a_batch(self, haltsweep):
-        told = haltsweep("data", "show", "algorithms", "--split", "train")
-        assert f"algorithms/train, a batch of 512 drawn for step {STEPS_UNKNOWN - 1:,} of seed 0" in told.out
-        assert re.search(r"│ algorithms/train │ train │ +endless │ endless │ .* │ drawn [\d.]+% │", told.out)
+        shown = haltsweep("data", "show", "algorithms", "--split", "train")
+        assert f"algorithms/train, a batch of 512 drawn for step {STEPS_UNKNOWN - 1:,} of seed 0" in shown.out
+        assert re.search(r"│ algorithms/train │ train │ +endless │ endless │ .* │ drawn [\d.]+% │", shown.out)
 
     def test_json_has_it_all(self, haltsweep):
-        told = haltsweep("data", "show", "tiny.yaml", "--json", "--examples", "1")
-        found = json.loads(told.out)
+        shown = haltsweep("data", "show", "tiny.yaml", "--json", "--examples", "1")
+        found = json.loads(shown.out)
         assert [each["split"] for each in found] == ["train", "valid", "near-iid"]
         train = found[0]
         assert train["examples"] == sum(train["lengths"].values()) == sum(train["labels"].values())
@@ -250,22 +251,22 @@ class TestShow:
         assert [set(example) for example in train["shown"]] == [{"text", "answer", "length"}]
 
     def test_batches_of_so_many_tokens(self, haltsweep):
-        told = haltsweep(
+        shown = haltsweep(
             *("data", "show", "tiny.yaml", "--split", "train", "--json"),
             *("baseline.train.batch_tokens=64", "baseline.train.order=bucketed"),
         )
-        assert set(json.loads(told.out)[0]["padding"]) == {"batch_size", "by tokens"}
+        assert set(json.loads(shown.out)[0]["padding"]) == {"batch_size", "by tokens"}
 
     def test_the_figure_is_an_image(self, haltsweep, tmp_path):
-        told = haltsweep("data", "show", "listops", *SMALL, "--figure", "f.png", "--split", "train")
-        assert told.err == "figure: f.png\n"
+        shown = haltsweep("data", "show", "listops", *SMALL, "--figure", "f.png", "--split", "train")
+        assert shown.err == "figure: f.png\n"
         assert image.imread(tmp_path / "f.png").shape[1] == 1350
 
     @pytest.mark.parametrize("place", ["f.pdf", "no/such/folder/f.png"])
     def test_a_figure_that_cannot_be_is_refused_first(self, haltsweep, tmp_path, place):
-        told = haltsweep("data", "show", "listops", *SMALL, "--figure", place)
-        assert (told.code, told.out) == (2, "")
-        assert f"--figure must be a .png file in a folder that is there, got {place}" in told.err
+        shown = haltsweep("data", "show", "listops", *SMALL, "--figure", place)
+        assert (shown.code, shown.out) == (2, "")
+        assert f"--figure must be a .png file in a folder that is there, got {place}" in shown.err
         assert files(tmp_path) == {"tiny.yaml"}
 
 
@@ -276,28 +277,28 @@ class TestVerify:
         return {path.stem: path for path in tmp_path.rglob("*.arrow")}
 
     def test_whole_data(self, haltsweep, built):
-        told = haltsweep("data", "verify")
-        assert told.code == 0
-        assert told.out.splitlines()[-1] == "data: 2 whole"
-        assert re.search(r"^whole: data/.*valid\.arrow: [\d,]+ bytes, [0-9a-f]{32}$", told.out, re.MULTILINE)
+        shown = haltsweep("data", "verify")
+        assert shown.code == 0
+        assert shown.out.splitlines()[-1] == "data: 2 whole"
+        assert re.search(r"^whole: data/.*valid\.arrow: [\d,]+ bytes, [0-9a-f]{32}$", shown.out, re.MULTILINE)
 
     def test_damage_is_told_and_removed_when_asked(self, haltsweep, built):
         content = bytearray(built["valid"].read_bytes())
         content[len(content) // 2] ^= 1
         built["valid"].write_bytes(content)
         built["near-iid"].with_suffix(".json").unlink()
-        told = haltsweep("data", "verify", "data")
-        assert told.code == 1
-        assert "damaged: " in told.out
-        assert told.out.splitlines()[-1] == "data: 1 damaged, 1 unsealed"
+        shown = haltsweep("data", "verify", "data")
+        assert shown.code == 1
+        assert "damaged: " in shown.out
+        assert shown.out.splitlines()[-1] == "data: 1 damaged, 1 unsealed"
         found = json.loads(haltsweep("data", "verify", "--json").out)
         assert {(each["verdict"], each["removed"]) for each in found} == {
             ("damaged", False),
             ("unsealed", False),
         }
-        told = haltsweep("data", "verify", "--remove")
-        assert told.code == 0
-        assert "damaged, removed: " in told.out
+        shown = haltsweep("data", "verify", "--remove")
+        assert shown.code == 0
+        assert "damaged, removed: " in shown.out
         assert haltsweep("data", "verify").out == "data: no data\n"
         assert haltsweep("data", "build", "listops", *SMALL, "--split", "valid").out.count("built in") == 1
 
@@ -307,14 +308,14 @@ class TestVerify:
             path.with_suffix(".lock").unlink(missing_ok=True)
             path.with_suffix(".lock").mkdir()
         built["valid"].with_suffix(".json").unlink()
-        told = haltsweep("data", "verify", "--remove")
-        assert told.code == 0
-        assert "unsealed, removed: " in told.out
-        assert "whole: " in told.out
-        told = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
-        assert told.code == 1
-        assert "got Is a directory for " in told.err
-        assert "valid.lock" in told.err
+        shown = haltsweep("data", "verify", "--remove")
+        assert shown.code == 0
+        assert "unsealed, removed: " in shown.out
+        assert "whole: " in shown.out
+        shown = haltsweep("data", "build", "listops", *SMALL, "--split", "valid")
+        assert shown.code == 1
+        assert "got Is a directory for " in shown.err
+        assert "valid.lock" in shown.err
 
     def test_what_cannot_be_deleted_is_told(self, haltsweep, built, monkeypatch):
         built["valid"].with_suffix(".json").unlink()
@@ -327,22 +328,22 @@ class TestVerify:
             unlink(path, missing_ok)
 
         monkeypatch.setattr(Path, "unlink", refused)
-        told = haltsweep("data", "verify", "--remove")
-        assert told.code == 1
-        assert "near-iid.arrow could not be deleted: Operation not permitted" in told.err
+        shown = haltsweep("data", "verify", "--remove")
+        assert shown.code == 1
+        assert "near-iid.arrow could not be deleted: Operation not permitted" in shown.err
         assert not built["valid"].exists()
 
     def test_what_is_not_ours_is_no_fault(self, haltsweep, built, tmp_path):
         (tmp_path / "data/notes.txt").write_text("mine")
-        told = haltsweep("data", "verify", "--remove")
-        assert told.code == 0
-        assert told.out.splitlines()[-1] == "data: 1 unknown, 2 whole"
+        shown = haltsweep("data", "verify", "--remove")
+        assert shown.code == 0
+        assert shown.out.splitlines()[-1] == "data: 1 unknown, 2 whole"
         assert (tmp_path / "data/notes.txt").exists()
 
     def test_a_folder_that_is_not_there_is_refused(self, haltsweep):
-        told = haltsweep("data", "verify", "nowhere")
-        assert told.code == 2
-        assert "the datasets must be in a folder, and nowhere is not there" in told.err
+        shown = haltsweep("data", "verify", "nowhere")
+        assert shown.code == 2
+        assert "the datasets must be in a folder, and nowhere is not there" in shown.err
 
 
 class TestBars:
@@ -353,9 +354,9 @@ class TestBars:
             for done in range(1, 41):
                 clock.now += 0.5
                 report("trees", done * 1000, 40_000)
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert told.err == "listops/train: 10% of 40,000 trees\nlistops/train: 60% of 40,000 trees\n"
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert output.err == "listops/train: 10% of 40,000 trees\nlistops/train: 60% of 40,000 trees\n"
 
     def test_who_is_waited_for_is_told(self, capsys):
         console.err.cache_clear()
@@ -383,9 +384,9 @@ def test_help_loads_nothing_heavy():
         "except SystemExit: pass\n"
         "print({'torch', 'ray', 'mlflow', 'optuna', 'pyarrow', 'numpy'} & set(sys.modules), file=sys.stderr)"
     )
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stderr == "set()\n"
-    assert "verify" in told.stdout
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert shown.stderr == "set()\n"
+    assert "verify" in shown.stdout
 
 
 def test_a_spec_may_be_called_like_a_task(haltsweep, tmp_path):

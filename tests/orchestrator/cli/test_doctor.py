@@ -60,12 +60,12 @@ def closed_port():
 
 
 def test_a_sound_machine(haltsweep, tmp_path):
-    told = haltsweep("doctor")
-    assert told.code == 0, told.out
-    assert "FAULT" not in told.out
+    shown = haltsweep("doctor")
+    assert shown.code == 0, shown.out
+    assert "FAULT" not in shown.out
     for what in (*doctor.PACKAGES, "cpu", "attention", "runs", "data", "tracking"):
-        assert f"\nok    {what} " in f"\n{told.out}" or f"\nnote  {what} " in told.out
-    assert f"torch          {metadata.version('torch')}" in told.out
+        assert f"\nok    {what} " in f"\n{shown.out}" or f"\nnote  {what} " in shown.out
+    assert f"torch          {metadata.version('torch')}" in shown.out
     assert not list(tmp_path.iterdir())
 
 
@@ -75,36 +75,36 @@ def test_for_scripts(haltsweep):
 
 
 def test_a_file_store_is_a_fault(haltsweep, tmp_path):
-    told = haltsweep("doctor", "--tracking", str(tmp_path / "mlruns"))
-    assert told.code == 1
-    assert "FAULT tracking" in told.out
-    assert "is a file store" in told.out
-    assert "use sqlite:////absolute/path/mlflow.db or http://HOST:PORT" in told.out
+    shown = haltsweep("doctor", "--tracking", str(tmp_path / "mlruns"))
+    assert shown.code == 1
+    assert "FAULT tracking" in shown.out
+    assert "is a file store" in shown.out
+    assert "use sqlite:////absolute/path/mlflow.db or http://HOST:PORT" in shown.out
 
 
 def test_a_server_that_does_not_answer_is_a_fault(haltsweep, closed_port):
     for url in (f"http://127.0.0.1:{closed_port}", f"postgresql://u:secret@127.0.0.1:{closed_port}/x"):
-        told = haltsweep("doctor", "--tracking", url, "--json")
-        assert told.code == 1
-        found = findings(told)["tracking"]
+        shown = haltsweep("doctor", "--tracking", url, "--json")
+        assert shown.code == 1
+        found = findings(shown)["tracking"]
         assert found["verdict"] == "fault"
         assert "refused" in found["advice"]
-        assert "secret" not in told.out
+        assert "secret" not in shown.out
 
 
 def test_a_server_is_asked_for_its_health(haltsweep):
     with server(200) as (address, asked):
-        told = haltsweep("doctor", "--tracking", f"http://me:secret@{address}/mlflow/", "--json")
-    assert told.code == 0, told.out
-    assert findings(told)["tracking"]["found"] == f"http://me:***@{address}/mlflow/"
+        shown = haltsweep("doctor", "--tracking", f"http://me:secret@{address}/mlflow/", "--json")
+    assert shown.code == 0, shown.out
+    assert findings(shown)["tracking"]["found"] == f"http://me:***@{address}/mlflow/"
     assert asked == ["/mlflow/health"]
 
 
 def test_a_server_that_is_ill_is_a_fault(haltsweep):
     with server(503) as (address, _):
-        told = haltsweep("doctor", "--tracking", f"http://{address}", "--json")
-    assert told.code == 1
-    assert "503" in findings(told)["tracking"]["advice"]
+        shown = haltsweep("doctor", "--tracking", f"http://{address}", "--json")
+    assert shown.code == 1
+    assert "503" in findings(shown)["tracking"]["advice"]
 
 
 def test_an_address_that_is_none_is_a_fault(haltsweep):
@@ -116,33 +116,34 @@ def test_an_address_that_is_none_is_a_fault(haltsweep):
 
 def test_the_ledger_is_asked_only_where_it_is(haltsweep, tmp_path, closed_port):
     missing = tmp_path / "ledger.db"
-    told = haltsweep("doctor", "--storage", f"sqlite:///{missing}")
-    assert told.code == 0, told.out
+    shown = haltsweep("doctor", "--storage", f"sqlite:///{missing}")
+    assert shown.code == 0, shown.out
     assert not missing.exists()
     with Ledger.open(f"sqlite:///{missing}", "one", create=True):
         pass
     assert haltsweep("doctor", "--storage", f"sqlite:///{missing}").code == 0
     (tmp_path / "notes.txt").write_text("no database, whatever its name may say" * 100)
-    told = haltsweep("doctor", "--storage", f"sqlite:///{tmp_path / 'notes.txt'}")
-    assert told.code == 1
-    assert "file is not a database" in told.out
+    shown = haltsweep("doctor", "--storage", f"sqlite:///{tmp_path / 'notes.txt'}")
+    assert shown.code == 1
+    assert "file is not a database" in shown.out
     assert haltsweep("doctor", "--storage", "mysql://a/b").code == 1
 
 
 def test_a_full_disk_is_a_fault(haltsweep, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10, 9, 2**30))
-    told = haltsweep("doctor", "--runs", "some where")
-    assert told.code == 1
+    shown = haltsweep("doctor", "--runs", "some where")
+    assert shown.code == 1
     assert (
-        "FAULT runs           some where: 1.0 GiB free (free some space or choose another --runs)" in told.out
+        "FAULT runs           some where: 1.0 GiB free (free some space or choose another --runs)"
+        in shown.out
     )
 
 
 def test_a_folder_that_cannot_be_written_is_a_fault(haltsweep, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)
-    told = haltsweep("doctor")
-    assert told.code == 1
-    assert f"FAULT data           data: {tmp_path} cannot be written (choose another --data)" in told.out
+    shown = haltsweep("doctor")
+    assert shown.code == 1
+    assert f"FAULT data           data: {tmp_path} cannot be written (choose another --data)" in shown.out
 
 
 def test_a_missing_package_is_a_fault(haltsweep, monkeypatch):
@@ -152,6 +153,6 @@ def test_a_missing_package_is_a_fault(haltsweep, monkeypatch):
         return "1.0"
 
     monkeypatch.setattr(metadata, "version", version)
-    told = haltsweep("doctor")
-    assert told.code == 1
-    assert "FAULT optuna         not installed (pip install optuna)" in told.out
+    shown = haltsweep("doctor")
+    assert shown.code == 1
+    assert "FAULT optuna         not installed (pip install optuna)" in shown.out

@@ -84,7 +84,7 @@ def test_the_best_points_of_a_finished_sweep_come_first(folder, haltsweep):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (("search=null",), "must name a sweep that searched, got own, which has no search"),
         (
@@ -93,11 +93,11 @@ def test_the_best_points_of_a_finished_sweep_come_first(folder, haltsweep):
         ),
     ],
 )
-def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change, told):
+def test_a_sweep_whose_search_has_not_ended_is_refused(folder, haltsweep, change, expected):
     haltsweep("launch", "own.yaml", *change, "--driver", "inline")
     found = haltsweep("plan", "own.yaml", *AFTER)
     assert found.code == 2
-    assert told in " ".join(found.err.split())
+    assert expected in " ".join(found.err.split())
 
 
 @pytest.mark.slow
@@ -110,6 +110,6 @@ def test_a_sweep_s_spread_says_what_the_next_one_s_seeds_can_show(folder, haltsw
     assert "(baseline of own)" in " ".join(found.out.split())
     few = haltsweep("launch", "own.yaml", "name=few", own[0], "confirm.seeds=[1, 2]", "--driver", "inline")
     assert few.code == 0, few
-    told = haltsweep(*again[:-1], "answer={spread: {from: few}}")
-    assert told.code == 2
-    assert "must name a sweep with at least 3 confirmed seeds of " in " ".join(told.err.split())
+    shown = haltsweep(*again[:-1], "answer={spread: {from: few}}")
+    assert shown.code == 2
+    assert "must name a sweep with at least 3 confirmed seeds of " in " ".join(shown.err.split())

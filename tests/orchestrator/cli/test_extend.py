@@ -47,11 +47,11 @@ def measured(name, runs="runs"):
 def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec):
     assert haltsweep("launch", spec, *INLINE).code == 0
     before = list(events("tiny"))
-    told = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
-    assert told.code == 0, told
-    assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in told.out
-    assert "tiny: 10 trials to run beside 8 (2 search, 8 confirm)\n" in told.out
-    assert "claims that rest on both are marked exploratory" in told.err
+    shown = haltsweep("extend", "tiny", "--seeds", "[103, 104]", WIDE, *INLINE)
+    assert shown.code == 0, shown
+    assert "confirm.seeds: [101, 102] -> [101, 102, 103, 104]\n" in shown.out
+    assert "tiny: 10 trials to run beside 8 (2 search, 8 confirm)\n" in shown.out
+    assert "claims that rest on both are marked exploratory" in shown.err
     after = list(events("tiny"))
     assert after[: len(before)] == before
     known = {each.trial_id for each in before if each.trial_id}
@@ -75,9 +75,9 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
 def test_trials_and_confirm_are_added_to_a_search(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "confirm=null", *INLINE).code == 0
     confirm = "confirm={seeds: [101, 102], splits: [near-iid]}"
-    told = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
-    assert told.code == 0, told
-    assert "claims" not in told.err
+    shown = haltsweep("extend", "tiny", confirm, "--trials", "3", *INLINE)
+    assert shown.code == 0, shown
+    assert "claims" not in shown.err
     more = ("search.trials_per_arm=3", confirm, "--runs", "whole")
     assert haltsweep("launch", spec, *more, *INLINE).code == 0
     assert measured("tiny") == measured("tiny", "whole")
@@ -106,10 +106,10 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
     assert f"baseline/confirm/0 ({lost}, seed 101): no checkpoint of step 4\nPut back what is" in refused.err
     assert list(events("tiny")) == before
     Path("away").rename(place)
-    told = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
-    assert told.code == 0, told
-    assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in told.out
-    assert "tiny: 12 trials to run beside 8 (2 confirm, 10 posthoc)\n" in told.out
+    shown = haltsweep("extend", "tiny", "--splits", "length-20-40, near-iid", "--seeds", "[103]", *INLINE)
+    assert shown.code == 0, shown
+    assert "confirm.splits: [near-iid] -> [near-iid, length-20-40]\n" in shown.out
+    assert "tiny: 12 trials to run beside 8 (2 confirm, 10 posthoc)\n" in shown.out
     after = list(events("tiny"))
     assert after[: len(before)] == before
     known = {each.trial_id for each in before if each.trial_id}
@@ -146,10 +146,10 @@ def test_what_cannot_be_added_is_refused_before_anything_is_planned(haltsweep, t
     """Planning proves arms, says how far it is, and need not be begun for a refusal."""
     with_spec(finished(tmp_path, make_plan(1)))
     monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: pytest.fail("nothing to plan"))
-    told = haltsweep("extend", "synthetic", "--trials", "9", "--splits", "length-20-40")
-    assert (told.code, told.out) == (2, "")
-    assert told.err.startswith("synthetic cannot be extended by this:\n  search.trials_per_arm: 2 -> 9\n")
-    assert "nothing is written" not in told.err
+    shown = haltsweep("extend", "synthetic", "--trials", "9", "--splits", "length-20-40")
+    assert (shown.code, shown.out) == (2, "")
+    assert shown.err.startswith("synthetic cannot be extended by this:\n  search.trials_per_arm: 2 -> 9\n")
+    assert "nothing is written" not in shown.err
 
 
 def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
@@ -159,10 +159,10 @@ def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
     before = Extension(1.0, "haltsweep extend synthetic --seeds 1", "0", (), ("one", "two"), (1, 2), {})
     plan = replace(make_plan(2, seeds=(1, 2, 3)), extended=(before,))
     with_spec(launched(tmp_path, plan))
-    told = haltsweep("extend", "synthetic", "--seeds", "1")
-    assert (told.code, told.out) == (2, "")
+    shown = haltsweep("extend", "synthetic", "--seeds", "1")
+    assert (shown.code, shown.out) == (2, "")
     assert (
-        "2 confirm trials of them have not ended. `haltsweep resume synthetic` goes on with them" in told.err
+        "2 confirm trials of them have not ended. `haltsweep resume synthetic` goes on with them" in shown.err
     )
 
     def planned(*_):
@@ -172,8 +172,8 @@ def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
     monkeypatch.setattr("orchestrator.cli.extend._refuse_unplanned", lambda *_: None)
     assert haltsweep("extend", "synthetic", "--seeds", "[7]").err == "this far\n"
     with_spec(finished(tmp_path / "elsewhere", plan))
-    told = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
-    assert told.err == "this far\n", "they have ended"
+    shown = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
+    assert shown.err == "this far\n", "they have ended"
 
 
 def with_spec(folder):
@@ -203,16 +203,16 @@ def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "search=null", *INLINE).code == 0
     Path("more.yaml").write_text(TINY.replace("seeds: [101, 102]", "seeds: [101, 102, 7]"))
     before = tree(Path("runs/tiny"))
-    told = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
-    assert told.code == 0, told
-    assert told.out.endswith("tiny: 2 trials to run beside 4 (2 confirm)\nnothing was written\n")
+    shown = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
+    assert shown.code == 0, shown
+    assert shown.out.endswith("tiny: 2 trials to run beside 4 (2 confirm)\nnothing was written\n")
     after = tree(Path("runs/tiny"))
     changed = {name for name in before | after if before.get(name) != after.get(name)}
     assert all(name.startswith("ledger.db") for name in changed), "the lease alone"
     Path("arms.yaml").write_text(TINY.replace("arms:\n", f"arms:\n  {WIDE[5:].replace('=', ': ', 1)}\n"))
-    told = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
-    assert told.code == 0, told
-    assert told.out.endswith("tiny: 5 trials to run beside 4 (5 confirm)\nnothing was written\n")
+    shown = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
+    assert shown.code == 0, shown
+    assert shown.out.endswith("tiny: 5 trials to run beside 4 (5 confirm)\nnothing was written\n")
     refused = haltsweep("extend", "tiny", "more.yaml", "baseline.train.steps=2", "--dry-run")
     assert refused.code == 2
     assert "baseline.train.steps: 4 -> 2\n    the settings of every arm follow from it" in refused.err
@@ -225,9 +225,9 @@ def test_a_sweep_that_runs_is_not_extended(haltsweep, tmp_path, monkeypatch):
     monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (None, plan))
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         ledger.append([log.closed(1.0, "done")], ledger.claim(Holder.current()))
-        told = haltsweep("extend", "synthetic", "--seeds", "1")
-    assert told.code == 2
-    assert "must have one holder at a time" in told.err
+        shown = haltsweep("extend", "synthetic", "--seeds", "1")
+    assert shown.code == 2
+    assert "must have one holder at a time" in shown.err
 
 
 @pytest.mark.parametrize("where", ["storage", "tracking"])
@@ -239,9 +239,9 @@ def test_a_copy_that_shares_a_store_of_its_original_does_not_go_on(
     folder = with_spec(launched(tmp_path, plan, **{where: url}))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (None, plan))
-    told = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
-    assert told.code == 2
-    assert f"is a copy of {folder.root}: both have {url}; use that folder" in told.err
+    shown = haltsweep(asked[0], "synthetic", *asked[1:], "--runs", str(tmp_path / "copied"))
+    assert shown.code == 2
+    assert f"is a copy of {folder.root}: both have {url}; use that folder" in shown.err
 
 
 def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
@@ -249,9 +249,9 @@ def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
     folder = with_spec(launched(tmp_path, plan, tracking=url))
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     sync = ["sync", "synthetic", "--runs", str(tmp_path / "copied")]
-    told = haltsweep(*sync)
-    assert told.code == 2
-    assert f"is a copy of {folder.root}: both have {url}; use that folder" in told.err
+    shown = haltsweep(*sync)
+    assert shown.code == 2
+    assert f"is a copy of {folder.root}: both have {url}; use that folder" in shown.err
     assert not (tmp_path / "team.db").exists()
     assert "both have" not in haltsweep(*sync, "--tracking", f"sqlite:///{tmp_path / 'other.db'}").err
 
@@ -266,9 +266,9 @@ def test_a_copy_is_brought_into_an_mlflow_of_its_own(haltsweep, tmp_path):
 )
 def test_seeds_that_are_none(haltsweep, tmp_path, seeds, why):
     finished(tmp_path, make_plan(1))
-    told = haltsweep("extend", "synthetic", "--seeds", seeds)
-    assert told.code == 2
-    assert why in told.err
+    shown = haltsweep("extend", "synthetic", "--seeds", seeds)
+    assert shown.code == 2
+    assert why in shown.err
 
 
 def test_further_seeds_are_those_of_the_list_that_is_the_same_for_ever():
@@ -305,13 +305,13 @@ def test_what_was_left_of_the_sweep_is_told_too(haltsweep, untracked, tmp_path, 
     Path("slow.yaml").write_text(SLOW_SPEC)
     with forgotten(tmp_path):
         haltsweep("launch", "slow.yaml", *INLINE)
-        told = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
-        assert told.code == 0, told
-        assert "slow: 0 trials to run beside 6\n" in told.out
+        shown = haltsweep("extend", "slow", "budget.device_hours=1", "--dry-run")
+        assert shown.code == 0, shown
+        assert "slow: 0 trials to run beside 6\n" in shown.out
         left = int(
-            told.out.partition(" of those 6 have not ended: what may still run of them")[0].split()[-1]
+            shown.out.partition(" of those 6 have not ended: what may still run of them")[0].split()[-1]
         )
         assert 0 < left < 6
         assert haltsweep("extend", "slow", "budget.device_hours=1").code == 0
-        told = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")
-        assert "have not ended" not in told.out
+        shown = haltsweep("extend", "slow", "--seeds", "1", "--dry-run")
+        assert "have not ended" not in shown.out

@@ -49,10 +49,10 @@ def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, cod
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text(code)
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run_fresh(command, "own.yaml")
-    assert told.code == 2
-    assert f"own.yaml: the interpreter was ended ({ended}) while crashing:train was imported or" in told.err
-    assert "Traceback" not in told.err
+    shown = shell.run_fresh(command, "own.yaml")
+    assert shown.code == 2
+    assert f"own.yaml: the interpreter was ended ({ended}) while crashing:train was imported or" in shown.err
+    assert "Traceback" not in shown.err
     assert not list(shell.folder.glob("runs/*"))
 
 
@@ -193,9 +193,9 @@ def test_threads_that_own_code_left_keep_no_command(tmp_path):
     )
     (shell.folder / "crashing.py").write_text(begins + "def train(settings, trial): ...\n")
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run_fresh("check", "own.yaml")
+    shown = shell.run_fresh("check", "own.yaml")
     said = "the command is over, and is not kept for threads that still run: theirs\n"
-    assert (told.code, told.out, told.err) == (0, "own.yaml: ok\n", said)
+    assert (shown.code, shown.out, shown.err) == (0, "own.yaml: ok\n", said)
 
 
 @pytest.mark.slow
@@ -203,18 +203,18 @@ def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text(SEGFAULT.replace("def build", "def no_build"))
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run_fresh("check", "own.yaml")
-    assert (told.code, told.out, told.err) == (0, "own.yaml: ok\n", "")
+    shown = shell.run_fresh("check", "own.yaml")
+    assert (shown.code, shown.out, shown.err) == (0, "own.yaml: ok\n", "")
 
 
 def test_a_spec_that_own_code_makes_bad_is_refused_once(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")
     (shell.folder / "own.yaml").write_text(SPEC)
-    told = shell.run("launch", "own.yaml", "--driver", "inline")
-    assert told.code == 2
-    assert told.err.count("no such device") == 1
-    assert told.out.count("imported") <= 1
+    shown = shell.run("launch", "own.yaml", "--driver", "inline")
+    assert shown.code == 2
+    assert shown.err.count("no such device") == 1
+    assert shown.out.count("imported") <= 1
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def handed_on(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "expected"),
     [
         (("--tracking", "mlruns"), 2, "an MLflow store must be a database or a server"),
         (("--storage", "mysql://a/b"), 2, "a ledger must be at sqlite:///FILE or postgresql"),
@@ -97,10 +97,10 @@ def handed_on(monkeypatch):
         (("--profile", "shrt"), 2, "Did you mean 'short'?"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(haltsweep, tmp_path, options, code, told):
+def test_what_cannot_work_is_refused_before_anything_is_written(haltsweep, tmp_path, options, code, expected):
     answer = haltsweep("launch", "tiny.yaml", *options)
     assert answer.code == code
-    assert told in answer.err
+    assert expected in answer.err
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
@@ -196,9 +196,9 @@ def test_resume_goes_on_with_the_driver_of_the_launch_unless_told_otherwise(halt
     chosen = {}
     for given in ((), ("--driver", "ray"), ("--address", "h:1")):
         handed_on.clear()
-        told = haltsweep("resume", "tiny", *given)
+        shown = haltsweep("resume", "tiny", *given)
         (((_, options),),) = (handed_on,)
-        chosen[given] = options["driver"], "as launched" in told.out
+        chosen[given] = options["driver"], "as launched" in shown.out
     assert chosen == {
         (): ("inline", True),
         ("--driver", "ray"): ("ray", False),

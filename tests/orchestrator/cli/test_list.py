@@ -75,8 +75,8 @@ def test_one_word_says_how_a_sweep_is(held, planned, ended, failed, state):
 
 def test_an_empty_folder_and_no_folder(haltsweep, tmp_path):
     for _ in range(2):
-        told = haltsweep("list")
-        assert (told.code, told.out) == (0, "no sweeps in runs; start one with `haltsweep launch SPEC`\n")
+        shown = haltsweep("list")
+        assert (shown.code, shown.out) == (0, "no sweeps in runs; start one with `haltsweep launch SPEC`\n")
         (tmp_path / "runs").mkdir(exist_ok=True)
 
 
@@ -117,9 +117,9 @@ def test_a_sweep_that_was_killed_before_its_ledger_is_waiting(haltsweep, tmp_pat
     assert not folder.ledger.exists()
     folder.ledger.touch()  # killed while it was made
     assert listed(haltsweep)["early"] == row
-    told = haltsweep("status", "early")
-    assert told.code == 1
-    assert "ledger.db must be there, and is empty: if the sweep was killed before it began, `" in told.err
+    shown = haltsweep("status", "early")
+    assert shown.code == 1
+    assert "ledger.db must be there, and is empty: if the sweep was killed before it began, `" in shown.err
 
 
 def test_what_is_damaged_or_foreign_never_hides_the_others(haltsweep, tmp_path):
@@ -171,9 +171,9 @@ def test_sweeps_of_a_database_are_listed_wherever_their_folders_are(haltsweep, t
 
 
 def test_a_database_that_is_not_there_is_refused(haltsweep, tmp_path):
-    told = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
-    assert told.code == 1
-    assert told.err == f"the ledger '{tmp_path / 'none.db'}' must be there, and is not\n"
+    shown = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
+    assert shown.code == 1
+    assert shown.err == f"the ledger '{tmp_path / 'none.db'}' must be there, and is not\n"
 
 
 @pytest.mark.parametrize(
@@ -195,17 +195,17 @@ def test_a_pipe_in_place_of_the_ledger_is_called_so_by_every_command(haltsweep, 
     folder.ledger.unlink()
     os.mkfifo(folder.ledger)
     answer = haltsweep(*command)
-    told = answer.out + answer.err
-    assert f"the ledger {folder.ledger} must be a file, and is a pipe; restore a backup of it" in told
-    assert "disk" not in told
+    shown = answer.out + answer.err
+    assert f"the ledger {folder.ledger} must be a file, and is a pipe; restore a backup of it" in shown
+    assert "disk" not in shown
     assert answer.code == (0 if command == ("list",) else 1)
 
 
 @pytest.mark.parametrize(("place", "kind"), [("/dev/null", "a device"), ("/", "a folder")])
 def test_a_database_that_is_no_file_is_not_called_absent(haltsweep, place, kind):
-    told = haltsweep("list", "--storage", f"sqlite:///{place}")
-    assert told.code == 1
-    assert told.err.startswith(
+    shown = haltsweep("list", "--storage", f"sqlite:///{place}")
+    assert shown.code == 1
+    assert shown.err.startswith(
         f"the ledger {place} must be a file, and is {kind}; restore a backup of it, or "
     )
 

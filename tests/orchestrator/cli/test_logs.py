@@ -52,16 +52,16 @@ def crashed_twice(sweep):
 
 
 def test_without_a_trial_the_failed_ones_are_listed(haltsweep, sweep):
-    told = haltsweep("logs", "synthetic")
-    assert told.code == 0
+    shown = haltsweep("logs", "synthetic")
+    assert shown.code == 0
     any_printed = "no trial has failed; all that any printed: haltsweep logs synthetic"
-    assert told.out == f"{any_printed} {label(FIRST)}\n"
+    assert shown.out == f"{any_printed} {label(FIRST)}\n"
     crashed_twice(sweep)
-    told = haltsweep("logs", "synthetic")
-    assert told.code == 0
-    assert f"{FIRST.trial_id}  arm-0/search/0  crashed: KeyError: 'x'\n" in told.out
-    assert f"{SECOND.trial_id}  arm-0/search/1  diverged: the loss is \\x1b[31mnan\n" in told.out
-    assert told.out.endswith(f"all that one of them printed: haltsweep logs synthetic {FIRST.trial_id}\n")
+    shown = haltsweep("logs", "synthetic")
+    assert shown.code == 0
+    assert f"{FIRST.trial_id}  arm-0/search/0  crashed: KeyError: 'x'\n" in shown.out
+    assert f"{SECOND.trial_id}  arm-0/search/1  diverged: the loss is \\x1b[31mnan\n" in shown.out
+    assert shown.out.endswith(f"all that one of them printed: haltsweep logs synthetic {FIRST.trial_id}\n")
     found = json.loads(haltsweep("logs", "synthetic", "--json").out)
     assert [(each["trial_id"], each["outcome"], each["attempts"]) for each in found] == [
         (FIRST.trial_id, "crashed", 2),
@@ -71,9 +71,9 @@ def test_without_a_trial_the_failed_ones_are_listed(haltsweep, sweep):
 
 def test_every_attempt_is_shown_with_its_output(haltsweep, sweep):
     crashed_twice(sweep)
-    told = haltsweep("logs", "synthetic", "arm-0/search/0")
-    assert told.code == 0
-    lines = told.out.splitlines()
+    shown = haltsweep("logs", "synthetic", "arm-0/search/0")
+    assert shown.code == 0
+    lines = shown.out.splitlines()
     assert lines[0] == f"{FIRST.trial_id}  arm-0/search/0  seed {FIRST.seed}"
     assert lines[1].startswith("--- attempt 1, started ")
     assert lines[2:4] == ["worker died, time 1 of 4", "the \\x1b[1mlast words"]
@@ -98,7 +98,7 @@ def test_trials_are_found_by_id_beginning_and_place():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (
             "arm-0/serch/0",
@@ -108,15 +108,15 @@ def test_trials_are_found_by_id_beginning_and_place():
         ("zzz", r"no trial 'zzz' in the plan; .* Known: arm-0/search/0"),
     ],
 )
-def test_unknown_trials_are_answered_with_the_nearest(text, told):
-    with pytest.raises(InputError, match=told):
+def test_unknown_trials_are_answered_with_the_nearest(text, expected):
+    with pytest.raises(InputError, match=expected):
         find_trial(text, PLAN.trials)
 
 
 def test_a_beginning_that_several_share_is_refused():
     trials = [replace(trial, trial_id=f"ab{number}") for number, trial in enumerate(PLAN.trials)]
-    told = "must be named without doubt, and 'ab' begins 6 ids: ab0, ab1, ab2, ab3, ab4, ab5"
-    with pytest.raises(InputError, match=told):
+    shown = "must be named without doubt, and 'ab' begins 6 ids: ab0, ab1, ab2, ab3, ab4, ab5"
+    with pytest.raises(InputError, match=shown):
         find_trial("ab", trials)
     assert find_trial("ab3", trials) is trials[3]
 

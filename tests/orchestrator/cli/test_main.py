@@ -42,22 +42,22 @@ ISSUED = {
 
 
 def test_help_lists_every_command(haltsweep):
-    told = haltsweep("--help")
-    assert told.code == 0
+    shown = haltsweep("--help")
+    assert shown.code == 0
     assert set(COMMANDS) == ISSUED
     for name in {name.split()[0] for name in COMMANDS}:
-        assert re.search(rf"^│ {name} +[A-Z]", told.out, re.MULTILINE)
-    assert "Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted." in told.out
+        assert re.search(rf"^│ {name} +[A-Z]", shown.out, re.MULTILINE)
+    assert "Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted." in shown.out
 
 
 def test_the_version_is_told(haltsweep):
-    told = haltsweep("--version")
-    assert (told.code, told.out) == (0, f"haltsweep {metadata.version('haltsweep')}\n")
+    shown = haltsweep("--version")
+    assert (shown.code, shown.out) == (0, f"haltsweep {metadata.version('haltsweep')}\n")
 
 
 def test_without_a_command_help_is_shown(haltsweep):
-    told = haltsweep()
-    assert "Usage: haltsweep" in told.out + told.err
+    shown = haltsweep()
+    assert "Usage: haltsweep" in shown.out + shown.err
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -70,15 +70,15 @@ def test_every_command_and_option_has_a_help_text(haltsweep, name):
 
 
 def test_schema_is_a_json_schema(haltsweep):
-    told = haltsweep("schema")
-    assert told.code == 0
-    found = json.loads(told.out)
+    shown = haltsweep("schema")
+    assert shown.code == 0
+    found = json.loads(shown.out)
     Draft202012Validator.check_schema(found)
     assert {"name", "baseline", "arms", "search", "confirm"} <= set(found["properties"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("lunch",), "No such command 'lunch'. Did you mean 'launch'?"),
         (("plan",), "Missing argument 'SPEC'."),
@@ -87,15 +87,15 @@ def test_schema_is_a_json_schema(haltsweep):
         (("launch", "x.yaml", "--cpus", "many"), "Invalid value for '--cpus': "),
     ],
 )
-def test_wrong_usage_is_bad_input(haltsweep, arguments, told):
+def test_wrong_usage_is_bad_input(haltsweep, arguments, expected):
     answer = haltsweep(*arguments)
     assert (answer.code, answer.out) == (2, "")
-    assert told in " ".join(re.sub("[│╭╮╰╯─]", " ", answer.err).split())
+    assert expected in " ".join(re.sub("[│╭╮╰╯─]", " ", answer.err).split())
     assert answer.err.startswith("Usage: haltsweep ")
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "expected"),
     [
         (InputError("the spec must change"), 2, "the spec must change\n"),
         (StoreError("the disk is gone"), 1, "the disk is gone\n"),
@@ -108,14 +108,14 @@ def test_wrong_usage_is_bad_input(haltsweep, arguments, told):
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
-def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, told):
+def test_errors_are_one_message_and_a_code(haltsweep, monkeypatch, error, code, expected):
     def fail(*_):
         raise error
 
     monkeypatch.setattr(status, "runs_root", fail)
     answer = haltsweep("status", "x")
     assert (answer.code, answer.out) == (code, "")
-    assert told in answer.err
+    assert expected in answer.err
     assert "Traceback" not in answer.err
 
 

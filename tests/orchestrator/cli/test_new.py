@@ -17,10 +17,10 @@ def test_every_spec_of_the_box_is_listed(haltsweep):
 
 
 def test_without_a_name_it_is_the_quickstart(haltsweep):
-    told = haltsweep("new")
-    assert told.code == 0
+    shown = haltsweep("new")
+    assert shown.code == 0
     assert Path("quickstart.yaml").read_bytes() == (ROOT / "experiments" / "quickstart.yaml").read_bytes()
-    assert "haltsweep plan quickstart.yaml" in told.out
+    assert "haltsweep plan quickstart.yaml" in shown.out
 
 
 def test_own_code_comes_with_its_spec(haltsweep):
@@ -31,17 +31,17 @@ def test_own_code_comes_with_its_spec(haltsweep):
 @pytest.mark.parametrize("name", ["digits.py", "digits.yaml"])
 def test_nothing_is_overwritten(haltsweep, name):
     Path(name).write_text("mine")
-    told = haltsweep("new", "own")
-    assert told.code == 2
-    assert f"here there is {name} already" in told.err
+    shown = haltsweep("new", "own")
+    assert shown.code == 2
+    assert f"here there is {name} already" in shown.err
     assert [path.name for path in Path.cwd().iterdir()] == [name]
     assert Path(name).read_text() == "mine"
 
 
 def test_an_unknown_name_gets_the_nearest(haltsweep):
-    told = haltsweep("new", "quickstrat")
-    assert told.code == 2
-    assert "Did you mean 'quickstart'?" in told.err
+    shown = haltsweep("new", "quickstrat")
+    assert shown.code == 2
+    assert "Did you mean 'quickstart'?" in shown.err
     assert not list(Path.cwd().iterdir())
 
 
@@ -49,7 +49,7 @@ def test_an_unknown_name_gets_the_nearest(haltsweep):
 def test_two_examples_of_one_name_do_not_meet_in_one_directory(haltsweep, first, second):
     assert haltsweep("new", first).code == 0
     before = {path.name: path.read_text() for path in Path.cwd().iterdir()}
-    told = haltsweep("new", second)
-    assert (told.code, told.out) == (2, "")
-    assert "here there is digits.yaml already; work in another directory, or rename it" in told.err
+    shown = haltsweep("new", second)
+    assert (shown.code, shown.out) == (2, "")
+    assert "here there is digits.yaml already; work in another directory, or rename it" in shown.err
     assert {path.name: path.read_text() for path in Path.cwd().iterdir()} == before

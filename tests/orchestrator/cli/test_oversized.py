@@ -51,9 +51,9 @@ def test_each_command_refuses_it_with_next_to_nothing_loaded(tmp_path, command):
         ("profiles", TINY.replace("train.steps: 2", f"train.steps: {HUGE}")),
     ):
         (shell.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    told = refused(shell.folder, *command)
-    assert told.endswith(f"{TOLD}{CLOSING}")
-    assert told.count("\n") == 2
+    shown = refused(shell.folder, *command)
+    assert shown.endswith(f"{TOLD}{CLOSING}")
+    assert shown.count("\n") == 2
     assert not (shell.folder / "runs").exists()
 
 
@@ -71,6 +71,6 @@ def test_of_many_specs_each_such_size_is_told(tmp_path):
     names = [f"{number}.yaml" for number in range(6)]
     for name in names:
         (shell.folder / name).write_text(TINY.replace("steps: 4,", f"steps: {HUGE},"), encoding="utf-8")
-    told = shell.run_fresh("check", *names)  # which copies itself, where a fork would begin processes anew
-    assert told.code == 2
-    assert told.err.count(TOLD) == len(names)
+    shown = shell.run_fresh("check", *names)  # which copies itself, where a fork would begin processes anew
+    assert shown.code == 2
+    assert shown.err.count(TOLD) == len(names)

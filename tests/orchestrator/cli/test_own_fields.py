@@ -58,16 +58,16 @@ def told_of(tmp_path, monkeypatch, haltsweep):
         (tmp_path / "fields_of_ours.py").write_text(config + TRAIN)
         (tmp_path / "own.yaml").write_text(spec)
         found = haltsweep("check", "own.yaml")
-        told = [line.removeprefix("own.yaml:") for line in found.err.splitlines()]
-        assert found.code == (2 if told else 0), found
-        return told
+        shown = [line.removeprefix("own.yaml:") for line in found.err.splitlines()]
+        assert found.code == (2 if shown else 0), found
+        return shown
 
     with forgotten(tmp_path):
         yield check
 
 
 def test_a_wrong_value_of_the_baseline_hides_no_field_that_is_not_there(told_of):
-    told = told_of(
+    shown = told_of(
         CONFIG,
         ("  width: 8", "  width: null\n  widht: 8"),
         ("momentum: 0.9", "momentom: 0.9"),
@@ -75,7 +75,7 @@ def test_a_wrong_value_of_the_baseline_hides_no_field_that_is_not_there(told_of)
         ("set: {width: 10}", "set: {optimiser.l: 0.2}"),
     )
     no = "fields_of_ours:train has no field"
-    assert [each.split(" Known")[0] for each in told] == [
+    assert [each.split(" Known")[0] for each in shown] == [
         "5: baseline.width: must be a valid integer, got null",
         "6: baseline.widht: fields_of_ours:train has no field widht. Did you mean 'width'?",
         f"7: baseline.optimiser.momentom: {no} optimiser.momentom. Did you mean 'optimiser.momentum'?",
@@ -85,21 +85,21 @@ def test_a_wrong_value_of_the_baseline_hides_no_field_that_is_not_there(told_of)
 
 
 def test_a_wrong_value_of_an_arm_hides_none_of_its_own(told_of):
-    told = told_of(CONFIG, ("set: {width: 9}", "set: {width: wide, widht: 9}"))
-    assert [each.split(":")[1].strip() for each in told] == ["arms.one.set.width", "arms.one.set.widht"]
+    shown = told_of(CONFIG, ("set: {width: 9}", "set: {width: wide, widht: 9}"))
+    assert [each.split(":")[1].strip() for each in shown] == ["arms.one.set.width", "arms.one.set.widht"]
 
 
 def test_the_same_slip_in_two_arms_is_told_of_both(told_of):
-    told = told_of(CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}"))
-    assert [each.split(": ")[1] for each in told] == ["arms.one.set.widht", "arms.two.set.widht"]
+    shown = told_of(CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}"))
+    assert [each.split(": ")[1] for each in shown] == ["arms.one.set.widht", "arms.two.set.widht"]
 
 
 @pytest.mark.parametrize("config", [CONFIG, ""], ids=["with Config", "without"])
 @pytest.mark.parametrize("beside", [(), (("  width: 8", "  width: wide"),)], ids=["alone", "beside a fault"])
 def test_a_slip_inside_of_a_mapping_that_an_arm_sets_is_told(told_of, config, beside):
     sets = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
-    (told,) = (each for each in told_of(config, sets, *beside) if "arms.one" in each)
-    where, message = told.split(" Known")[0].split(": ", 2)[1:]
+    (shown,) = (each for each in told_of(config, sets, *beside) if "arms.one" in each)
+    where, message = shown.split(" Known")[0].split(": ", 2)[1:]
     assert where == "arms.one.set.optimiser"
     assert message == (
         "fields_of_ours:train has no field optimiser.momentom. Did you mean 'optimiser.momentum'?"
@@ -139,8 +139,8 @@ def test_a_field_that_is_read_by_another_name_is_none(told_of, config):
 
 def test_a_slip_inside_of_a_list_is_told(told_of):
     wrong = ("  width: 8", "  width: 8\n  stages: [{lr: 0.1}, {momentom: 0.1}]")
-    told = told_of(CONFIG, wrong, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
-    assert [each.split(" Known")[0] for each in told] == [
+    shown = told_of(CONFIG, wrong, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
+    assert [each.split(" Known")[0] for each in shown] == [
         "6: baseline.stages[1].momentom: fields_of_ours:train has no field stages.1.momentom.",
         "10: arms.one.set.stages: fields_of_ours:train has no field stages.0.lrr. Did you mean 'stages'?",
     ]
@@ -148,12 +148,12 @@ def test_a_slip_inside_of_a_list_is_told(told_of):
 
 def test_the_nearest_field_is_one_of_what_the_arm_has(told_of):
     other = ("set: {width: 9}", "set: {either: {lr: 0.2, momentun: 0.5}}")
-    (told,) = told_of(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), other)
-    assert "has no field either.momentun. Did you mean 'either.momentum'?" in told
+    (shown,) = told_of(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), other)
+    assert "has no field either.momentun. Did you mean 'either.momentum'?" in shown
 
 
 def test_a_grid_is_no_slip_of_the_baseline(told_of):
     grid = ("confirm:", "grid: {optimiser.lr: [0.1, 0.3]}\nconfirm:")
     assert told_of(CONFIG, grid) == []
-    (told,) = told_of(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))
-    assert told.startswith("6: baseline.widht: fields_of_ours:train has no field widht.")
+    (shown,) = told_of(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))
+    assert shown.startswith("6: baseline.widht: fields_of_ours:train has no field widht.")

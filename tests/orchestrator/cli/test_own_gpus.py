@@ -24,7 +24,7 @@ TO_DO = "ask for one, or set several_gpus = True beside it if it uses all"
 
 
 @pytest.mark.parametrize(
-    ("says", "gpus", "told"),
+    ("says", "gpus", "expected"),
     [
         ("", "0.5", None),
         ("", "1", None),
@@ -46,11 +46,13 @@ TO_DO = "ask for one, or set several_gpus = True beside it if it uses all"
         ),
     ],
 )
-def test_several_are_for_code_that_says_that_it_uses_them(tmp_path, monkeypatch, haltsweep, says, gpus, told):
+def test_several_are_for_code_that_says_that_it_uses_them(
+    tmp_path, monkeypatch, haltsweep, says, gpus, expected
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpus_of_ours.py").write_text(says + TRAIN)
     (tmp_path / "own.yaml").write_text(SPEC.replace("GPUS", gpus))
     with forgotten(tmp_path):
         found = haltsweep("check", "own.yaml")
-    assert found.err.splitlines() == ([] if told is None else [f"own.yaml:{told}"])
-    assert found.code == (0 if told is None else 2)
+    assert found.err.splitlines() == ([] if expected is None else [f"own.yaml:{expected}"])
+    assert found.code == (0 if expected is None else 2)

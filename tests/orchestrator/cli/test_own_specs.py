@@ -25,7 +25,7 @@ def write(folder, form, *changes):
 
 
 @pytest.mark.parametrize(
-    ("form", "told"),
+    ("form", "expected"),
     [
         (
             "torch",
@@ -35,12 +35,12 @@ def write(folder, form, *changes):
         ("workload", ["Not proved: that the arms of walk:Walk", "steps 6", "searches drift: 0 to 1"]),
     ],
 )
-def test_every_form_is_planned_with_what_it_says_of_itself(folder, haltsweep, form, told):
+def test_every_form_is_planned_with_what_it_says_of_itself(folder, haltsweep, form, expected):
     write(folder, form)
     found = haltsweep("plan", "own.yaml")
     assert found.code == 0, found
     words = " ".join(found.out.split())
-    for each in told:
+    for each in expected:
         assert each in words
     assert haltsweep("plan", "own.yaml").out == found.out
     assert haltsweep("check", "own.yaml").code == 0
@@ -57,7 +57,7 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
 
 
 @pytest.mark.parametrize(
-    ("form", "changes", "told"),
+    ("form", "changes", "expected"),
     [
         (
             "torch",
@@ -195,13 +195,13 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(folder, haltsweep, form, changes, told):
+def test_what_is_wrong_is_told_with_its_place(folder, haltsweep, form, changes, expected):
     write(folder, form, *changes)
     before = sorted(folder.iterdir())
     for command in ("plan", "check"):
         found = haltsweep(command, "own.yaml")
         assert found.code == 2, found
-        assert told in " ".join(found.err.split()), found.err
+        assert expected in " ".join(found.err.split()), found.err
         assert "Traceback" not in found.err
     assert sorted(path for path in folder.iterdir() if path.name != "__pycache__") == before
 
@@ -223,8 +223,8 @@ def test_an_override_of_a_field_that_the_file_lacks_is_a_slip(folder, haltsweep,
     field, slip = {"torch": ("epochs", "epohcs"), "sklearn": ("trees", "treees")}[form]
     found = haltsweep("plan", "own.yaml", f"baseline.{slip}=3")
     assert found.code == 2
-    told = f"override 'baseline.{slip}=3': baseline.{slip}: the baseline has no field {slip}. Did you mean"
-    assert told in " ".join(found.err.split())
+    shown = f"override 'baseline.{slip}=3': baseline.{slip}: the baseline has no field {slip}. Did you mean"
+    assert shown in " ".join(found.err.split())
     assert f"{field!r}?" in found.err
     assert haltsweep("plan", "own.yaml", f"baseline.{field}=3").code == 0
     nested = haltsweep("plan", "own.yaml", "baseline.optimiser.lr=3")
@@ -247,11 +247,11 @@ def test_a_text_may_stand_where_none_is_meant_for_something_else(folder, haltswe
 
 def test_texts_that_python_takes_for_true_are_told(folder, haltsweep):
     write(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
-    told = "Look twice: gate is the text 'no', true for Python: write false if that is meant."
-    assert told in " ".join(haltsweep("plan", "own.yaml").out.split())
+    shown = "Look twice: gate is the text 'no', true for Python: write false if that is meant."
+    assert shown in " ".join(haltsweep("plan", "own.yaml").out.split())
     checked = haltsweep("check", "own.yaml")
     assert (checked.code, checked.out) == (0, "own.yaml: ok\n")
-    assert told in " ".join(checked.err.split())
+    assert shown in " ".join(checked.err.split())
 
 
 def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):
@@ -289,8 +289,8 @@ def test_published_values_stand_beside_readings_of_own_code_too(folder, haltswee
     assert "Look twice: acuracy is published and not declared in the metrics of digits:train" in words
     found = haltsweep("plan", "own.yaml", f"published=[{', '.join(rows)}]")
     assert found.code == 2
-    told = "accuracy of baseline must be given once, also in published[1]"
-    assert told in " ".join(found.err.split())
+    shown = "accuracy of baseline must be given once, also in published[1]"
+    assert shown in " ".join(found.err.split())
 
 
 SIZED = """
@@ -323,7 +323,7 @@ search:
 
 
 @pytest.mark.parametrize(
-    ("searched", "more", "told"),
+    ("searched", "more", "expected"),
     [
         ("width: {float: [8, 32]}", "", "must be a valid integer, got a number with a fractional part"),
         (
@@ -340,14 +340,14 @@ search:
         ),
     ],
 )
-def test_what_a_config_makes_something_else_of_is_not_searched(folder, haltsweep, searched, more, told):
+def test_what_a_config_makes_something_else_of_is_not_searched(folder, haltsweep, searched, more, expected):
     """A trial of a search has what was drawn, an arm what the Config made of it."""
     (folder / "sized.py").write_text(SIZED.replace("self.lr = min", f"{more}self.lr = min"))
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", searched))
     found = haltsweep("check", "own.yaml")
     assert found.code == 2, found
     assert "own.yaml:7: search.also." in found.err
-    assert told in " ".join(found.err.split())
+    assert expected in " ".join(found.err.split())
 
 
 def test_draws_that_a_config_keeps_are_searched(folder, haltsweep):

@@ -45,8 +45,8 @@ def test_duration(seconds, text):
 def test_duration_is_off_by_less_than_its_last_unit(seconds):
     units = {"s": 1, "m": 60, "h": 3600}
     parts = re.findall(r"(\d+)([smh])", duration(seconds))
-    told = sum(int(number) * units[unit] for number, unit in parts)
-    assert abs(told - seconds) <= units[parts[-1][1]]
+    shown = sum(int(number) * units[unit] for number, unit in parts)
+    assert abs(shown - seconds) <= units[parts[-1][1]]
     assert all(int(number) < 60 for number, unit in parts if unit != "h")
 
 
@@ -300,8 +300,8 @@ class TestLiveView:
 
 
 def test_the_first_interrupt_is_answered(capsys, monkeypatch):
-    told = []
-    monkeypatch.setattr(progress, "complain", told.append)
+    shown = []
+    monkeypatch.setattr(progress, "complain", shown.append)
     with View(make_plan(1), clock=Clock()) as view:
         view.show_interrupt(Heard.DRAIN)
-    assert told == ["stopping: running trials are saved at their next report; Ctrl-C again stops at once"]
+    assert shown == ["stopping: running trials are saved at their next report; Ctrl-C again stops at once"]

@@ -31,8 +31,8 @@ def piped(sweep, *arguments):
 
 
 def test_pandas_reads_the_trials(haltsweep, sweep):
-    told = haltsweep("records", "synthetic")
-    found = pd.read_csv(io.StringIO(told.out))
+    shown = haltsweep("records", "synthetic")
+    found = pd.read_csv(io.StringIO(shown.out))
     assert list(found.trial_id) == [each.trial_id for each in PLAN.trials]
     assert found.seed.tolist() == [each.seed for each in PLAN.trials]
     assert found["metric.valid/score"].notna().sum() == (found.outcome != "skipped").sum()
@@ -51,9 +51,9 @@ def test_parquet_is_binary_safe(sweep):
 
 def test_parquet_is_not_written_to_a_terminal(haltsweep, sweep, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    told = haltsweep("records", "synthetic", "--format", "parquet")
-    assert told.code == 2
-    assert "standard output is a terminal; add > synthetic.parquet" in told.err
+    shown = haltsweep("records", "synthetic", "--format", "parquet")
+    assert shown.code == 2
+    assert "standard output is a terminal; add > synthetic.parquet" in shown.err
 
 
 def test_a_terminal_gets_no_control_characters(haltsweep, sweep, monkeypatch):

@@ -49,12 +49,12 @@ def test_without_a_terminal_somebody_must_have_agreed(haltsweep, tmp_path, monke
     folder = make(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     before = tree(tmp_path)
-    told = haltsweep("remove", "synthetic")
-    assert told.code == 2
-    assert "no terminal to ask on; give --yes if you are sure" in told.err
+    shown = haltsweep("remove", "synthetic")
+    assert shown.code == 2
+    assert "no terminal to ask on; give --yes if you are sure" in shown.err
     assert tree(tmp_path) == before
-    told = haltsweep("remove", "synthetic", "--yes")
-    assert (told.code, told.out, told.err) == (0, "synthetic: removed\n", "")
+    shown = haltsweep("remove", "synthetic", "--yes")
+    assert (shown.code, shown.out, shown.err) == (0, "synthetic: removed\n", "")
     assert not list(folder.root.parent.iterdir())
 
 
@@ -81,10 +81,10 @@ def test_a_sweep_that_somebody_runs_is_refused(haltsweep, tmp_path):
     with Ledger.open(folder.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())
         before = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
-        told = haltsweep("remove", "synthetic", "--yes")
-        assert told.code == 2
-        assert "must have one holder at a time" in told.err
-        assert "`haltsweep stop synthetic`" in told.err
+        shown = haltsweep("remove", "synthetic", "--yes")
+        assert shown.code == 2
+        assert "must have one holder at a time" in shown.err
+        assert "`haltsweep stop synthetic`" in shown.err
         after = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
         assert after.keys() - before.keys() <= {"runs/synthetic/.tracking.lock"}
         ledger.release(lease)
@@ -95,9 +95,9 @@ def test_who_runs_a_sweep_is_told_though_its_tracker_is_at_work_too(haltsweep, t
     folder = make(tmp_path)
     with Ledger.open(folder.ledger_url, "synthetic") as ledger, projection_lock(folder.root, 1.0):
         lease = ledger.claim(Holder.current())
-        told = haltsweep("remove", "synthetic", "--yes")
-        assert told.code == 2
-        assert "must have one holder at a time" in told.err
+        shown = haltsweep("remove", "synthetic", "--yes")
+        assert shown.code == 2
+        assert "must have one holder at a time" in shown.err
         ledger.release(lease)
 
 
@@ -117,9 +117,9 @@ def test_a_copy_takes_nothing_of_its_original_with_it(haltsweep, tmp_path):
     url = f"sqlite:///{tmp_path / 'team.db'}"
     folder = make(tmp_path, storage=url)
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
-    told = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
-    assert told.code == 2
-    assert f"is a copy of {folder.root}: both have {url}; use that folder" in told.err
+    shown = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
+    assert shown.code == 2
+    assert f"is a copy of {folder.root}: both have {url}; use that folder" in shown.err
     assert [each.name for each in summaries(url)] == ["synthetic"]
     shutil.rmtree(folder.root)
     assert haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied")).code == 0
@@ -148,12 +148,12 @@ def publish_setup(folder, setup):
 def test_rows_without_a_folder_here(haltsweep, tmp_path):
     url = f"sqlite:///{tmp_path / 'team.db'}"
     make(tmp_path, "far", url).root.rename(tmp_path / "away")
-    told = haltsweep("remove", "far", "--yes", "--storage", url)
-    assert (told.code, told.err) == (0, "")
+    shown = haltsweep("remove", "far", "--yes", "--storage", url)
+    assert (shown.code, shown.err) == (0, "")
     assert summaries(url) == []
-    told = haltsweep("remove", "far", "--yes", "--storage", url)
-    assert told.code == 1
-    assert "no sweep 'far' in the ledger at" in told.err
+    shown = haltsweep("remove", "far", "--yes", "--storage", url)
+    assert shown.code == 1
+    assert "no sweep 'far' in the ledger at" in shown.err
 
 
 def runs_of(database):
@@ -184,9 +184,9 @@ def test_mlflow_loses_the_runs_of_this_sweep_if_asked_to(haltsweep, tmp_path):
 @pytest.mark.slow
 def test_an_mlflow_that_is_away_keeps_everything(haltsweep, tmp_path):
     folder = make(tmp_path)
-    told = haltsweep("remove", "synthetic", "--yes", "--mlflow", "--tracking", "http://127.0.0.1:9")
-    assert told.code == 1
-    assert "MLflow at http://127.0.0.1:9 failed" in told.err
+    shown = haltsweep("remove", "synthetic", "--yes", "--mlflow", "--tracking", "http://127.0.0.1:9")
+    assert shown.code == 1
+    assert "MLflow at http://127.0.0.1:9 failed" in shown.err
     assert read_setup(folder)
     assert haltsweep("status", "synthetic").code == 0
 
@@ -216,9 +216,9 @@ def test_a_folder_that_is_a_link_is_refused(haltsweep, tmp_path):
     folder = make(tmp_path)
     real = folder.root.rename(tmp_path / "synthetic")
     folder.root.symlink_to(real)
-    told = haltsweep("remove", "synthetic", "--yes")
-    assert told.code == 2
-    assert f"must be no link, and {folder.root} leads to {real}; remove it there" in told.err
+    shown = haltsweep("remove", "synthetic", "--yes")
+    assert shown.code == 2
+    assert f"must be no link, and {folder.root} leads to {real}; remove it there" in shown.err
     assert (real / "plan.json").exists()
 
 
@@ -227,7 +227,7 @@ def test_what_is_no_sweep_is_refused(haltsweep, tmp_path, name):
     make(tmp_path)
     (tmp_path / "runs" / "holidays").mkdir()
     before = tree(tmp_path)
-    told = haltsweep("remove", name, "--yes")
-    assert told.code == 2
-    assert f"no sweep named {name!r} in runs. " in told.err
+    shown = haltsweep("remove", name, "--yes")
+    assert shown.code == 2
+    assert f"no sweep named {name!r} in runs. " in shown.err
     assert tree(tmp_path) == before

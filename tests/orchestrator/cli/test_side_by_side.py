@@ -75,17 +75,17 @@ def test_it_says_what_one_process_says(haltsweep, tmp_path, monkeypatch, codes):
     for cores in (1, 2):
         monkeypatch.setattr(side_by_side, "cores", lambda cores=cores: cores)
         with forgotten(tmp_path):
-            told = haltsweep("check", *files)
+            shown = haltsweep("check", *files)
         # What is planned now is said where it takes long.
-        faults = [line for line in told.err.splitlines() if not line.startswith("planning: ")]
-        answers.append((told.code, told.out.splitlines(), faults))
+        faults = [line for line in shown.err.splitlines() if not line.startswith("planning: ")]
+        answers.append((shown.code, shown.out.splitlines(), faults))
     assert answers[0] == answers[1]
     code, said, faults = answers[0]
     assert code == 2
     assert [line for line in said if "yaml" in line][0::2] == ["sound.yaml: ok (and with short)"] * 2
     assert ("a user prints" in faults) == ("talking" in codes)
-    told = [line.partition(":")[0] for line in faults if line != "a user prints"]
-    assert told[:2] == ["typo.yaml", "none.yaml"]
+    shown = [line.partition(":")[0] for line in faults if line != "a user prints"]
+    assert shown[:2] == ["typo.yaml", "none.yaml"]
 
 
 @pytest.mark.slow
@@ -97,14 +97,14 @@ def test_code_that_ends_its_process_leaves_the_other_specs_told(haltsweep, tmp_p
     monkeypatch.setattr(side_by_side, "cores", lambda: 2)
     monkeypatch.setattr(side_by_side, "SPECS_A_PROCESS", 2)
     with forgotten(tmp_path):
-        told = haltsweep("check", *files)
-    assert told.code == 2
-    assert "crashing.yaml: the process that looked at it was ended, by code that it names or for" in told.err
-    assert "sound.yaml: ok" in told.out
-    assert "escaping.yaml: ok" in told.out
-    assert "\\x1b[2Jgone" in told.err
-    assert "\x1b" not in told.out
-    assert "typo.yaml:" in told.err
+        shown = haltsweep("check", *files)
+    assert shown.code == 2
+    assert "crashing.yaml: the process that looked at it was ended, by code that it names or for" in shown.err
+    assert "sound.yaml: ok" in shown.out
+    assert "escaping.yaml: ok" in shown.out
+    assert "\\x1b[2Jgone" in shown.err
+    assert "\x1b" not in shown.out
+    assert "typo.yaml:" in shown.err
 
 
 @pytest.mark.skipif(side_by_side.cores() < 2, reason="with one core specs are checked one by one")
@@ -117,9 +117,9 @@ def test_copies_of_the_command_say_what_it_says_itself(haltsweep, tmp_path, monk
     copies = shell.run("check", *files)
     monkeypatch.setattr(side_by_side, "cores", lambda: 1)
     with forgotten(tmp_path):
-        told = haltsweep("check", *files)
-    assert (copies.code, copies.out) == (told.code, told.out)
-    assert copies.err.count("a user prints") == told.err.count("a user prints") > 0
+        shown = haltsweep("check", *files)
+    assert (copies.code, copies.out) == (shown.code, shown.out)
+    assert copies.err.count("a user prints") == shown.err.count("a user prints") > 0
 
 
 def test_a_process_with_threads_is_not_copied(monkeypatch):
@@ -149,8 +149,8 @@ def test_no_process_outlives_the_command(tmp_path, number):
             time.sleep(0.05)
         looking = [psutil.Process(int(each.name.removeprefix("began-"))) for each in began]
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-        told = answer(process)
-    assert told.code == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    assert "Traceback" not in told.err
+        shown = answer(process)
+    assert shown.code == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    assert "Traceback" not in shown.err
     assert psutil.wait_procs(looking, timeout=PATIENCE_S)[1] == []
-    assert ("interrupted" in told.err) == (number == signal.SIGINT)
+    assert ("interrupted" in shown.err) == (number == signal.SIGINT)

@@ -51,20 +51,20 @@ def trial(number, outcome=None, reason="because", steps=1):
 
 
 def test_before_anything_has_run(haltsweep, sweep):
-    told = haltsweep("status", "synthetic")
-    assert told.code == 0
-    assert "synthetic: unfinished; 0/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
-    assert told.out.endswith("continue with: haltsweep resume synthetic\n")
+    shown = haltsweep("status", "synthetic")
+    assert shown.code == 0
+    assert "synthetic: unfinished; 0/12 done, 0 running, 0 pruned, 0 failed\n" in shown.out
+    assert shown.out.endswith("continue with: haltsweep resume synthetic\n")
 
 
 def test_a_budget_that_is_used_up_is_told_and_what_to_do(haltsweep, sweep):
     why = "the budget of 1 device hours is used up"
     with holding(sweep, *trial(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET, why)):
         assert why not in haltsweep("status", "synthetic").out
-    told = haltsweep("status", "synthetic").out
+    shown = haltsweep("status", "synthetic").out
     raised = "for more, raise that limit: `haltsweep extend synthetic budget.LIMIT=MORE`"
-    assert f"{why}; {raised}\n" in told
-    assert "continue with" not in told
+    assert f"{why}; {raised}\n" in shown
+    assert "continue with" not in shown
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["spent"] == why
     said = f"11 trials have not ended: every number is of those that have. Nothing more begins: {why}.\n"
     assert said in haltsweep("report", "synthetic").err
@@ -74,16 +74,16 @@ def test_a_budget_that_is_used_up_is_told_and_what_to_do(haltsweep, sweep):
 
 def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
     with holding(sweep, *trial(0, OutcomeKind.FINISHED), *trial(1)):
-        told = haltsweep("status", "synthetic")
+        shown = haltsweep("status", "synthetic")
         found = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed, about 10s left" in told.out
-        assert re.search(r"arm-0 search 1 +1/4 ", told.out)
+        assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed, about 10s left" in shown.out
+        assert re.search(r"arm-0 search 1 +1/4 ", shown.out)
         assert [each["number"] for each in found["running"]] == [1]
-        assert "continue with" not in told.out
+        assert "continue with" not in shown.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
-    told = haltsweep("status", "synthetic")
-    assert "synthetic: unfinished; 1/12 done, 0 running, 0 pruned, 0 failed\n" in told.out
-    assert "continue with: haltsweep resume synthetic" in told.out
+    shown = haltsweep("status", "synthetic")
+    assert "synthetic: unfinished; 1/12 done, 0 running, 0 pruned, 0 failed\n" in shown.out
+    assert "continue with: haltsweep resume synthetic" in shown.out
 
 
 def test_a_stopped_trial_is_not_done(haltsweep, sweep):
@@ -96,20 +96,20 @@ def test_when_all_is_done(haltsweep, sweep):
     ends = [event for number in range(12) for event in trial(number, OutcomeKind.FINISHED)]
     with holding(sweep, *ends):
         pass
-    told = haltsweep("status", "synthetic")
-    assert told.out.endswith("synthetic: finished; 12/12 done, 0 running, 0 pruned, 0 failed\n")
+    shown = haltsweep("status", "synthetic")
+    assert shown.out.endswith("synthetic: finished; 12/12 done, 0 running, 0 pruned, 0 failed\n")
 
 
 def test_when_everything_has_failed(haltsweep, sweep):
     ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
     with holding(sweep, *ends):
         assert haltsweep("status", "synthetic").code == 0, "somebody runs it"
-    told = haltsweep("status", "synthetic")
-    assert told.code == 1
-    assert "synthetic: failed; 12/12 done, 0 running, 0 pruned, 12 failed\n" in told.out
-    assert "continue with" not in told.out
-    told = haltsweep("status", "synthetic", "--json")
-    assert (told.code, json.loads(told.out)["state"]) == (1, "failed")
+    shown = haltsweep("status", "synthetic")
+    assert shown.code == 1
+    assert "synthetic: failed; 12/12 done, 0 running, 0 pruned, 12 failed\n" in shown.out
+    assert "continue with" not in shown.out
+    shown = haltsweep("status", "synthetic", "--json")
+    assert (shown.code, json.loads(shown.out)["state"]) == (1, "failed")
 
 
 def test_failures_are_told_with_their_reasons(haltsweep, sweep):
@@ -164,9 +164,9 @@ def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sw
         pass
     finish = SweepResult(Counter({OutcomeKind.CRASHED: 12}), left=0, interrupted=False, untracked="")
     monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: finish)
-    told = haltsweep("resume", "synthetic")
-    assert told.code == 1
-    assert "why trials failed: haltsweep status synthetic\n" in told.err
+    shown = haltsweep("resume", "synthetic")
+    assert shown.code == 1
+    assert "why trials failed: haltsweep status synthetic\n" in shown.err
 
 
 def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(haltsweep, sweep):
@@ -177,10 +177,10 @@ def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(hal
     spared += [log.ended(200.0, each.trial_id, skip) for each in asked]
     with holding(sweep, *whole, *spared):
         pass
-    told = haltsweep("status", "synthetic")
-    assert told.code == 0
-    assert "12/12 done, 0 running, 0 pruned, 0 failed, 8 skipped\n" in told.out
-    assert "ended early: the target is reached (8 trials skipped)\n" in told.out
+    shown = haltsweep("status", "synthetic")
+    assert shown.code == 0
+    assert "12/12 done, 0 running, 0 pruned, 0 failed, 8 skipped\n" in shown.out
+    assert "ended early: the target is reached (8 trials skipped)\n" in shown.out
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["arms"][1]["skipped"] > 0
 
 
@@ -196,16 +196,16 @@ def test_verdicts_are_told_of_a_report_on_all_trials_alone(haltsweep, tmp_path):
             ledger.release(lease)
         if part[0] is events[0]:
             assert haltsweep("report", "synthetic").code == 0
-    told = haltsweep("status", "synthetic").out
+    shown = haltsweep("status", "synthetic").out
     assert (
         "the report was written before the last trials ended: haltsweep report synthetic does it again"
-        in told
+        in shown
     )
-    assert "undecided" not in told
+    assert "undecided" not in shown
     assert haltsweep("report", "synthetic").code == 0
-    told = haltsweep("status", "synthetic").out
-    assert "the report was written before" not in told
-    assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", told, re.MULTILINE)
+    shown = haltsweep("status", "synthetic").out
+    assert "the report was written before" not in shown
+    assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", shown, re.MULTILINE)
     written = json.loads((folder.report / "report.json").read_text())
     (folder.report / "report.json").write_text(json.dumps(written | {"notices": ["Mind the code."]}))
     assert "\nMind the code.\narm-1: " in haltsweep("status", "synthetic").out

@@ -16,18 +16,18 @@ def ledger(tmp_path):
 
 
 def test_a_sweep_that_nobody_runs_is_no_error(haltsweep, ledger):
-    told = haltsweep("stop", "synthetic")
-    assert (told.code, told.err) == (0, "")
-    assert told.out == "synthetic: nobody runs it; continue with: haltsweep resume synthetic\n"
+    shown = haltsweep("stop", "synthetic")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out == "synthetic: nobody runs it; continue with: haltsweep resume synthetic\n"
 
 
 @pytest.mark.parametrize(("options", "at_once"), [((), False), (("--now",), True)])
 def test_the_holder_is_asked_without_its_lease(haltsweep, ledger, options, at_once):
     lease = ledger.claim(Holder.current())
-    told = haltsweep("stop", "synthetic", "--no-wait", *options)
-    assert told.code == 0
+    shown = haltsweep("stop", "synthetic", "--no-wait", *options)
+    assert shown.code == 0
     how = "at once" if at_once else "when its trials have been saved at their next report"
-    assert told.out.endswith(f" was asked to stop {how}\n")
+    assert shown.out.endswith(f" was asked to stop {how}\n")
     request = ledger.stop_asked(lease)
     assert request.at_once is at_once
     assert ledger.renew(lease).token == lease.token, "the holder still holds it"
@@ -37,10 +37,10 @@ def test_it_waits_until_the_holder_has_let_go(haltsweep, ledger, monkeypatch):
     lease = ledger.claim(Holder.current())
     monkeypatch.setattr(module, "REPEATED_EVERY_S", 0.0)
     monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
-    told = haltsweep("stop", "synthetic")
-    assert told.code == 0
-    assert "waiting for its trials to report, 0 s so far; --now would not wait for them\n" in told.out
-    assert told.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
+    shown = haltsweep("stop", "synthetic")
+    assert shown.code == 0
+    assert "waiting for its trials to report, 0 s so far; --now would not wait for them\n" in shown.out
+    assert shown.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
 
 
 def test_a_session_after_the_one_that_was_asked_is_not_waited_for(haltsweep, ledger, monkeypatch):
@@ -56,25 +56,25 @@ def test_a_session_after_the_one_that_was_asked_is_not_waited_for(haltsweep, led
 
 def test_waiting_has_an_end(haltsweep, ledger):
     ledger.claim(Holder.current())
-    told = haltsweep("stop", "synthetic", "--timeout", "0")
-    assert told.code == 1
-    assert "must be let go of within 0 s, and process" in told.err
-    assert "it stays asked to stop: wait, ask again with --now" in told.err
+    shown = haltsweep("stop", "synthetic", "--timeout", "0")
+    assert shown.code == 1
+    assert "must be let go of within 0 s, and process" in shown.err
+    assert "it stays asked to stop: wait, ask again with --now" in shown.err
 
 
 def test_a_database_is_enough_where_the_folder_is_not_here(haltsweep, tmp_path):
     url = f"sqlite:///{tmp_path / 'team.db'}"
     with Ledger.open(url, "far", create=True) as ledger:
         lease = ledger.claim(Holder.current())
-        told = haltsweep("stop", "far", "--storage", url, "--no-wait")
-        assert (told.code, told.err) == (0, "")
+        shown = haltsweep("stop", "far", "--storage", url, "--no-wait")
+        assert (shown.code, shown.err) == (0, "")
         assert ledger.stop_asked(lease) is not None
-    told = haltsweep("stop", "fra", "--storage", url)
-    assert told.code == 1
-    assert "no sweep 'fra' in the ledger at" in told.err
+    shown = haltsweep("stop", "fra", "--storage", url)
+    assert shown.code == 1
+    assert "no sweep 'fra' in the ledger at" in shown.err
 
 
 def test_unknown_names_are_refused(haltsweep, ledger):
-    told = haltsweep("stop", "synthetik")
-    assert told.code == 2
-    assert "Did you mean 'synthetic'?" in told.err
+    shown = haltsweep("stop", "synthetik")
+    assert shown.code == 2
+    assert "Did you mean 'synthetic'?" in shown.err

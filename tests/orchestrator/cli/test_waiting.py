@@ -21,12 +21,12 @@ def until_told(heard: list[str], doing: Waiting, beginning: str, *, hangs: bool)
     """What is heard that begins so. Gives up after a while: a machine may be busy."""
     until = time.monotonic() + 60
     number = 0
-    while not (told := [text for text in heard if text.startswith(beginning)]) and time.monotonic() < until:
+    while not (shown := [text for text in heard if text.startswith(beginning)]) and time.monotonic() < until:
         if not hangs or not number:
             doing.update(f"{number} done")
         number += 1
         time.sleep(0.001)
-    return told
+    return shown
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -35,9 +35,9 @@ def test_it_is_told_whether_it_hangs_or_goes_on(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(waiting, "complain", heard.append)
     with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as doing:
         beginning = "planning: 0 done" if hangs else "planning: "
-        told = until_told(heard, doing, beginning, hangs=hangs)
-    assert told, f"it was not told that {beginning}, but {heard}"
-    assert told[0].endswith("; Ctrl-C ends it")
+        shown = until_told(heard, doing, beginning, hangs=hangs)
+    assert shown, f"it was not told that {beginning}, but {heard}"
+    assert shown[0].endswith("; Ctrl-C ends it")
 
 
 def test_what_is_soon_done_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

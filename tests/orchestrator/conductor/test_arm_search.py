@@ -326,8 +326,8 @@ def test_points_that_are_tried_first_come_first_and_are_told_to_the_sampler(samp
     found = with_first(sampler, **keywords)
     whole = [run(found, number) for number in range(14)]
     assert tuple(whole[:2]) == FIRST
-    told = found._study.get_trials(deepcopy=False)[:2]
-    assert [each.value for each in told] == [-((point["model.x"] - 0.3) ** 2) for point in FIRST]
+    shown = found._study.get_trials(deepcopy=False)[:2]
+    assert [each.value for each in shown] == [-((point["model.x"] - 0.3) ** 2) for point in FIRST]
     for cut in (1, 2, 7):
         again = with_first(sampler, **keywords)
         for number in range(cut):

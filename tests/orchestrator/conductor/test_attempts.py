@@ -19,8 +19,8 @@ def seen(*events, phase="search"):
 
 def test_only_deaths_in_a_row_count():
     assert seen(STARTED, LOST, STARTED, LOST).loss("worker", "gone", 2).kind is OutcomeKind.CRASHED
-    told = seen(STARTED, LOST, STARTED, MEASURED, LOST).loss("worker", "gone", 2)
-    assert (told.kind, told.reason) == (
+    shown = seen(STARTED, LOST, STARTED, MEASURED, LOST).loss("worker", "gone", 2)
+    assert (shown.kind, shown.reason) == (
         OutcomeKind.STOPPED,
         "worker died, time 2 of at most 3 without progress: gone",
     )

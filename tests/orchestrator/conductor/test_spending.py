@@ -45,8 +45,8 @@ def skipped(conductor):
 def test_a_target_ends_the_search_of_its_arm_alone():
     conductor = Conductor(make_plan(2, trials_per_arm=3, seeds=(7,), limits=each_arm(target=0.9)))
     run(conductor, valid_score=[0.95, 0.2])
-    told = "the search of arm-0 ended before its 3 trials had begun: valid/score=0.95 has reached the target"
-    assert skipped(conductor) == [f"{told} of 0.9"] * 2
+    shown = "the search of arm-0 ended before its 3 trials had begun: valid/score=0.95 has reached the target"
+    assert skipped(conductor) == [f"{shown} of 0.9"] * 2
     ahead = [conductor.ask() for _ in range(3)]
     assert sorted((each.planned.arm, each.planned.phase) for each in ahead) == [
         ("arm-0", "confirm"),
@@ -70,9 +70,9 @@ def test_no_improvement_counts_trials_that_ended_since_the_best():
     run(conductor, valid_score=[0.1, 0.05, 0.3, 0.3])
     assert skipped(conductor) == [], "an equal value is no better one, and only one trial has ended since"
     conductor.tell(conductor.ask().trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
-    told = skipped(conductor)
-    assert len(told) == 4
-    assert told[0].endswith("2 trials in a row ended without a better valid/score than 0.3")
+    shown = skipped(conductor)
+    assert len(shown) == 4
+    assert shown[0].endswith("2 trials in a row ended without a better valid/score than 0.3")
 
 
 def test_what_runs_when_the_search_is_over_goes_on_and_may_win():
@@ -103,9 +103,9 @@ def test_device_hours_are_work_times_devices_and_equal_between_arms(resources, h
     asked = run(conductor, seconds=[3600.0] * 4)
     assert asked == [("arm-0", "search"), ("arm-1", "search")] * 2
     assert conductor.finished
-    told = skipped(conductor)
-    assert len(told) == 14
-    assert told[0].endswith(f"{2 * hours:g} device hours are used up")
+    shown = skipped(conductor)
+    assert len(shown) == 14
+    assert shown[0].endswith(f"{2 * hours:g} device hours are used up")
 
 
 def test_device_hours_are_noticed_while_a_trial_runs():

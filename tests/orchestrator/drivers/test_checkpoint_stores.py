@@ -175,9 +175,9 @@ def test_a_place_is_tried_before_it_is_used(store, tmp_path):
 
 
 def test_a_bucket_that_is_not_there_is_refused(s3):
-    with pytest.raises(StoreError, match="check bucket, region and credentials") as told:
+    with pytest.raises(StoreError, match="check bucket, region and credentials") as raised:
         Elsewhere(s3.uri.replace("bucket", "no-such-bucket")).probe()
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(raised.value)
 
 
 def test_a_trial_goes_on_from_elsewhere_on_another_machine(store, impatient, tmp_path):
@@ -226,9 +226,9 @@ def test_a_posthoc_trial_without_its_checkpoint_says_so(store):
     ],
 )
 def test_credentials_in_the_uri_are_refused_and_not_repeated(uri):
-    with pytest.raises(InputError, match="must hold no credentials, for it is written down") as told:
+    with pytest.raises(InputError, match="must hold no credentials, for it is written down") as raised:
         check_uri(uri)
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(raised.value)
 
 
 @pytest.mark.parametrize("uri", ["nonsense://bucket/folder", "some/folder", "s3:bucket", "", "s3://[bucket"])

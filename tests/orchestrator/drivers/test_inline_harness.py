@@ -91,10 +91,10 @@ def test_what_a_trial_does_to_its_settings_reaches_no_other(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(-1.0, "0 or more, got -1.0"), (float("nan"), "must stay finite")]
+    ("seconds", "expected"), [(-1.0, "0 or more, got -1.0"), (float("nan"), "must stay finite")]
 )
-def test_seconds_are_no_metric_that_may_diverge(seconds, told):
-    with pytest.raises(BadMeasurement, match=told) as raised:
+def test_seconds_are_no_metric_that_may_diverge(seconds, expected):
+    with pytest.raises(BadMeasurement, match=expected) as raised:
         sound(Measurement(1, seconds, {}), None)
     assert raised.value.outcome.kind is OutcomeKind.CRASHED
 
@@ -111,7 +111,7 @@ def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ([{"number": {1}}], "examples must be JSON values .*; mend the code"),
         ([{"number": float("nan")}], "examples must be JSON values .*; mend the code"),
@@ -120,8 +120,8 @@ def test_the_first_reply_after_a_restore_is_the_checkpoints_own(tmp_path):
         ([{"a": "b" * EXAMPLES_MOST}], "examples must have at most 1,048,576 characters as JSON, got"),
     ],
 )
-def test_examples_that_cannot_be_stored_are_refused(given, told):
-    with pytest.raises(BadMeasurement, match=told):
+def test_examples_that_cannot_be_stored_are_refused(given, expected):
+    with pytest.raises(BadMeasurement, match=expected):
         sound(Measurement(1, 1.0, {}, given), None)
 
 
@@ -291,8 +291,8 @@ def test_a_reread_gets_the_state_of_the_last_checkpoint_and_of_no_older_one(tmp_
     gone = harness.advance().ended
     for ended, why in ((damaged, "is damaged (files of "), (gone, "is not there: it found no room")):
         assert ended.kind is OutcomeKind.CRASHED
-        told = f"a posthoc trial reads the last checkpoint of its confirmed trial, and {newest.folder} {why}"
-        assert ended.reason.startswith(told)
+        shown = f"a posthoc trial reads the last checkpoint of its confirmed trial, and {newest.folder} {why}"
+        assert ended.reason.startswith(shown)
         assert ended.reason.endswith(
             "; put that right and launch the spec under another name, for a trial that "
             "has ended is not run again"

@@ -52,8 +52,8 @@ def curves(log: MemoryLog, plan: Plan) -> Curves:
     found: Curves = {}
     for event in log.of(EventKind.MEASURED):
         metrics = event.payload["metrics"]
-        told = {name: value for name, value in metrics.items() if name not in NONDETERMINISTIC}
-        found.setdefault(seeds[event.trial_id], {})[event.payload["step"]] = told
+        shown = {name: value for name, value in metrics.items() if name not in NONDETERMINISTIC}
+        found.setdefault(seeds[event.trial_id], {})[event.payload["step"]] = shown
     return found
 
 

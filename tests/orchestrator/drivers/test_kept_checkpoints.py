@@ -48,9 +48,9 @@ def test_one_of_an_older_step_one_that_is_damaged_and_one_that_is_gone(sweep):
     (newest,) = worker_checkpoints.complete(folder.checkpoint(damaged.trial_id))
     (newest.state / "state").write_text("y" * 50)
     folder.checkpoint(gone.trial_id).rename(folder.root / "away")
-    with pytest.raises(InputError, match="synthetic cannot be extended by splits") as told:
+    with pytest.raises(InputError, match="synthetic cannot be extended by splits") as raised:
         require_checkpoints(folder, None, plan, known)
-    first, *faults, last = str(told.value).splitlines()
+    first, *faults, last = str(raised.value).splitlines()
     assert first.endswith("and 3 trials cannot be read:")
     for each, fault in zip((older, damaged, gone), faults, strict=True):
         assert fault.startswith(f"  arm-0/confirm/{each.number} ({each.trial_id}, seed {each.seed}): ")

@@ -31,10 +31,10 @@ def built(task, data_dir):
 
 
 def test_arms_of_one_task_share_its_data(tmp_path):
-    told = []
-    build_datasets(plan_on(SMALL, dict(SMALL)), tmp_path, lambda *each: told.append(each))
+    shown = []
+    build_datasets(plan_on(SMALL, dict(SMALL)), tmp_path, lambda *each: shown.append(each))
     assert built(SMALL, tmp_path) == {"train", "valid"}
-    assert told == [
+    assert shown == [
         ("listops", "train", 0, 2),
         ("listops", "valid", 1, 2),
         ("listops", "valid", 2, 2),
@@ -42,11 +42,11 @@ def test_arms_of_one_task_share_its_data(tmp_path):
 
 
 def test_whoever_watches_hears_how_far_a_build_is(tmp_path):
-    told = []
+    shown = []
     build_datasets(
-        plan_on({**SMALL, "data_seed": 5}), tmp_path, watcher=Watcher(lambda *each: told.append(each))
+        plan_on({**SMALL, "data_seed": 5}), tmp_path, watcher=Watcher(lambda *each: shown.append(each))
     )
-    assert told == [("trees", 400, 400)]
+    assert shown == [("trees", 400, 400)]
 
 
 def test_every_task_and_confirmed_split_is_built(tmp_path):

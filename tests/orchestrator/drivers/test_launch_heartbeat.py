@@ -82,7 +82,7 @@ SOON, NOW = (StopRequest("somebody", 1.0, at_once=at_once) for at_once in (False
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "expected"),
     [
         ((None,), []),
         ((None, SOON), [SOON]),
@@ -91,9 +91,9 @@ SOON, NOW = (StopRequest("somebody", 1.0, at_once=at_once) for at_once in (False
         ((StoreError("away"), SOON), [SOON]),
     ],
 )
-def test_a_request_to_stop_is_told_as_often_as_ctrl_c_would_be_pressed(answers, told):
+def test_a_request_to_stop_is_told_as_often_as_ctrl_c_would_be_pressed(answers, expected):
     ledger, heard = AskedLedger(*answers), []
     with Heartbeat(ledger, None, on_stop=heard.append, look_s=0.001):
         for _ in range(len(answers) + 4):
             assert ledger.looked.acquire(timeout=10)
-    assert heard == told
+    assert heard == expected

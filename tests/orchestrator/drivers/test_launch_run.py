@@ -120,12 +120,12 @@ def interrupting(monkeypatch, changes, times=1):
 
 
 def test_an_interrupted_sweep_is_resumed_to_the_same_end(folder, setup, monkeypatch, tmp_path):
-    told = []
+    shown = []
     with monkeypatch.context() as patch:
         interrupting(patch, changes=5)
-        with interrupts(told.append):
+        with interrupts(shown.append):
             finish = run_sweep(small(), folder, setup, SPEC, driver="inline")
-    assert (finish.interrupted, finish.exit_code, told) == (True, 130, [Heard.DRAIN])
+    assert (finish.interrupted, finish.exit_code, shown) == (True, 130, [Heard.DRAIN])
     assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
     assert events(folder)[-1].payload == {"reason": "interrupted"}
     finish = resume_sweep(folder, driver="inline")

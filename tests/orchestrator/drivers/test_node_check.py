@@ -29,8 +29,8 @@ TASK |= {"near_iid_examples": 20, "valid_examples": 20, "test_examples": 20, "le
 @pytest.fixture
 def needs(tmp_path):
     made = needs_of(make_plan(), Setup(tmp_path / "data", PATH))
-    with marked(made, tmp_path) as told:
-        yield told
+    with marked(made, tmp_path) as raised:
+        yield raised
 
 
 def test_the_launching_machine_has_what_it_needs(needs):
@@ -46,16 +46,16 @@ def test_the_mark_is_gone_afterwards(tmp_path):
 
 def test_a_folder_that_cannot_be_marked_is_told(tmp_path):
     needs = needs_of(make_plan(), Setup(tmp_path, PATH))
-    told = "the folder of sweeps must be one that can be written to"
-    with pytest.raises(StoreError, match=told), marked(needs, tmp_path / "away"):
+    shown = "the folder of sweeps must be one that can be written to"
+    with pytest.raises(StoreError, match=shown), marked(needs, tmp_path / "away"):
         pass
 
 
 def test_a_machine_that_sees_another_folder(needs, tmp_path):
     Path(needs.mark).write_text("another sweep's")
-    told = answer(needs)
-    assert told.unshared
-    assert told.lacks == (f"it does not see the folder {tmp_path} of the launching machine",)
+    shown = answer(needs)
+    assert shown.unshared
+    assert shown.lacks == (f"it does not see the folder {tmp_path} of the launching machine",)
     Path(needs.mark).unlink()
     assert answer(needs).unshared
 
@@ -65,33 +65,33 @@ def test_a_folder_that_cannot_be_written_is_not_shared(needs, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(node_check.tempfile, "TemporaryFile", refuse)
-    told = answer(needs)
-    assert told.unshared
-    assert "it cannot write to" in told.lacks[0]
-    assert "(Read-only file system)" in told.lacks[0]
-    assert "choose another --data" in told.lacks[1]
+    shown = answer(needs)
+    assert shown.unshared
+    assert "it cannot write to" in shown.lacks[0]
+    assert "(Read-only file system)" in shown.lacks[0]
+    assert "choose another --data" in shown.lacks[1]
 
 
 def test_nobody_needs_the_folder_where_checkpoints_are_elsewhere(tmp_path):
     needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}/store"))
-    with marked(needs, tmp_path / "never looked at") as told:
-        assert answer(told).lacks == ()
+    with marked(needs, tmp_path / "never looked at") as raised:
+        assert answer(raised).lacks == ()
     (tmp_path / "taken").touch()
     (lack,) = answer(replace(needs, store=f"file://{tmp_path}/taken")).lacks
     assert "it cannot use the store of checkpoints (--checkpoints must be a place that can be written" in lack
 
 
 def test_other_code_is_told_and_nothing_else_is_looked_at(needs):
-    told = answer(replace(needs, code="0" * 32, mark="/nowhere"))
-    assert told.lacks == (
+    shown = answer(replace(needs, code="0" * 32, mark="/nowhere"))
+    assert shown.lacks == (
         f"its code of haltsweep, {PATH} or what the spec names is another one than where the launch is",
     )
-    assert not told.unshared
+    assert not shown.unshared
 
 
 def test_code_that_is_not_there(needs):
-    told = answer(replace(needs, workload="no_such_module:Class"))
-    assert "a trainable must be given as module:name that can be imported" in told.lacks[0]
+    shown = answer(replace(needs, workload="no_such_module:Class"))
+    assert "a trainable must be given as module:name that can be imported" in shown.lacks[0]
 
 
 def test_a_task_whose_package_is_gone_is_told_with_the_way_on():
@@ -112,9 +112,9 @@ def test_the_digest_sees_every_byte_of_ours_and_of_the_workload(tmp_path, monkey
 
 
 def test_other_versions_are_told_and_no_hindrance(needs):
-    told = answer(replace(needs, versions={**needs.versions, "torch": "1.0"}))
-    assert told.lacks == ()
-    assert [line for line in told.differs if line.endswith("instead of 1.0")] == list(told.differs) != []
+    shown = answer(replace(needs, versions={**needs.versions, "torch": "1.0"}))
+    assert shown.lacks == ()
+    assert [line for line in shown.differs if line.endswith("instead of 1.0")] == list(shown.differs) != []
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ def test_an_attempt_survives_the_journey(settings, seed, phase, splits, source):
     planned = PlannedTrial("id", "arm", phase, 0, seed)
     attempt = Attempt(Trial(planned, {}, settings, splits), 1, Path("/sweep/checkpoints/id"), source)
     orders = JobEncoder("module:Class", 30.0, 1.0, 0.25, Path("/data"))
-    told = decode(orders.encode(attempt))
-    assert told == WorkerJob(
+    shown = decode(orders.encode(attempt))
+    assert shown == WorkerJob(
         *("module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), attempt.job(Path("/data"))),
         log=Path("/sweep/logs/id/attempt-1.log"),
     )
@@ -37,7 +37,7 @@ def test_relative_paths_are_made_absolute():
     """A worker has another working directory."""
     trial = Trial(PlannedTrial("id", "arm", "search", 0, 1), {}, {})
     attempt = Attempt(trial, 1, Path("runs/s/checkpoints/id"), Path("runs/s/checkpoints/x"))
-    told = decode(JobEncoder("m:C", 1.0, 1.0, 0.0, Path("data")).encode(attempt))
-    assert told.checkpoints == Path.cwd() / "runs/s/checkpoints/id"
-    assert told.job.source == Path.cwd() / "runs/s/checkpoints/x"
-    assert told.job.data_dir == Path.cwd() / "data"
+    shown = decode(JobEncoder("m:C", 1.0, 1.0, 0.0, Path("data")).encode(attempt))
+    assert shown.checkpoints == Path.cwd() / "runs/s/checkpoints/id"
+    assert shown.job.source == Path.cwd() / "runs/s/checkpoints/x"
+    assert shown.job.data_dir == Path.cwd() / "data"

@@ -32,6 +32,6 @@ def test_a_cluster_s_workers_are_told_the_variables_that_tune_tells_its_own(monk
     if here:
         assert "runtime_env" not in made._default_options, "for its sake a process would load Ray twice"
     else:
-        told = made._default_options["runtime_env"]["env_vars"]
-        assert {**told, "PL_DISABLE_FORK": "1"} == theirs
+        shown = made._default_options["runtime_env"]["env_vars"]
+        assert {**shown, "PL_DISABLE_FORK": "1"} == theirs
     assert _ActorClassCache.get is before

@@ -24,8 +24,8 @@ class Worker:
         settings = make_arm("arm", steps=STEPS, sleep_s=0.01).settings
         trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
         orders = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
-        told = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
-        self._actor = ray_trainable.TrialActor({ray_trainable.WORKER_JOB: told})
+        shown = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
+        self._actor = ray_trainable.TrialActor({ray_trainable.WORKER_JOB: shown})
 
     def report(self) -> list[Reply]:
         """What one call of `train` brings."""

@@ -51,11 +51,11 @@ def facts(connected, tmp_path, workload, resources):
 
 @pytest.mark.slow
 def test_a_clean_worker_is_used_again_with_its_threads(connected, tmp_path):
-    told = facts(connected, tmp_path, TELLING, Resources(cpus=2))
-    assert len({each["worker/pid"] for each in told}) == 1
-    assert {each["worker/threads"] for each in told} == {2.0}
-    assert {each["worker/omp"] for each in told} == {2.0}
-    assert {each["worker/tune"] for each in told} == {0.0}, "a worker that loads Tune starts twice as late"
+    shown = facts(connected, tmp_path, TELLING, Resources(cpus=2))
+    assert len({each["worker/pid"] for each in shown}) == 1
+    assert {each["worker/threads"] for each in shown} == {2.0}
+    assert {each["worker/omp"] for each in shown} == {2.0}
+    assert {each["worker/tune"] for each in shown} == {0.0}, "a worker that loads Tune starts twice as late"
 
 
 @pytest.mark.slow
@@ -64,19 +64,19 @@ def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connec
     from ray.tune.execution import class_cache
 
     monkeypatch.delattr(class_cache, "_ActorClassCache")
-    told = facts(connected, tmp_path, TELLING, Resources(cpus=0.5))
-    assert {each["worker/devices"] for each in told} == {0.0}
-    assert {each["worker/threads"] for each in told} == {1.0}
-    assert {each["worker/tune"] for each in told} == {1.0}
-    assert all(each["worker/in_folder_of_launcher"] for each in told), "workers are not moved elsewhere"
+    shown = facts(connected, tmp_path, TELLING, Resources(cpus=0.5))
+    assert {each["worker/devices"] for each in shown} == {0.0}
+    assert {each["worker/threads"] for each in shown} == {1.0}
+    assert {each["worker/tune"] for each in shown} == {1.0}
+    assert all(each["worker/in_folder_of_launcher"] for each in shown), "workers are not moved elsewhere"
 
 
 @pytest.mark.slow
 @pytest.mark.longest
 def test_a_worker_that_keeps_memory_is_replaced(connected, tmp_path):
-    told = facts(connected, tmp_path, LEAKING, Resources(cpus=1))
+    shown = facts(connected, tmp_path, LEAKING, Resources(cpus=1))
     # The first trial of a process sets its base line, so it is found out after the second.
-    pids = [each["worker/pid"] for each in told]
+    pids = [each["worker/pid"] for each in shown]
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
@@ -84,10 +84,10 @@ def test_a_worker_that_keeps_memory_is_replaced(connected, tmp_path):
 def test_a_trial_that_fits_nowhere_is_refused(connected):
     from orchestrator.drivers.ray_cluster import slot_counter
 
-    told = (
+    shown = (
         r"a trial must fit on one node: it asks for cpus=3 and gpus=0, and there is a node with CPU=2 GPU=0"
     )
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=shown):
         slot_counter(Resources(cpus=3))
     assert slot_counter(Resources(cpus=1))() == 2
 
@@ -112,11 +112,11 @@ def test_a_cluster_whose_every_node_lacks_something_is_refused(connected, tmp_pa
     from orchestrator.drivers.ray_nodes import Nodes
 
     needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
-    told = []
-    nodes = Nodes(replace(needs, code="other"), Resources(cpus=1), told.append)
+    shown = []
+    nodes = Nodes(replace(needs, code="other"), Resources(cpus=1), shown.append)
     with pytest.raises(ExecutorError, match=r"to run trials, and none can: .*: its code of halt"):
         wait_until(lambda: nodes.look() > 0)
-    (line,) = told
+    (line,) = shown
     assert line.endswith("is another one than where the launch is; it takes no trials")
 
 
@@ -127,12 +127,12 @@ def test_a_node_that_does_not_see_the_folder_costs_a_trial_nothing(connected, tm
     mark, refused = tmp_path / "mark", []
     pass_on = Session.refused
 
-    def told(session, key):
+    def shown(session, key):
         refused.append(key)
         mark.write_text("nonce")  # from now on it is seen
         pass_on(session, key)
 
-    monkeypatch.setattr(Session, "refused", told)
+    monkeypatch.setattr(Session, "refused", shown)
     log = MemoryLog()
     recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
     orders = JobEncoder(TELLING, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
@@ -195,8 +195,8 @@ def test_a_ray_that_never_comes_up_is_one_clear_error(monkeypatch):
 
     start, calls, left = half_started(failures=99)
     monkeypatch.setattr(ray_cluster.ray, "init", start)
-    told = r"Ray must start .* did not in 3 tries: The current node timed out .*; try again when"
-    with pytest.raises(ExecutorError, match=told), ray_cluster.cluster(None, 1):
+    shown = r"Ray must start .* did not in 3 tries: The current node timed out .*; try again when"
+    with pytest.raises(ExecutorError, match=shown), ray_cluster.cluster(None, 1):
         pass
     assert len(calls) == ray_cluster.STARTS
     assert [process.wait(10) for process in left] == [-9] * ray_cluster.STARTS

@@ -125,8 +125,8 @@ def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
         made = changed(made, arm.name, "train.ponder_weight", 1e39)  # beyond float32
     with pytest.raises(PlanError) as caught:
         rehearsal.rehearse(source, made)
-    told = [str(fault).partition(" must end well, got diverged")[0] for fault in caught.value.faults]
-    assert [one.rpartition(" of ")[2] for one in told] == [arm.name for arm in made.arms[:2]]
+    shown = [str(fault).partition(" must end well, got diverged")[0] for fault in caught.value.faults]
+    assert [one.rpartition(" of ")[2] for one in shown] == [arm.name for arm in made.arms[:2]]
 
 
 @pytest.mark.parametrize(("gpus", "asked", "used"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])

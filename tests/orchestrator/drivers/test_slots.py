@@ -37,8 +37,8 @@ def refusal(*asked):
 def test_half_precision_needs_a_device(gpus, arm, driver):
     plan = make_plan([make_arm("one"), arm])
     gpus(0)
-    told = rf"train.precision 'fp16' must run on a CUDA device, .* give {arm.name} another precision"
-    with pytest.raises(InputError, match=told):
+    shown = rf"train.precision 'fp16' must run on a CUDA device, .* give {arm.name} another precision"
+    with pytest.raises(InputError, match=shown):
         require_means(plan, driver, 1)
     gpus(1)
     assert refusal(plan, driver, 1) is None
@@ -58,7 +58,7 @@ def test_a_trial_must_fit_on_this_machine(gpus):
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "driver", "told"),
+    ("asked", "there", "driver", "expected"),
     [
         (
             1.0,
@@ -72,8 +72,8 @@ def test_a_trial_must_fit_on_this_machine(gpus):
         (1.0, 0, "ray", ""),
     ],
 )
-def test_inline_says_what_it_goes_without(gpus, asked, there, driver, told):
+def test_inline_says_what_it_goes_without(gpus, asked, there, driver, expected):
     gpus(there)
     found = missing_gpus(make_plan([WIDE], resources=Resources(gpus=asked)), driver)
-    assert found.startswith(told)
-    assert bool(found) == bool(told)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)

@@ -229,19 +229,19 @@ def test_a_database_locked_for_longer_is_waited_for(
     blocker = connect(url)
     connection = blocker.connect().execution_options(haltsweep_write=True)
     held = connection.begin()
-    told: list[Outage | None] = []
-    with Ledger.open(url, "sweep", patience_s=60.0, on_outage=told.append) as waiting:
+    shown: list[Outage | None] = []
+    with Ledger.open(url, "sweep", patience_s=60.0, on_outage=shown.append) as waiting:
         waiter = threading.Thread(target=waiting.append, args=([log.closed(1.0, "done")], lease))
         waiter.start()
-        while not told:
+        while not shown:
             time.sleep(0.05)
-        assert told[0] is not None
-        assert "locked" in told[0].cause
+        assert shown[0] is not None
+        assert "locked" in shown[0].cause
         held.rollback()
         connection.close()
         waiter.join(60)
         assert [event.kind for event in waiting.events()] == [log.EventKind.CLOSED]
-        assert told[1:] == [None]
+        assert shown[1:] == [None]
     blocker.dispose()
 
 

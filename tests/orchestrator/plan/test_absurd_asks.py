@@ -28,26 +28,26 @@ def also(**ranges):
 
 
 def test_a_model_of_more_bytes_than_can_be_counted_is_refused():
-    (told,) = refusals(spec(baseline=baseline(width=HUGE)))
-    assert told.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
-    told = refusals(full(baseline=baseline(width=HUGE)))
-    assert all("cannot be trained: a training step" in each for each in told), "not again for each dimension"
-    (told,) = refusals(one_arm({"model.width": HUGE}))
-    assert told.startswith(
+    (shown,) = refusals(spec(baseline=baseline(width=HUGE)))
+    assert shown.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
+    shown = refusals(full(baseline=baseline(width=HUGE)))
+    assert all("cannot be trained: a training step" in each for each in shown), "not again for each dimension"
+    (shown,) = refusals(one_arm({"model.width": HUGE}))
+    assert shown.startswith(
         "arms.arm: arm cannot be trained: a training step must fit into 32.0 TiB of memory, got"
     )
-    (told,) = refusals(also(**{"model.width": {"choice": [16, HUGE]}}))
-    assert "cannot be trained with model.width = 1000000000: a training step must fit into 32.0 TiB" in told
-    (told,) = refusals(one_arm({"model.width": 2 * HUGE}))
-    assert told == "arms.arm.set.model.width: must be at most 1,000,000,000, got 2,000,000,000"
+    (shown,) = refusals(also(**{"model.width": {"choice": [16, HUGE]}}))
+    assert "cannot be trained with model.width = 1000000000: a training step must fit into 32.0 TiB" in shown
+    (shown,) = refusals(one_arm({"model.width": 2 * HUGE}))
+    assert shown == "arms.arm.set.model.width: must be at most 1,000,000,000, got 2,000,000,000"
 
 
 def test_a_model_that_would_fill_this_machine_is_not_run(monkeypatch):
     few = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=50_000))
     monkeypatch.setattr(probe, "psutil", few)
-    told = refusals(spec())
-    assert "a model must fit into memory to be tried, got 4,539" in told[0]
-    assert "where 48.8 KiB are free; make it smaller or take more memory" in told[0]
+    shown = refusals(spec())
+    assert "a model must fit into memory to be tried, got 4,539" in shown[0]
+    assert "where 48.8 KiB are free; make it smaller or take more memory" in shown[0]
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ def test_a_model_that_would_fill_this_machine_is_not_run(monkeypatch):
 )
 def test_what_cannot_be_planned_in_a_lifetime_is_refused_at_once(asked, message):
     began = time.process_time()
-    (told,) = refusals(asked)
-    assert told.startswith(message)
+    (shown,) = refusals(asked)
+    assert shown.startswith(message)
     assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("objective", GOALS)
 def test_a_goal_that_picks_the_worst_trial_is_refused(objective):
-    (told,) = refusals(full(search={**SEARCH, "objectives": [objective]}))
+    (shown,) = refusals(full(search={**SEARCH, "objectives": [objective]}))
     better, worse = ("max", "min") if objective["goal"] == "min" else ("min", "max")
-    assert told.startswith(f"search.objectives[0].goal: must be {better}, got {worse}: the best valid/")
+    assert shown.startswith(f"search.objectives[0].goal: must be {better}, got {worse}: the best valid/")
 
 
 def test_a_range_that_depends_on_what_is_nowhere_is_refused():
-    (told,) = refusals(also(**{"model.heads": {"int": [1, 2], "when": {"model.gaet": [True]}}}))
-    assert told.startswith(
+    (shown,) = refusals(also(**{"model.heads": {"int": [1, 2], "when": {"model.gaet": [True]}}}))
+    assert shown.startswith(
         "search.also.model.heads.when: depends on model.gaet, a field of no arm. Did you mean 'model.gate'? "
         "Known: model.width, "
     )
-    assert "train." not in told
+    assert "train." not in shown
     halting = {"train.ponder_weight": {"float": [0.1, 1.0], "when": {"model.halt.unit": ["token"]}}}
     search = {**SEARCH, "spaces": [], "also": {**halting, "train.lr": {"float": [1e-3, 1e-2]}}}
     arms = {"token": {"why": "each for itself", "set": {"model.halt": {"unit": "token"}}}}
@@ -96,21 +96,21 @@ def test_a_range_that_depends_on_what_is_nowhere_is_refused():
 
 
 def test_what_one_line_does_in_every_arm_is_told_once():
-    (told,) = refusals(also(**{"train.lr": {"float": [-1.0, 0.1]}}))
-    assert told.startswith("search.also.train.lr: baseline cannot be trained with train.lr = -1.0: must be")
-    (told,) = refusals(also(**{"train.stesp": {"int": [1, 2]}}))
-    assert told.startswith("search.also.train.stesp: baseline has no field train.stesp. Did you mean")
-    (told,) = refusals(spec(arms=ARMS, posthoc={"model.width": [32]}))
-    assert told.startswith("posthoc.model.width[0]: baseline has other weights with model.width = 32")
-    (told,) = refusals(full(search={**SEARCH, "stopper": {"name": "asha", "grace_steps": 100}}))
-    assert told == (
+    (shown,) = refusals(also(**{"train.lr": {"float": [-1.0, 0.1]}}))
+    assert shown.startswith("search.also.train.lr: baseline cannot be trained with train.lr = -1.0: must be")
+    (shown,) = refusals(also(**{"train.stesp": {"int": [1, 2]}}))
+    assert shown.startswith("search.also.train.stesp: baseline has no field train.stesp. Did you mean")
+    (shown,) = refusals(spec(arms=ARMS, posthoc={"model.width": [32]}))
+    assert shown.startswith("posthoc.model.width[0]: baseline has other weights with model.width = 32")
+    (shown,) = refusals(full(search={**SEARCH, "stopper": {"name": "asha", "grace_steps": 100}}))
+    assert shown == (
         "search.stopper: can never stop a trial of baseline: it waits for step 100 and train.steps is 100"
     )
 
 
 def test_a_grid_s_fault_is_not_blamed_on_the_arms():
-    (told,) = refusals(one_arm({"model.gate": False}, grid={"model.width": [16, 17]}))
-    assert told.startswith("grid.model.width: model: width must be a multiple of heads")
+    (shown,) = refusals(one_arm({"model.gate": False}, grid={"model.width": [16, 17]}))
+    assert shown.startswith("grid.model.width: model: width must be a multiple of heads")
 
 
 def test_published_figures_are_those_that_we_report():
@@ -118,17 +118,17 @@ def test_published_figures_are_those_that_we_report():
         row = {"arm": "baseline", "metric": metric, "values": {"near-iid": value}, "source": "a table"}
         return spec(published=[row])
 
-    (told,) = refusals(published("accurcy", 0.5))
-    assert told.startswith(
+    (shown,) = refusals(published("accurcy", 0.5))
+    assert shown.startswith(
         "published[0].metric: no quantity named 'accurcy'. Did you mean 'accuracy'? Known: "
     )
-    (told,) = refusals(published("accuracy", 51.5))
-    assert told.startswith(
+    (shown,) = refusals(published("accuracy", 51.5))
+    assert shown.startswith(
         "published[0].values.near-iid: must be a share from 0 to 1 as our accuracy is, got 51.5"
     )
     assert plan(published("accuracy", 0.515)).published
-    (told,) = refusals(published("depth", -1.0))
-    assert told.startswith("published[0].values.near-iid: must be at least 0 as our depth is, got -1")
+    (shown,) = refusals(published("depth", -1.0))
+    assert shown.startswith("published[0].values.near-iid: must be at least 0 as our depth is, got -1")
     rows = [
         {**row, "source": source}
         for row in published("accuracy", 0.5).model_dump()["published"]
@@ -181,15 +181,16 @@ def absurd(task=None, train=None, **model):
 )
 def test_a_trial_that_no_machine_could_run_is_refused_at_once(asked, message):
     began = time.process_time()
-    told = refusals(absurd(**asked))
-    assert any(each.startswith(message) for each in told), told
+    shown = refusals(absurd(**asked))
+    assert any(each.startswith(message) for each in shown), shown
     assert time.process_time() - began < 5
 
 
 def test_no_end_of_a_range_needs_more_memory_than_there_is():
-    (told,) = refusals(also(**{"train.batch_size": {"choice": [16, HUGE]}}))
+    (shown,) = refusals(also(**{"train.batch_size": {"choice": [16, HUGE]}}))
     assert (
-        "cannot be trained with train.batch_size = 1000000000: a training step must fit into 32.0 TiB" in told
+        "cannot be trained with train.batch_size = 1000000000: a training step must fit into 32.0 TiB"
+        in shown
     )
 
 
@@ -207,8 +208,8 @@ def test_the_proof_runs_few_layers_however_many_are_asked_for(monkeypatch):
 def test_a_precision_that_arms_inherit_is_told_once():
     faulty = baseline()
     faulty["train"] = {**faulty["train"], "precision": "fp16"}
-    (told,) = refusals(spec(baseline=faulty, arms=ARMS))
-    assert told.startswith("baseline.train.precision: fp16 must run on a CUDA device")
+    (shown,) = refusals(spec(baseline=faulty, arms=ARMS))
+    assert shown.startswith("baseline.train.precision: fp16 must run on a CUDA device")
 
 
 def test_how_far_a_plan_is_can_be_heard():

@@ -59,7 +59,7 @@ HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [
         (
             {"metric": "near-iid/depth"},
@@ -72,8 +72,8 @@ HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}
         ({"also": ["near-iid/ponder"]}, r"answer\.also\[0\]: must differ between seeds, got near-iid/ponder"),
     ],
 )
-def test_an_outcome_that_settings_decide_in_every_arm_is_refused(answer: Any, told: str) -> None:
-    with pytest.raises(PlanError, match=told):
+def test_an_outcome_that_settings_decide_in_every_arm_is_refused(answer: Any, expected: str) -> None:
+    with pytest.raises(PlanError, match=expected):
         plan(small.spec(baseline=NO_HALT, arms=SHALLOW, answer=answer))
     assert plan(small.spec(baseline=NO_HALT, arms=SHALLOW | HALTING, answer=answer)).answer
     assert plan(small.spec(baseline=NO_HALT, answer=answer)).answer, "as `haltsweep best` writes it"
@@ -152,8 +152,8 @@ def test_the_spread_of_another_sweep_is_written_into_the_spec(tmp_path: Path) ->
     assert again.spec == known.spec
     assert with_spread(again, found) is again, "what was found is not looked up again"
     answer = AnswerPlan(("near-iid/accuracy",), None, 0.05, 4)
-    told = power(CONFIRM, answer, known.spec.answer.spread)
-    assert (told.spread, told.spread_source) == (0.0125, "baseline of earlier")
+    shown = power(CONFIRM, answer, known.spec.answer.spread)
+    assert (shown.spread, shown.spread_source) == (0.0125, "baseline of earlier")
 
 
 def test_a_sweep_that_shows_no_spread_is_told_with_its_line(tmp_path: Path) -> None:

@@ -45,31 +45,31 @@ def test_what_may_end_a_search_is_in_the_ids_of_what_is_confirmed():
 
 
 def test_people_are_told_what_ends_what():
-    told = " ".join(text(plan(spec(search=SEARCH, budget={"flops": 2e15, "each_arm": EACH}))).split())
-    assert "Nothing more begins after 2 P FLOPs of training." in told
+    shown = " ".join(text(plan(spec(search=SEARCH, budget={"flops": 2e15, "each_arm": EACH}))).split())
+    assert "Nothing more begins after 2 P FLOPs of training." in shown
     assert (
         "The search of each arm begins no further trial after 2 hours of work times CPU cores or "
-        "valid/accuracy of 0.95 or 2 trials in a row that ended without a better valid/accuracy" in told
+        "valid/accuracy of 0.95 or 2 trials in a row that ended without a better valid/accuracy" in shown
     )
 
 
-@pytest.mark.parametrize(("hours", "told"), [(1.0, "after 1 hour of"), (0.5, "after 0.5 hours of")])
-def test_one_hour_is_one(hours, told):
+@pytest.mark.parametrize(("hours", "expected"), [(1.0, "after 1 hour of"), (0.5, "after 0.5 hours of")])
+def test_one_hour_is_one(hours, expected):
     budget = {"wall_clock_hours": hours, "device_hours": hours}
     said = " ".join(text(plan(spec(search=SEARCH, budget=budget))).split())
-    assert f"Nothing more begins {told} wall clock or {told.removeprefix('after ')} work" in said
+    assert f"Nothing more begins {expected} wall clock or {expected.removeprefix('after ')} work" in said
 
 
 @pytest.mark.parametrize(
-    ("budget", "told"),
+    ("budget", "expected"),
     [
         ({"flops": 1.0}, r"budget\.flops: must be at least the FLOPs of one trial, .* got 1\.0"),
         ({"each_arm": {"flops": 1e6}}, r"budget\.each_arm\.flops: must be at least the FLOPs of one trial"),
         ({"each_arm": {"target": 0.0}}, "must be better than the worst value of valid/accuracy, got 0"),
     ],
 )
-def test_what_the_first_trial_uses_up_or_reaches_is_refused(budget, told):
-    with pytest.raises(PlanError, match=told):
+def test_what_the_first_trial_uses_up_or_reaches_is_refused(budget, expected):
+    with pytest.raises(PlanError, match=expected):
         plan(spec(search=SEARCH, budget=budget))
 
 
@@ -90,9 +90,11 @@ FEW = {"spaces": [], "also": {"train.lr": {"float": [1e-4, 1e-3]}}, "trials_per_
 
 def test_people_are_told_of_flops_beyond_all_that_is_trained():
     asked = spec(search={**SEARCH, **FEW}, budget={"flops": 1e15, "each_arm": {"flops": 1e15}})
-    told = " ".join(text(plan(asked)).split())
-    assert "Look twice: budget.flops of 1 P ends nothing, for all trials together train with at most" in told
-    assert "budget.each_arm.flops of 1 P ends nothing, for the search of no arm trains with more than" in told
+    shown = " ".join(text(plan(asked)).split())
+    assert "Look twice: budget.flops of 1 P ends nothing, for all trials together train with at most" in shown
+    assert (
+        "budget.each_arm.flops of 1 P ends nothing, for the search of no arm trains with more than" in shown
+    )
     most = plan(spec(search={**SEARCH, **FEW})).prices[0].train_flops_max
     tight = spec(search={**SEARCH, **FEW}, budget={"flops": 150 * most})
     assert "ends nothing" not in text(plan(tight))

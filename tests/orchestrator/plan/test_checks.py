@@ -26,11 +26,14 @@ def test_two_objectives_are_planned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "told"), [({"upper": 1.0}, "above 1;"), ({"lower": -1, "upper": 2}, "below -1 or above 2;")]
+    ("bounds", "expected"),
+    [({"upper": 1.0}, "above 1;"), ({"lower": -1, "upper": 2}, "below -1 or above 2;")],
 )
-def test_a_stopper_whose_bounds_no_value_is_beyond(bounds: Any, told: str) -> None:
+def test_a_stopper_whose_bounds_no_value_is_beyond(bounds: Any, expected: str) -> None:
     stopper = {"name": "threshold", **bounds}
-    with pytest.raises(PlanError, match=f"can never stop a trial of baseline: no valid/accuracy is {told}"):
+    with pytest.raises(
+        PlanError, match=f"can never stop a trial of baseline: no valid/accuracy is {expected}"
+    ):
         plan(spec(search={**SEARCH, "stopper": stopper}))
 
 

@@ -104,9 +104,9 @@ def test_what_can_be_added(path, value, begun):
     ],
 )
 def test_what_cannot_be_is_refused_with_before_after_and_why(path, value, begun, why):
-    with pytest.raises(InputError, match=why) as told:
+    with pytest.raises(InputError, match=why) as raised:
         changes_allowed("one", SPEC, changed(path, value), begun)
-    first, change, reason, last = str(told.value).split("\n")
+    first, change, reason, last = str(raised.value).split("\n")
     assert first == "one cannot be extended by this:"
     assert change.startswith(f"  {path.replace(' ', '.')}: ")
     assert " -> " in change
@@ -116,9 +116,9 @@ def test_what_cannot_be_is_refused_with_before_after_and_why(path, value, begun,
 
 def test_all_that_is_refused_is_told_at_once_and_nothing_else():
     after = changed("name", "two") | {"question": "other?", "trainable": "my:code"}
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as raised:
         changes_allowed("one", SPEC, after, DONE)
-    assert [line for line in str(told.value).split("\n") if " -> " in line] == [
+    assert [line for line in str(raised.value).split("\n") if " -> " in line] == [
         "  name: one -> two",
         "  trainable: (nothing) -> my:code",
     ]

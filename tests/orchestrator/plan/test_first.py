@@ -21,7 +21,7 @@ def planned(*first: Any, **search: Any) -> Any:
     return plan(full(search={**SEARCH, "first": list(first), **search}))
 
 
-def told(*first: Any, **search: Any) -> str:
+def reported(*first: Any, **search: Any) -> str:
     with pytest.raises(PlanError) as caught:
         planned(*first, **search)
     return str(caught.value)
@@ -87,7 +87,7 @@ def test_the_plan_shows_them() -> None:
     ],
 )
 def test_a_point_outside_of_the_space_is_refused(point: Any, message: str) -> None:
-    assert message in told(point)
+    assert message in reported(point)
 
 
 def test_a_point_that_breaks_a_constraint_or_cannot_be_trained_is_refused() -> None:
@@ -109,7 +109,7 @@ def test_a_point_that_breaks_a_constraint_or_cannot_be_trained_is_refused() -> N
 
 def test_more_points_than_trials_are_refused() -> None:
     points = [{**PUBLISHED, "train.lr": lr} for lr in (1e-4, 2e-4, 3e-4, 4e-4)]
-    assert "search.first: must be at most trials_per_arm, 3, got 4 points" in told(*points)
+    assert "search.first: must be at most trials_per_arm, 3, got 4 points" in reported(*points)
 
 
 def test_what_no_arm_searches_under_the_rest_of_the_point_is_refused() -> None:

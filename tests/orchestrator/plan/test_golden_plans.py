@@ -19,7 +19,7 @@ from tests.support.planned import plan
 from trainables import catalog
 
 
-def told(name: str, plan: Callable[[SpecFile], Plan] = plan) -> str:
+def reported(name: str, plan: Callable[[SpecFile], Plan] = plan) -> str:
     """What planning the spec `name`, from inside its folder, complains of."""
     source = read_spec(Path(f"{name}.yaml"))
     with pytest.raises(PlanError) as caught:
@@ -31,7 +31,7 @@ def told(name: str, plan: Callable[[SpecFile], Plan] = plan) -> str:
     return f"{text}\n"
 
 
-MESSAGES = Messages(GOLDEN / "plans", told)
+MESSAGES = Messages(GOLDEN / "plans", reported)
 
 
 def test_at_least_forty_specs_that_only_the_planner_refuses() -> None:
@@ -43,7 +43,9 @@ def test_message(name: str) -> None:
     MESSAGES.check(name)
 
 
-CHECKED = Messages(GOLDEN / "plans", partial(told, plan=partial(planner.plan, probe=Probe(faults_only=True))))
+CHECKED = Messages(
+    GOLDEN / "plans", partial(reported, plan=partial(planner.plan, probe=Probe(faults_only=True)))
+)
 
 
 @pytest.mark.slow

@@ -358,9 +358,9 @@ def test_an_arm_that_changes_nothing_is_refused(group: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_an_arm_that_only_measures_otherwise_or_half_of_which_is_idle_is_named(name: str) -> None:
-    settings, sets, told = NAMED[name]
+    settings, sets, shown = NAMED[name]
     notes = plan(spec_of(settings, {name: sets}, ("near-iid",))).proofs[1].notes
-    assert any(told in note for note in notes), notes
+    assert any(shown in note for note in notes), notes
 
 
 def test_who_looks_for_faults_alone_finds_the_same_without_notes() -> None:

@@ -64,8 +64,8 @@ def evidence(plan):
 
 def test_arms_that_build_one_model_by_other_words_are_told(planned):
     found = planned(other="no-dropout: {why: other words, set: {off: true}}")
-    [told] = look_twice(found)
-    assert told == (
+    [shown] = look_twice(found)
+    assert shown == (
         "Look twice: no-dropout: behaves as minus-dropout does, though its settings differ: drop one of "
         "them, unless training makes something else of dropout and off."
     )
@@ -110,8 +110,8 @@ def build(settings):
 def test_a_model_that_is_another_each_time_proves_nothing(planned):
     found = planned(PLAIN.replace("drop = [", "torch.seed(); drop = ["))
     assert evidence(found) == {"baseline": (), "minus-dropout": (), "note": ()}
-    [told] = look_twice(found)
-    assert told.startswith(
+    [shown] = look_twice(found)
+    assert shown.startswith(
         "Look twice: baseline: the model of build(settings), run on example(settings), comp"
     )
 
@@ -121,8 +121,8 @@ def test_what_is_not_finite_differs_from_nothing_and_is_told_once(planned):
         PLAIN.replace("return nn.Sequential(", "return nn.Sequential(nn.LayerNorm(4, eps=float('nan')), ")
     )
     assert evidence(found)["note"] == ()
-    [told] = look_twice(found)
-    assert told.startswith("Look twice: baseline: what its model computes on example(settings), or the grad")
+    [shown] = look_twice(found)
+    assert shown.startswith("Look twice: baseline: what its model computes on example(settings), or the grad")
 
 
 def test_lazy_modules_are_looked_at_once_they_have_run(planned):

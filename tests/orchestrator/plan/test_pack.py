@@ -50,7 +50,7 @@ def test_memory_is_that_of_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("train", "told"),
+    ("train", "expected"),
     [
         ({"precision": "bf16"}, r"train\.precision must be fp32 where seeds are trained as one, got bf16"),
         ({"accumulate": 2}, r"train\.accumulate must be 1 where .* got 2: batches are run as a whole"),
@@ -63,15 +63,15 @@ def test_memory_is_that_of_all() -> None:
         ),
     ],
 )
-def test_steps_that_cannot_be_taken_as_one_are_refused(train: dict[str, Any], told: str) -> None:
-    with pytest.raises(PlanError, match=rf"resources\.pack: {told}"):
+def test_steps_that_cannot_be_taken_as_one_are_refused(train: dict[str, Any], expected: str) -> None:
+    with pytest.raises(PlanError, match=rf"resources\.pack: {expected}"):
         plan(spec(baseline=with_train(**train), resources=TOGETHER))
 
 
 @pytest.mark.parametrize("model", ["sut", "crvnn"])
 def test_so_are_models_whose_layers_know_of_one(model: str) -> None:
-    told = rf"resources\.pack: must be left out .* got {model}: .* or take one whose can: gutlb, looped, "
-    with pytest.raises(PlanError, match=told):
+    shown = rf"resources\.pack: must be left out .* got {model}: .* or take one whose can: gutlb, looped, "
+    with pytest.raises(PlanError, match=shown):
         plan(spec(baseline={**baseline(), "model": {"name": model}}, resources=TOGETHER))
 
 
@@ -98,8 +98,8 @@ def test_own_code_takes_its_own_steps() -> None:
     )
     faults = Faults(asked)
     check_pack(asked, faults)
-    told = r"must be left out where own code runs trials, got pack=2 for the trainable some\.package:train"
-    with pytest.raises(PlanError, match=told):
+    shown = r"must be left out where own code runs trials, got pack=2 for the trainable some\.package:train"
+    with pytest.raises(PlanError, match=shown):
         faults.raise_if_any()
 
 
@@ -110,6 +110,6 @@ def test_it_is_a_number_of_seeds(pack: Any) -> None:
 
 
 def test_a_plan_says_what_a_process_has() -> None:
-    told = said(plan(spec(resources=TOGETHER)))
-    assert "A process has 1 CPU core. Up to 2 confirm seeds of an arm are trained in one" in told
+    shown = said(plan(spec(resources=TOGETHER)))
+    assert "A process has 1 CPU core. Up to 2 confirm seeds of an arm are trained in one" in shown
     assert "A trial has 1 CPU core." in said(plan(spec()))

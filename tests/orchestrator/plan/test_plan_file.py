@@ -24,7 +24,7 @@ SEARCH = """search:
 CONFIRM = "confirm: {seeds: SEEDS}\n"
 
 
-def told(tmp_path, text, error=SpecError):
+def reported(tmp_path, text, error=SpecError):
     file = tmp_path / "spec.yaml"
     file.write_text(text)
     with pytest.raises(error) as caught:
@@ -37,7 +37,7 @@ def spec(baseline=BASELINE, arms=ARMS, trials="2", seeds="[1, 2]"):
 
 
 def test_a_faulty_arm_does_not_hide_the_others(tmp_path):
-    assert told(tmp_path, spec(WRONG_MODEL)) == [
+    assert reported(tmp_path, spec(WRONG_MODEL)) == [
         (5, "baseline.model.widht"),
         (8, "arms.minus-gate.set.model.gat"),
         (9, "arms.no-halt.set.model.halt"),
@@ -45,7 +45,7 @@ def test_a_faulty_arm_does_not_hide_the_others(tmp_path):
 
 
 def test_faulty_sections_do_not_hide_the_arms(tmp_path):
-    found = told(tmp_path, spec(WRONG_MODEL, trials="2.5", seeds="[1, 1]"))
+    found = reported(tmp_path, spec(WRONG_MODEL, trials="2.5", seeds="[1, 1]"))
     assert found == [
         (5, "baseline.model.widht"),
         (8, "arms.minus-gate.set.model.gat"),
@@ -68,7 +68,7 @@ def test_a_wrong_range_does_not_hide_a_wrong_sampler(tmp_path):
         )
         .replace("objectives", "seed: -1\n  objectives")
     )
-    found = told(tmp_path, text)
+    found = reported(tmp_path, text)
     paths = {path for _, path in found}
     assert {"search.also.train.lr.float", "search.seed", "search.sampler", "search.stopper.graze"} <= paths
     assert any(path.startswith("search.also.train.nope") for path in paths)
@@ -86,34 +86,34 @@ def test_neither_does_a_search_that_cannot_be_planned(tmp_path, search):
     baseline = BASELINE if "zero" in search else "baseline: []\n"
     wrong = f"sampler: {{name: tpe, n_trials: 3}}\n  stopper: medain\n  {search}\n"
     text = HEAD + baseline + SEARCH.replace("trials_per_arm: TRIALS\n", wrong)
-    paths = {path for _, path in told(tmp_path, text)}
+    paths = {path for _, path in reported(tmp_path, text)}
     expected = {"search.trials_per_arm"} if "zero" in search else {"baseline"}
     assert {"search.sampler.n_trials", "search.stopper"} | expected <= paths
 
 
 def test_a_wrong_seed_does_not_hide_that_another_is_there_twice(tmp_path):
-    found = told(tmp_path, spec(arms="", seeds="[1, 1, -3]"))
+    found = reported(tmp_path, spec(arms="", seeds="[1, 1, -3]"))
     assert found == [(11, "confirm.seeds[2]"), (11, "confirm.seeds")]
 
 
 def test_a_dropped_range_that_is_wrong_is_told_once(tmp_path):
     arms = "arms:\n  no-halt: {why: all layers, set: {model.halt: null}, drop: [model.halt.threshold]}\n"
     text = HEAD + BASELINE + "  #\n" + arms + SEARCH.replace("TRIALS", "2").replace("[0.9, 0.999]", "[1, 0]")
-    assert [path for _, path in told(tmp_path, text)] == ["search.also.model.halt.threshold.float"]
+    assert [path for _, path in reported(tmp_path, text)] == ["search.also.model.halt.threshold.float"]
 
 
 def test_a_missing_name_does_not_hide_the_arms(tmp_path):
-    found = told(tmp_path, spec().replace("name: both\n", ""))
+    found = reported(tmp_path, spec().replace("name: both\n", ""))
     assert {"name", "arms.minus-gate.set.model.gat"} <= {path for _, path in found}
 
 
 def test_a_baseline_that_cannot_be_read_is_told_alone(tmp_path):
-    assert told(tmp_path, spec("baseline: 3\n")) == [(3, "baseline"), (6, "arms.no-halt.set.model.halt")]
+    assert reported(tmp_path, spec("baseline: 3\n")) == [(3, "baseline"), (6, "arms.no-halt.set.model.halt")]
 
 
 def test_a_file_without_faults_of_its_own_is_planned(tmp_path):
     arms = "arms:\n  minus-gate: {why: plain block, set: {model.gat: false}}\n"
-    assert told(tmp_path, spec(arms=arms), PlanError) == [(8, "arms.minus-gate.set.model.gat")]
+    assert reported(tmp_path, spec(arms=arms), PlanError) == [(8, "arms.minus-gate.set.model.gat")]
 
 
 def test_an_override_that_leads_nowhere_does_not_hide_the_plan(tmp_path):

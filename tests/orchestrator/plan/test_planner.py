@@ -129,8 +129,8 @@ def test_all_faults_are_told_at_once() -> None:
                 confirm={**CONFIRM, "splits": ["nowhere"]},
             )
         )
-    told = [fault.path for fault in caught.value.faults]
-    assert told == ["search.sampler", "search.stopper", "arms.a.set.model.gatee", "confirm.splits[0]"]
+    shown = [fault.path for fault in caught.value.faults]
+    assert shown == ["search.sampler", "search.stopper", "arms.a.set.model.gatee", "confirm.splits[0]"]
 
 
 @pytest.mark.slow

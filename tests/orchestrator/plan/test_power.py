@@ -73,16 +73,16 @@ def test_of_a_grid_the_published_spread_is_that_of_the_baseline_s_own_cell() -> 
 
 def test_too_few_seeds_and_no_arms_are_told() -> None:
     assert "there can be no verdict: 3 seeds are the fewest" in power(confirm(2), ANSWER).sentence
-    told = "With no arm beside the baseline, {} seed{} can show {}."
+    shown = "With no arm beside the baseline, {} seed{} can show {}."
     alone = replace(ANSWER, family=0)
-    assert power(confirm(2), alone).sentence == told.format(2, "s", "its spread and no effect")
-    assert power(confirm(1), alone).sentence == told.format(1, "", "neither its spread nor an effect")
+    assert power(confirm(2), alone).sentence == shown.format(2, "s", "its spread and no effect")
+    assert power(confirm(1), alone).sentence == shown.format(1, "", "neither its spread nor an effect")
 
 
 def test_where_nothing_is_claimed_no_difference_is_said_to_be_found() -> None:
     seeds, nothing = replace(confirm(8), splits=()), replace(ANSWER, outcomes=())
-    told = power(seeds, nothing, searched=True).sentence
-    assert told.endswith("there can be no verdict: they are read on valid alone, which chose.")
+    shown = power(seeds, nothing, searched=True).sentence
+    assert shown.endswith("there can be no verdict: they are read on valid alone, which chose.")
     assert "8 times in 10" in power(seeds, nothing).sentence, "without a search valid decides"
 
 

@@ -58,7 +58,7 @@ def test_what_to_look_at_twice_stands_below_the_arm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "expected"),
     [
         ("model.layers", 6, True),
         ("model.gate", False, True),
@@ -68,12 +68,12 @@ def test_what_to_look_at_twice_stands_below_the_arm() -> None:
     ],
 )
 def test_an_arm_that_the_search_of_its_reference_may_become_is_told(
-    path: str, value: Any, told: bool
+    path: str, value: Any, expected: bool
 ) -> None:
     made = study(2, 3, 1, readings=()).plan
     arm = replace(made.arms[1], changes=(Change(path, None, value),))
     found = look_twice(replace(made, arms=(made.arms[0], arm)))
-    assert len(found) == told
+    assert len(found) == expected
     assert all("the search of arm-0 may choose what arm-1 sets" in line for line in found)
     # Where nothing is searched at all, the difference is what searching gives.
     assert look_twice(replace(made, arms=(made.arms[0], replace(arm, space=Space(()))))) == []
@@ -85,7 +85,7 @@ def row(**said: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "expected"),
     [
         (
             {
@@ -109,9 +109,9 @@ def row(**said: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_published_value_that_stands_nowhere_is_told(parts: dict[str, Any], told: str) -> None:
+def test_a_published_value_that_stands_nowhere_is_told(parts: dict[str, Any], expected: str) -> None:
     words = " ".join(text(plan(spec(**parts))).split())
-    assert f"Look twice: no confirmed trial reads what was published as {told}" in words
+    assert f"Look twice: no confirmed trial reads what was published as {expected}" in words
 
 
 def test_a_published_value_that_is_read_is_no_news() -> None:

@@ -83,9 +83,9 @@ def test_what_moves_no_objective_is_not_searched(name: str) -> None:
     with pytest.raises(PlanError) as caught:
         plan(searching(IN_VAIN[name]))
     _, also, objectives = IN_VAIN[name]
-    told = f"changes no objective ({', '.join(metric for metric, _ in objectives)}) in baseline"
+    shown = f"changes no objective ({', '.join(metric for metric, _ in objectives)}) in baseline"
     faults = {fault.path: fault.message for fault in caught.value.faults}
-    assert faults == {f"search.also.{path}": f"varies {path}, which {told}" for path in also}
+    assert faults == {f"search.also.{path}": f"varies {path}, which {shown}" for path in also}
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -106,7 +106,7 @@ def _at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (_at("arms", []), "a plan must have a name and arms, got the name 'synthetic' and 0 arms"),
         (_same_trial_twice, "trials must be told apart, got '[0-9a-f]+' twice"),
@@ -129,13 +129,13 @@ def _at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_a_plan_whose_parts_do_not_fit_is_refused(
-    change: Callable[[dict[str, Any]], None], told: str
+    change: Callable[[dict[str, Any]], None], expected: str
 ) -> None:
     plan = make_plan(2, trials_per_arm=2, posthoc=({"model.shift": 0.5},))
     assert from_json(to_json(plan)) == plan
     data = json.loads(to_json(plan))
     change(data)
-    with pytest.raises(StoreError, match=told):
+    with pytest.raises(StoreError, match=expected):
         from_json(json.dumps(data))
 
 

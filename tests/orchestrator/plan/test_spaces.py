@@ -101,10 +101,10 @@ def dropping(*dropped: str, sets: dict[str, Any], also: dict[str, Any]) -> Any:
 
 
 def test_an_arm_that_drops_what_acts_in_it_is_less_tuned_and_refused() -> None:
-    told = (
+    shown = (
         r"arms\.arm\.drop\[0\]: must be what arm lacks or sets, or what changes nothing in it, got train\.lr"
     )
-    with pytest.raises(PlanError, match=told):
+    with pytest.raises(PlanError, match=shown):
         dropping("train.lr", sets={"model.gate": False}, also=LR | DEPTH)
 
 
@@ -144,12 +144,12 @@ def test_when_trials_are_measured_is_searched_only_where_training_goes_by_it() -
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "expected"),
     [
         ("model.widht", ["model.width"]),
         ("wdth", ["model.width", "lr"]),
         ("modle.width", ["model.width", "lr"]),
     ],
 )
-def test_a_path_into_no_part_is_told_of_all_fields(path: str, told: list[str]) -> None:
-    assert related(path, iter(["model.width", "lr"])) == told
+def test_a_path_into_no_part_is_told_of_all_fields(path: str, expected: list[str]) -> None:
+    assert related(path, iter(["model.width", "lr"])) == expected

@@ -49,11 +49,11 @@ def test_where_all_costs_are_means_parts_are_no_arm() -> None:
 def test_where_a_cost_is_of_the_batch_parts_are_an_arm_and_told() -> None:
     made = plan(one_arm({"train.accumulate": 2}, baseline=SPARSE))
     assert made.proofs[1].evidence == ("training",)
-    told = (
+    shown = (
         "the balance of experts is that of each of 2 parts of a batch, as on so many GPUs, not of the batch"
     )
-    assert told in made.proofs[1].notes
-    assert told not in made.proofs[0].notes
+    assert shown in made.proofs[1].notes
+    assert shown not in made.proofs[0].notes
     free = with_train(SPARSE, auxiliary_weight=0.0)
     with pytest.raises(PlanError, match="arm changes nothing against baseline"):
         plan(one_arm({"train.accumulate": 2}, baseline=free))
@@ -88,10 +88,10 @@ def test_a_trial_has_a_rank_for_every_gpu() -> None:
     assert [each.trial_id for each in one.trials] == [each.trial_id for each in none.trials]
     by_hand = plan(spec(baseline=with_train(baseline(), batch_size=64, ranks=2)))
     assert by_hand.prices[0].peak_memory_bytes == many.prices[0].peak_memory_bytes
-    told = (
+    shown = (
         r"train\.ranks must be the GPUs of a trial, got ranks=2 and resources\.gpus=0\.5 in baseline: leave"
     )
-    with pytest.raises(PlanError, match=told):
+    with pytest.raises(PlanError, match=shown):
         plan(spec(resources={"gpus": 0.5}, baseline=with_train(baseline(), ranks=2)))
 
 
@@ -118,10 +118,10 @@ def test_a_model_that_norms_over_a_batch_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.syspath_prepend(tmp_path)
     model = {"name": "norming_kit.normed", "width": 16, "heads": 2, "layers": 1}
     given = {**BASELINE, "model": model}
-    told = (
+    shown = (
         "baseline cannot be trained: accumulate must be 1 for a model that norms over all samples of a batch"
     )
-    with pytest.raises(PlanError, match=told):
+    with pytest.raises(PlanError, match=shown):
         plan(spec(baseline=with_train(given, accumulate=2)))
 
 
@@ -134,6 +134,6 @@ def test_a_model_without_layers_to_run_again_is_refused(
     )
     monkeypatch.syspath_prepend(tmp_path)
     given = {**BASELINE, "model": {"name": "plain_kit.gru", "width": 16}}
-    told = "baseline cannot be trained: checkpoint_activations must be false for a model without layers that"
-    with pytest.raises(PlanError, match=told):
+    shown = "baseline cannot be trained: checkpoint_activations must be false for a model without layers that"
+    with pytest.raises(PlanError, match=shown):
         plan(spec(baseline=with_train(given, checkpoint_activations=True)))

@@ -27,14 +27,14 @@ class Tied(nn.Module):
         self.register_parameter("absent", None)
 
 
-def told(model: nn.Module) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
+def reported(model: nn.Module) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
     """What PyTorch says, in its order."""
     parameters = {name: tuple(each.shape) for name, each in model.named_parameters()}
     return parameters, {name: tuple(each.shape) for name, each in model.state_dict().items()}
 
 
 def test_what_is_shared_is_one_parameter_and_saved_under_each_name() -> None:
-    parameters, saved = told(Tied())
+    parameters, saved = reported(Tied())
     found = Shapes.of(Tied())
     assert (found.parameters, found.saved) == (parameters, saved)
     assert {"one.weight", "other.weight", "head.weight", "kept"} <= found.saved.keys()
@@ -47,6 +47,6 @@ def test_every_model_has_the_shapes_that_pytorch_tells(name: str) -> None:
     config = catalog.config_class("models", name)()
     model = build_model(config, SHAPE, seed=0, device="meta")
     found = Shapes.of(model)
-    parameters, saved = told(model)
+    parameters, saved = reported(model)
     assert list(found.parameters.items()) == list(parameters.items())
     assert list(found.saved.items()) == list(saved.items())

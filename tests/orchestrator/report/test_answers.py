@@ -342,8 +342,8 @@ def test_points_of_a_front_are_kept_apart() -> None:
         "baseline", "iid/accuracy"
     )
     assert averaged is not None
-    [told] = notices(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
-    assert told.startswith("The 2 best assignments of each arm were confirmed")
+    [shown] = notices(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
+    assert shown.startswith("The 2 best assignments of each arm were confirmed")
     assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
 
 

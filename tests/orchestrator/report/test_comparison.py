@@ -99,8 +99,8 @@ def test_seeds_that_failed_are_told_and_so_are_arms_that_nothing_is_known_of():
     found = compare(FIRST, second)
     (only,) = found.arms
     assert only.how == "paired, 2 seeds, 1 in one alone left out; failed: 1 seed in two"
-    (told,) = found.unmeasured
-    assert told == (
+    (shown,) = found.unmeasured
+    assert shown == (
         "arm-1: no outcome in both sweeps to compare (one: 3 seeds finished, 0 failed; "
         "two: 0 seeds finished, 3 failed)"
     )
@@ -168,13 +168,13 @@ def test_what_differs_in_spec_code_and_data_is_told_and_nothing_else():
 
 
 @pytest.mark.parametrize(
-    ("lr", "told"),
+    ("lr", "expected"),
     [(0.1, ()), (0.2, ("arm-0: the searches chose otherwise: train.lr: 0.1 -> 0.2",))],
     ids=["the same", "another"],
 )
-def test_a_value_that_one_sweep_searches_and_the_other_is_set_to(lr, told):
+def test_a_value_that_one_sweep_searches_and_the_other_is_set_to(lr, expected):
     first, second = (_set(FIRST, {"lr": each}) for each in (0.5, lr))
-    assert compare(_choosing(first, 0.1), replace(second, label="two")).assignments == told
+    assert compare(_choosing(first, 0.1), replace(second, label="two")).assignments == expected
 
 
 def _set(side, train):

@@ -70,8 +70,10 @@ def test_what_wins_by_thinking_longer_alone_is_no_better_at_equal_depth():
 def test_a_gain_that_is_gone_at_equal_cost_is_told_before_the_answer():
     report = summarise(STUDY, study())
     assert [each.kind for each in report.verdicts] == ["better"] * 3
-    [told] = [each for each in notices(report) if "spends" in each]
-    assert told.startswith("thinker is better than baseline in iid/accuracy as trained, where it spends 8 of")
+    [shown] = [each for each in notices(report) if "spends" in each]
+    assert shown.startswith(
+        "thinker is better than baseline in iid/accuracy as trained, where it spends 8 of"
+    )
     undecided = tuple(replace(each, kind="undecided") for each in report.verdicts)
     assert not [each for each in notices(replace(report, verdicts=undecided)) if "spends" in each]
 

@@ -60,9 +60,9 @@ def test_seeds_after_results_had_been_seen(seen):
         "whoever looks 2 times in all, each time at the level 0.05, is wrong about some arm with probability "
         "at most 0.1."
     )
-    told = notes(report)
-    assert set(report.extensions) <= set(told)
-    (claims,) = (each for each in told if each.startswith("A claim rests"))
+    shown = notes(report)
+    assert set(report.extensions) <= set(shown)
+    (claims,) = (each for each in shown if each.startswith("A claim rests"))
     assert claims.endswith("holds, but for what was known when seeds or arms were added.")
 
 

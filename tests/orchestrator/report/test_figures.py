@@ -116,10 +116,10 @@ def beneath_names(value, rows):
 def test_numbers_of_arms_stand_beside_the_axes_where_nothing_crosses_them(arms, seeds):
     made = study(arms, seeds, 0, readings=())
     drawn, report = drawings(made), made.report()
-    told = {row: interval_words(each.difference, "+") for row, each in enumerate(report.verdicts)}
-    assert len(told) == arms - 1
+    shown = {row: interval_words(each.difference, "+") for row, each in enumerate(report.verdicts)}
+    assert len(shown) == arms - 1
     for name, words in (
-        ("difference-1", told),
+        ("difference-1", shown),
         ("outcome-1", {row: interval_words(each.estimate) for row, each in enumerate(of_outcome(report))}),
     ):
         texts = drawn[name].places()
@@ -262,8 +262,8 @@ def test_the_front_is_what_no_other_betters_and_its_volume_stands_at_its_trial()
 
     front = drawn["search-2-front-1"]
     assert set(front.points("D", colour=BLUE)) == of_front(scores)
-    told = re.findall(r"([\d.]+), ([\d.]+)", front.panel.label.partition("the front: ")[2])
-    assert sorted(told) == sorted((f"{value:.4g}", f"{depth:.4g}") for depth, value in of_front(scores))
+    shown = re.findall(r"([\d.]+), ([\d.]+)", front.panel.label.partition("the front: ")[2])
+    assert sorted(shown) == sorted((f"{value:.4g}", f"{depth:.4g}") for depth, value in of_front(scores))
     assert set(front.points("o", colour=MUTED)) == {(depth, value) for value, depth in scores}
     least, deepest = min(value for value, _ in scores), max(depth for _, depth in scores)
     (line,) = drawn["search-2-hypervolume"].lines("-", BLUE)

@@ -56,10 +56,10 @@ def some(made: Mapping[int, list[dict[str, Any]]]) -> Kept:
 def test_layers_kept_of_each_word_are_told_and_drawn() -> None:
     made = keeping(study(2, seeds=2, trials=0), some({0: [example()]}))
     seen = shown(made)
-    told = (
+    message = (
         "Halting of arm-0 on example 7 of near-iid, depth 2: layers kept of each word: START 2; [MAX 3; END 1"
     )
-    assert seen.labels("Halting of arm-0") == told
+    assert seen.labels("Halting of arm-0") == message
     assert "example 7: 2, right is 4" in seen.text
     assert "arm-0, seed 101" in seen.text
     assert "No map was kept of arm-1: no word halts by itself there" in seen.text

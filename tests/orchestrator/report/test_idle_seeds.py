@@ -39,12 +39,14 @@ def test_an_outcome_that_is_alike_in_seeds_which_differ_otherwise_may_decide():
     report = constant(lambda arm: 1.0 if arm == "arm-1" else 0.0, float).report()
     [verdict] = report.verdicts
     assert verdict.kind == "better"
-    [told] = [each for each in notices(report) if "every seed" in each]
-    assert told.startswith("arm-1: every seed measured one and the same near-iid/accuracy, and every seed of")
+    [shown] = [each for each in notices(report) if "every seed" in each]
+    assert shown.startswith(
+        "arm-1: every seed measured one and the same near-iid/accuracy, and every seed of"
+    )
 
 
-@pytest.mark.parametrize(("seeds", "told"), [(4, True), (5, False)])
-def test_seeds_of_which_each_has_a_twin_may_be_fewer_runs(seeds, told):
+@pytest.mark.parametrize(("seeds", "message"), [(4, True), (5, False)])
+def test_seeds_of_which_each_has_a_twin_may_be_fewer_runs(seeds, message):
     """As of code that takes its seed modulo 2; of five seeds one has no twin here."""
     made = study(2, seeds, 0, readings=())
     twin = {(each.arm, each.seed): each.last for each in made.records}
@@ -55,7 +57,7 @@ def test_seeds_of_which_each_has_a_twin_may_be_fewer_runs(seeds, told):
     report = replace(made, records=tuple(map(taken, made.records))).report()
     expected = ["4 seeds measured no more than 2 different things, each at least twice and the very same in"]
     found = [each[: len(expected[0])] for each in notices(report) if "at least twice" in each]
-    assert found == (expected if told else [])
+    assert found == (expected if message else [])
 
 
 def test_seeds_that_failed_in_the_reference_are_said_to_be_its_own():

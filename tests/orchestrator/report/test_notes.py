@@ -17,7 +17,7 @@ from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import study
 
 
-def told(values: dict[str, float]) -> list[str]:
+def reported(values: dict[str, float]) -> list[str]:
     """Notes on metrics that lie beyond what is declared, where arm-1 has `values`."""
     made = study(2, 4, 0, readings=())
     records = [
@@ -38,13 +38,13 @@ def told(values: dict[str, float]) -> list[str]:
     ],
 )
 def test_values_that_cannot_be_are_told(values, words):
-    [note] = told(values)
+    [note] = reported(values)
     assert note.startswith(words)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 1.0 + 1e-9])
 def test_values_that_can_be_are_not(value):
-    assert told({"near-iid/accuracy": value}) == []
+    assert reported({"near-iid/accuracy": value}) == []
 
 
 def words_of(seeds, arms=2):
@@ -67,14 +67,14 @@ def test_of_one_seed_nothing_is_called_a_mean_over_seeds_or_said_to_have_an_inte
 
 def test_of_several_seeds_intervals_are_named():
     _, words = words_of(3)
-    for told in (
+    for shown in (
         "near-iid/accuracy, mean with 95% interval and every seed: ",
         "with the interval that the verdict rests on",
         "accuracy (share of right answers): mean [95% interval] (n)",
         "study: means with 95% intervals over seeds",
         "exploratory differences: paired mean [95% interval of each alone] (pairs)",
     ):
-        assert told in words
+        assert shown in words
 
 
 def test_seeds_that_all_gave_the_same_have_means_and_no_intervals():
@@ -112,17 +112,17 @@ def test_seeds_that_all_gave_the_same_have_means_and_no_intervals():
 )
 @pytest.mark.usefixtures("undrawn")
 def test_comparisons_are_counted_in_words(arms, words):
-    _, told = words_of(4, arms)
-    assert all(each in told for each in words)
+    _, shown = words_of(4, arms)
+    assert all(each in shown for each in words)
 
 
 @pytest.mark.parametrize(
     ("seeds", "words"), [(1, "1 seed shows no collapse"), (3, "3 seeds show no collapse")]
 )
 def test_seeds_that_may_hide_a_collapse_are_counted_in_words(seeds, words):
-    told = " ".join(notes(study(2, seeds, 0, readings=()).report()))
-    assert words in told
-    assert ("Look at the seeds one by one" in told) == (seeds > 1)
+    shown = " ".join(notes(study(2, seeds, 0, readings=()).report()))
+    assert words in shown
+    assert ("Look at the seeds one by one" in shown) == (seeds > 1)
 
 
 def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:
@@ -139,12 +139,12 @@ def alike(arms: dict[str, str], value: float | None = None, seeds: int = 4) -> l
 
 
 def test_arms_that_no_seed_tells_apart_are_told():
-    [told] = alike({"arm-2": "arm-0"})
-    assert told.startswith(
+    [shown] = alike({"arm-2": "arm-0"})
+    assert shown.startswith(
         "arm-0 and arm-2 measured the very same near-iid/accuracy in each of 4 seeds, which"
     )
-    [told] = alike({"arm-1": "arm-0", "arm-2": "arm-0"})
-    assert told.startswith("arm-0, arm-1 and arm-2 measured")
+    [shown] = alike({"arm-1": "arm-0", "arm-2": "arm-0"})
+    assert shown.startswith("arm-0, arm-1 and arm-2 measured")
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_arms_that_may_not_report_in_one_unit_are_asked_for_it(factor, declared,
 
     report = replace(made, records=tuple(map(scaled, made.records))).report()
     known = replace(report.quantity(metric), low=None, high=None, floor=None)
-    told = notices(replace(report, quantities=(replace(known, **declared),)))
+    shown = notices(replace(report, quantities=(replace(known, **declared),)))
     start = "arm-1 and arm-0 are at least "
-    assert [each for each in told if each.startswith(start)] == (told if asked else [])
-    assert len(told) == asked
+    assert [each for each in shown if each.startswith(start)] == (shown if asked else [])
+    assert len(shown) == asked
 
 
 @pytest.mark.parametrize(
-    ("chosen", "changes", "told"),
+    ("chosen", "changes", "expected"),
     [
         (
             {"x": 1, "lr": 0.5},
@@ -183,7 +183,7 @@ def test_arms_that_may_not_report_in_one_unit_are_asked_for_it(factor, declared,
         ({}, (), ""),
     ],
 )
-def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, told):
+def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, expected):
     searched = ArmChanges("arm-0", "", (), chosen, ("x", "lr"), {})
     arm = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
     made = study(3, 4, 0, readings=())
@@ -193,8 +193,8 @@ def test_an_arm_that_the_search_made_its_reference_is_told(chosen, changes, told
     ]
     report = replace(replace(made, records=tuple(alike)).report(), changes=(searched, arm))
     [said] = notices(report)
-    assert said.startswith(told or "arm-0 and arm-1 measured the very same")
-    assert ("x = 1, lr = 0.5. One system was run twice" in said) == bool(told)
+    assert said.startswith(expected or "arm-0 and arm-1 measured the very same")
+    assert ("x = 1, lr = 0.5. One system was run twice" in said) == bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_no_difference_where_none_could_show_says_so(at, words):
 
     report = replace(made, records=tuple(map(moved, made.records))).report()
     assert [each.text for each in report.verdicts][:1] == ["no difference larger than 0.01"]
-    told = [each for each in notices(report) if each.startswith("arm-0 and arm-1 are")]
-    assert len(told) == bool(words)
-    assert words in "".join(told)
+    shown = [each for each in notices(report) if each.startswith("arm-0 and arm-1 are")]
+    assert len(shown) == bool(words)
+    assert words in "".join(shown)
 
 
 def test_arms_that_differ_or_whose_seeds_do_not_are_not():
@@ -239,8 +239,8 @@ def test_arms_whose_search_trials_failed_are_told():
         else each
         for each in made.records
     ]
-    told = [each for each in notes(replace(made, records=tuple(records)).report()) if "tuned" in each]
-    assert [each.rpartition(": ")[2] for each in told] == ["arm-1, 1 trial of 8."]
+    shown = [each for each in notes(replace(made, records=tuple(records)).report()) if "tuned" in each]
+    assert [each.rpartition(": ")[2] for each in shown] == ["arm-1, 1 trial of 8."]
     whole = [replace(each, outcome=OutcomeKind.FINISHED) for each in made.records]
     assert not [each for each in notes(replace(made, records=tuple(whole)).report()) if "tuned" in each]
 

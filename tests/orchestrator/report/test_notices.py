@@ -23,7 +23,7 @@ def told_of(kind: str, outcomes: dict[str, dict[str, int]]) -> list[str]:
     return [each for each in found if "were chosen from" in each]
 
 
-def told(kind: str, failed: dict[str, int]) -> list[str]:
+def reported(kind: str, failed: dict[str, int]) -> list[str]:
     """The same, where so many of them failed."""
     counts = {arm: failed.get(arm, 0) for arm in ("arm-0", "arm-1")}
     return told_of(kind, {arm: {"crashed": bad, "finished": TRIALS - bad} for arm, bad in counts.items()})
@@ -42,7 +42,7 @@ def told(kind: str, failed: dict[str, int]) -> list[str]:
     ],
 )
 def test_a_claim_that_failed_search_trials_may_have_made_is_told(kind: str, failed: dict[str, int]) -> None:
-    [notice] = told(kind, failed)
+    [notice] = reported(kind, failed)
     fewer = max(failed, key=failed.__getitem__)
     assert f"{fewer} were chosen from {TRIALS - failed[fewer]} of its {TRIALS} search trials" in notice
 
@@ -60,7 +60,7 @@ def test_a_claim_that_failed_search_trials_may_have_made_is_told(kind: str, fail
 )
 def test_a_claim_that_they_did_not_make_stands_alone(kind: str, failed: dict[str, int]) -> None:
     """Few of them, as many of both, of the arm that is ahead all the same; or nothing is claimed."""
-    assert not told(kind, failed)
+    assert not reported(kind, failed)
 
 
 def test_an_arm_that_searches_nothing_had_no_more_to_choose_from() -> None:

@@ -44,7 +44,7 @@ def test_everything_is_told_once() -> None:
     assert origin["GPUs"] == "a GPU"
     assert origin["seeds of confirm trials"] == "101, 102"
     seen = shown(made)
-    assert all(told in seen.text for pair in origin.items() for told in pair)
+    assert all(message in seen.text for pair in origin.items() for message in pair)
     assert "numpy==2.1\ntorch==2.9\n" in seen.text
     assert "-x = 1\n+x = 2 < 3\n" in seen.text
     assert seen.tags.count("details") == 2

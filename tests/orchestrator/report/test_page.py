@@ -236,10 +236,10 @@ def test_the_search_of_every_arm_is_told_from_its_records() -> None:
 
 
 def test_only_what_is_drawn_is_explained() -> None:
-    told = "Importance is the share", "Then, arm by arm, the same checkpoints under other settings"
+    message = "Importance is the share", "Then, arm by arm, the same checkpoints under other settings"
     whole, bare = shown(study(2, 3, 9)), shown(study(2, 3, 2, readings=()))
-    assert all(each in whole.text for each in told)
-    assert not any(each in bare.text for each in told)
+    assert all(each in whole.text for each in message)
+    assert not any(each in bare.text for each in message)
     assert "Each arm by its number above, as trained" in bare.text
 
 

@@ -118,10 +118,10 @@ def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, ht
 def test_what_must_not_be_missed_and_how_to_read_it_are_on_the_page(made):
     found = replace(made, plan=replace(made.plan, trials=(*made.plan.trials, made.plan.trials[0])))
     report = replace(found.report(), left=3, code_versions="Trials ran different code.")
-    told, seen = notices(report), read(html := page(report, found.details()))
-    assert len(told) >= 2
-    assert html.count('<p class="notice"><strong>') == len(told)
-    assert all(each in header(html) for each in told)
+    shown, seen = notices(report), read(html := page(report, found.details()))
+    assert len(shown) >= 2
+    assert html.count('<p class="notice"><strong>') == len(shown)
+    assert all(each in header(html) for each in shown)
     assert len(notes(report)) > 5
     reading = section(html, "reading")
     assert all(each in reading for each in notes(report))
@@ -139,11 +139,11 @@ def test_every_arm_s_card_says_why_what_was_set_its_size_and_how_its_trials_ende
         own = [each for each in made.records if each.arm == f"arm-{place}"]
         for phase in ("search", "confirm", "posthoc"):
             outcomes = [each.outcome for each in own if each.phase == phase]
-            told = ", ".join(f"{outcomes.count(kind)} {kind.value}" for kind in sorted(set(outcomes)))
-            assert facts[phase] == f"{told} of {len(outcomes)} planned"
+            shown = ", ".join(f"{outcomes.count(kind)} {kind.value}" for kind in sorted(set(outcomes)))
+            assert facts[phase] == f"{shown} of {len(outcomes)} planned"
         chosen = next(each.assignment for each in own if each.phase == "confirm")
-        told = f"train.lr = {chosen['train.lr']:g}; model.layers = 12; model.gate = true"
-        assert facts["chosen by its search"] == told
+        shown = f"train.lr = {chosen['train.lr']:g}; model.layers = 12; model.gate = true"
+        assert facts["chosen by its search"] == shown
         hours = sum(each.last.seconds for each in own) * made.plan.resources.cpus / 3600
         assert facts["work"] == f"{hours:.3g} device hours"
     first, second, third = found.values()
@@ -168,11 +168,11 @@ def test_a_best_value_at_the_edge_of_its_range_is_told_beside_its_search():
         inner = {**best.assignment, "train.lr": 0.003, "model.layers": layers}
         records = [replace(each, assignment=inner) if each is best else each for each in made.records]
         found = replace(made, records=tuple(records))
-        told = section(page(found.report(), found.details()), "search").split("sampler")
-        return [re.findall(r"the best model\.layers, .*?hold a better one", each) for each in told[1:]]
+        shown = section(page(found.report(), found.details()), "search").split("sampler")
+        return [re.findall(r"the best model\.layers, .*?hold a better one", each) for each in shown[1:]]
 
-    (told,) = at(12)[1]
-    assert told.startswith("the best model.layers, 12, lies at the high end of what was searched (2 to 12,")
+    (shown,) = at(12)[1]
+    assert shown.startswith("the best model.layers, 12, lies at the high end of what was searched (2 to 12,")
     assert at(7)[1] == []
 
 
@@ -304,12 +304,12 @@ def test_costs_are_read_on_a_phone_without_scrolling():
 
 
 @pytest.mark.parametrize(
-    ("trainable", "told"),
+    ("trainable", "expected"),
     [
         (None, "1.5 M to 4 M of one sequence of the longest training length"),
         ("own:train", "1.5 M to 4 M of its example"),
     ],
 )
-def test_flops_are_of_what_was_run(made, trainable, told):
+def test_flops_are_of_what_was_run(made, trainable, expected):
     of_it = replace(made, plan=replace(made.plan, trainable=trainable))
-    assert told in page(of_it.report(), of_it.details())
+    assert expected in page(of_it.report(), of_it.details())

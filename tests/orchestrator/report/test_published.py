@@ -196,8 +196,8 @@ def test_values_that_stand_nowhere_are_told_and_not_cited_as_shown(tmp_path: Pat
     ]
     text = write(found, tmp_path / "report").read_text()
     assert "Published values of LSTM" not in text
-    told = (
+    shown = (
         "since none was measured or every seed failed: LSTM, never-read/accuracy 0.750 (a paper, Table 1); "
     )
-    assert f"{told}other[model.width=8], iid/accuracy 0.750 (a paper, Table 1)" in text.replace("\\", "")
+    assert f"{shown}other[model.width=8], iid/accuracy 0.750 (a paper, Table 1)" in text.replace("\\", "")
     assert not summarise(asked, ran(asked)).unmet_published[1:]

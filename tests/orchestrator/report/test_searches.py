@@ -80,7 +80,7 @@ def test_where_small_values_are_good_the_best_is_the_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "expected"),
     [
         ({}, ""),
         ({"x": 1.05e-4}, "model.x, 0.000105, lies at the low end"),
@@ -92,10 +92,10 @@ def test_where_small_values_are_good_the_best_is_the_least() -> None:
         ({"word": "c"}, ""),
     ],
 )
-def test_a_best_value_at_the_edge_of_its_range_is_told(changed: dict[str, object], told: str) -> None:
+def test_a_best_value_at_the_edge_of_its_range_is_told(changed: dict[str, object], expected: str) -> None:
     edges = course(record(0, 0.5), record(1, 0.9, **changed)).edges
-    assert len(edges) == bool(told)
-    assert told in " ".join(edges)
+    assert len(edges) == bool(expected)
+    assert expected in " ".join(edges)
 
 
 def test_an_edge_of_a_trial_that_is_not_the_best_is_not_told() -> None:

@@ -131,8 +131,8 @@ def test_intervals_end_where_quantities_do() -> None:
     assert (same.estimate.mean, same.estimate.low, same.p) == (0.0, None, None)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_depth_ends_where_nothing_would_halt(told: bool) -> None:
+@pytest.mark.parametrize("expected", [True, False])
+def test_depth_ends_where_nothing_would_halt(expected: bool) -> None:
     """The bound is each arm's own; where one trial does not tell it, as in earlier versions, none is."""
     depths = {"baseline": (6.0, (5.9, 0.5)), "other": (8.0, (7.9, 7.8))}
 
@@ -140,7 +140,7 @@ def test_depth_ends_where_nothing_would_halt(told: bool) -> None:
         made, (bound, found) = record(arm, seed, 0.5), depths[arm]
         assert made.last is not None
         metrics = {**made.last.metrics, "iid/depth": found[seed - 1]}
-        if told or seed > 1:
+        if expected or seed > 1:
             metrics["iid/depth_bound"] = bound
         return replace(made, last=replace(made.last, metrics=metrics))
 
@@ -150,9 +150,9 @@ def test_depth_ends_where_nothing_would_halt(told: bool) -> None:
     assert effect is not None
     t = 12.706204736  # t table: 97.5%, 1 degree of freedom
     assert cell.estimate.low == pytest.approx(7.85 - t * 0.05)
-    assert cell.estimate.high == pytest.approx(8.0 if told else 7.85 + t * 0.05)
+    assert cell.estimate.high == pytest.approx(8.0 if expected else 7.85 + t * 0.05)
     ends = (effect.estimate.low, effect.estimate.high)
-    assert ends == pytest.approx((-6.0, 8.0) if told else (4.65 - t * 2.65, 4.65 + t * 2.65))
+    assert ends == pytest.approx((-6.0, 8.0) if expected else (4.65 - t * 2.65, 4.65 + t * 2.65))
 
 
 def test_assignments_of_one_seed_are_no_sample_of_their_own() -> None:
@@ -231,8 +231,8 @@ def test_a_key_with_every_kind_of_verdict_is_on_the_picture(monkeypatch: pytest.
     ]
     verdicts.append(replace(verdicts[-1], difference=replace(effect.estimate, low=None, high=None)))
     assert made.answer is not None
-    told = replace(made, verdicts=tuple(verdicts), answer=replace(made.answer, margin=0.01))
-    rendered(next(each for each in outcome_panels(told) if each.name == "difference-1"), "png")
+    shown = replace(made, verdicts=tuple(verdicts), answer=replace(made.answer, margin=0.01))
+    rendered(next(each for each in outcome_panels(shown) if each.name == "difference-1"), "png")
     (figure,) = drawn
     figure.draw_without_rendering()
     legend = figure.axes[0].get_legend()

@@ -40,9 +40,11 @@ def test_depth_inside_a_split_is_the_mean_over_seeds_with_its_interval(kind: str
         (3.5, max(0.0, 3.5 - half), 3.5 + half)
     )
     assert (second.bins[0].mean, second.bins[0].low) == (3.0, None), "equal seeds do not tell a spread"
-    told = seen.labels("Depth of arm-0 by number")
-    assert f"near-iid: 1 {what} 3.5 [0, {3.5 + half:.3g}] (2 to 4), 40 examples; 13-16 {what} 5.5 [" in told
-    assert f"{far}: 1 {what} 3 (2 to 4), 40 examples" in told
+    message = seen.labels("Depth of arm-0 by number")
+    assert (
+        f"near-iid: 1 {what} 3.5 [0, {3.5 + half:.3g}] (2 to 4), 40 examples; 13-16 {what} 5.5 [" in message
+    )
+    assert f"{far}: 1 {what} 3 (2 to 4), 40 examples" in message
     assert not seen.labels("Depth of arm-1 by number")
 
 
@@ -73,8 +75,8 @@ def test_trials_that_counted_all_splits_together_are_shown() -> None:
     old = binned("operators")
     del old["split"]
     seen = shown(keeping(study(1, seeds=2, trials=0), every(old)))
-    told = seen.labels("Depth of arm-0 by number of operators")
-    assert told.startswith("Depth of arm-0 by number of operators: 1 operators 3 (2 to 4)")
+    message = seen.labels("Depth of arm-0 by number of operators")
+    assert message.startswith("Depth of arm-0 by number of operators: 1 operators 3 (2 to 4)")
     assert "Depth by length" not in seen.text
 
 
@@ -87,9 +89,9 @@ def test_depth_that_never_moves_is_not_drawn() -> None:
 def test_shares_of_experts_are_those_of_the_first_seed() -> None:
     made = keeping(study(1, seeds=2, trials=0), lambda _, seed: [experts(f"kind-{seed}"), example()])
     seen = shown(made)
-    told = seen.labels("Experts of the attention of arm-0")
-    assert "kind-0: expert 1 75%, expert 2 25%, expert 3 0%; operator: expert 3 100%" in told
-    assert "kind-1" not in told
+    message = seen.labels("Experts of the attention of arm-0")
+    assert "kind-0: expert 1 75%, expert 2 25%, expert 3 0%; operator: expert 3 100%" in message
+    assert "kind-1" not in message
     assert "arm-0, attention, seed 101" in seen.text
     assert "the fullest cell is 100%" in seen.text
     (use,) = made.details().experts
@@ -102,8 +104,8 @@ def test_shares_of_experts_are_told_layer_by_layer() -> None:
     kept = experts()
     kept["mixtures"][0]["layers"] = [[1, [6, 0, 2]], [3, [0, 1, 0]]]
     made = keeping(study(1, seeds=2, trials=0), every(kept))
-    told = shown(made).labels("Experts of the attention of arm-0 by layer")
-    assert "layer 1: expert 1 75%, expert 3 25%, expert 2 0%; layer 3: expert 2 100%" in told
+    message = shown(made).labels("Experts of the attention of arm-0 by layer")
+    assert "layer 1: expert 1 75%, expert 3 25%, expert 2 0%; layer 3: expert 2 100%" in message
 
 
 def test_classes_of_others_are_no_mark_up() -> None:

@@ -97,8 +97,8 @@ def test_equal_assignments_of_a_search_are_counted():
     values = enumerate((0.4, 0.8, 0.8, 0.8))
     found = played(plan, {("arm-0", "search", number): value for number, value in values})
     found = [replace(each, assignment={"x": each.number}) for each in found]
-    told = next(winner(plan, found, summarise(plan, found)).comments())
-    assert "in search trial 1, the best of 4 of the arm that finished (2 other assignments measured" in told
+    shown = next(winner(plan, found, summarise(plan, found)).comments())
+    assert "in search trial 1, the best of 4 of the arm that finished (2 other assignments measured" in shown
 
 
 def test_by_the_search_where_nothing_is_confirmed():
@@ -126,8 +126,8 @@ def test_of_several_assignments_the_best():
     plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
     found = chosen(confirmed((0.5, 0.6, 0.7, 0.8)), plan)
     assert [each.rank for each in found.records] == [1, 1]
-    told, no_test = found.comments()
-    assert told.endswith(", the highest of 2 assignments of 1 arm.")
+    shown, no_test = found.comments()
+    assert shown.endswith(", the highest of 2 assignments of 1 arm.")
     assert no_test.startswith("That a mean is the best of several is no test")
 
 

@@ -8,7 +8,7 @@ SEEDS = [2103623536, 1335441347, 1980848124, 942463596, 1598591555]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "expected"),
     [
         (3, 4, "key: 3 -> 4"),
         ([1, 2], [1, 2, 3], "key: [1, 2] -> [1, 2, 3]"),
@@ -17,6 +17,6 @@ SEEDS = [2103623536, 1335441347, 1980848124, 942463596, 1598591555]
         (SEEDS, SEEDS[:1], "-> [2103623536]"),
     ],
 )
-def test_what_is_added_to_a_long_list_is_seen(before: object, after: object, told: str) -> None:
+def test_what_is_added_to_a_long_list_is_seen(before: object, after: object, expected: str) -> None:
     (found,) = differences({"key": before}, {"key": after})
-    assert str(found).endswith(told)
+    assert str(found).endswith(expected)

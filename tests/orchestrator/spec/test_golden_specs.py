@@ -12,14 +12,14 @@ from orchestrator.spec.load import load_spec
 from tests.support.golden import GOLDEN, Messages
 
 
-def told(name: str) -> str:
+def reported(name: str) -> str:
     """What reading the spec `name`, from inside its folder, complains of."""
     with pytest.raises(SpecError) as caught:
         load_spec(Path(f"{name}.yaml"))
     return f"{caught.value}\n"
 
 
-MESSAGES = Messages(GOLDEN / "specs", told)
+MESSAGES = Messages(GOLDEN / "specs", reported)
 
 
 def test_at_least_forty_bad_specs() -> None:

@@ -312,7 +312,7 @@ TOKEN = f"sk-{MARKER}0123456789abcdef"
 
 
 @pytest.mark.parametrize(
-    ("settings", "overrides", "told"),
+    ("settings", "overrides", "expected"),
     [
         (f"api_key: {MARKER}", [], "baseline.train.api_key: must hold no password or token"),
         (f"note: see {TOKEN}", [], r"baseline.train.note: must hold no password or token.*'see \*\*\*'"),
@@ -327,12 +327,12 @@ TOKEN = f"sk-{MARKER}0123456789abcdef"
     ],
 )
 def test_secrets_by_their_name_and_tokens_by_their_form_are_refused_and_not_told(
-    tmp_path, settings, overrides, told
+    tmp_path, settings, overrides, expected
 ) -> None:
     file = tmp_path / "tiny.yaml"
     assert "train: {" in TINY
     file.write_text(TINY.replace("train: {", f"train: {{{settings}, "), encoding="utf-8")
-    with pytest.raises(SpecError, match=told) as caught:
+    with pytest.raises(SpecError, match=expected) as caught:
         read_spec(file, overrides)
     assert MARKER not in str(caught.value)
 

@@ -18,7 +18,7 @@ SEARCH = """search:
 """
 
 
-def told(
+def reported(
     tmp_path,
     *,
     head="",
@@ -42,7 +42,7 @@ def told(
 
 
 def test_a_sound_spec_has_none(tmp_path):
-    assert told(tmp_path) == told(tmp_path, search=SEARCH) == []
+    assert reported(tmp_path) == reported(tmp_path, search=SEARCH) == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_sound_spec_has_none(tmp_path):
     ],
 )
 def test_where_a_part_of_the_baseline_lacks_the_others_are_looked_at(tmp_path, parts, expected):
-    assert sorted(told(tmp_path, **parts)) == sorted(expected)
+    assert sorted(reported(tmp_path, **parts)) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_where_a_part_of_the_baseline_lacks_the_others_are_looked_at(tmp_path, p
     ],
 )
 def test_an_arm_without_a_reason_is_looked_at_all_the_same(tmp_path, arm, expected):
-    found = told(tmp_path, arms=f"  minus-gate: {arm}\n")
+    found = reported(tmp_path, arms=f"  minus-gate: {arm}\n")
     assert sorted(found) == sorted(f"arms.minus-gate.{each}".rstrip(".") for each in expected)
 
 
@@ -97,10 +97,10 @@ def test_an_arm_without_a_reason_is_looked_at_all_the_same(tmp_path, arm, expect
 )
 def test_what_a_search_looks_for_is_looked_at_whatever_its_trials(tmp_path, before, after, expected):
     faulty = SEARCH.replace(before, after)
-    assert sorted(told(tmp_path, search=faulty)) == sorted(["search.trials_per_arm", *expected])
+    assert sorted(reported(tmp_path, search=faulty)) == sorted(["search.trials_per_arm", *expected])
     if "sampler" not in after:
         faulty = faulty.replace("valid/accuracy", "valid/acuracy").replace("train.lr:", "train.lrr:")
-        found = told(tmp_path, search=faulty)
+        found = reported(tmp_path, search=faulty)
         assert sorted(found) == [
             "search.also.train.lrr",
             "search.objectives[0].metric",
@@ -110,17 +110,19 @@ def test_what_a_search_looks_for_is_looked_at_whatever_its_trials(tmp_path, befo
 
 @pytest.mark.parametrize("seeds", ["[]", "[1, 1]", "[a]", "0"])
 def test_splits_are_looked_at_whatever_the_seeds(tmp_path, seeds):
-    found = told(tmp_path, confirm=f"confirm: {{seeds: {seeds}, splits: [far-iid]}}\n")
+    found = reported(tmp_path, confirm=f"confirm: {{seeds: {seeds}, splits: [far-iid]}}\n")
     assert {each.partition("[")[0] for each in found} == {"confirm.seeds", "confirm.splits"}
 
 
 def test_more_to_confirm_than_is_searched_hides_no_split(tmp_path):
-    found = told(tmp_path, search=SEARCH, confirm="confirm: {best: 3, seeds: [1, 2, 3], splits: [far-iid]}\n")
+    found = reported(
+        tmp_path, search=SEARCH, confirm="confirm: {best: 3, seeds: [1, 2, 3], splits: [far-iid]}\n"
+    )
     assert found == ["confirm.best", "confirm.splits[0]"]
 
 
 def test_a_part_of_the_baseline_at_the_top_is_told_where_it_belongs(tmp_path):
-    found = told(tmp_path, head=TASK.strip() + "\n", task="", whole=True)
+    found = reported(tmp_path, head=TASK.strip() + "\n", task="", whole=True)
     assert found == [
         "task: is not a known key here. Write it into baseline, as baseline.task",
         "baseline.task: is required",
@@ -145,7 +147,7 @@ TOLD_ARM = "arms.minus-gate.set.model.gat"
     ],
 )
 def test_arms_are_looked_at_whatever_is_confirmed(tmp_path, confirm, expected):
-    found = told(tmp_path, arms=WRONG_ARM, confirm=f"{ANSWER}confirm: {confirm}\n")
+    found = reported(tmp_path, arms=WRONG_ARM, confirm=f"{ANSWER}confirm: {confirm}\n")
     assert set(found) - {"confirm.stop"} == {*expected, TOLD_ARM} - {"confirm.stop"}
 
 
@@ -162,7 +164,7 @@ def test_arms_of_sound_components_are_looked_at(tmp_path, part, expected):
     other = "heads: {why: h, set: {model.hedas: 1}}"
     combine = "combine: {of: [gate, heads], as: leave-one-out}\n"
     wrong = WRONG_ARM.replace("minus-gate", "ungated")
-    found = told(tmp_path, arms=wrong, head=f"components: {{{part}, {other}}}\n{combine}")
+    found = reported(tmp_path, arms=wrong, head=f"components: {{{part}, {other}}}\n{combine}")
     assert sorted(found) == sorted(
         [*expected, "arms.minus-heads.set.model.hedas", "arms.ungated.set.model.gat"]
     )
@@ -182,7 +184,7 @@ def test_arms_of_sound_components_are_looked_at(tmp_path, part, expected):
 def test_what_else_is_searched_is_looked_at(tmp_path, before, after, expected):
     search = SEARCH.replace(before, after)
     each_arm = "budget: {each_arm: {target: 0.9}}\n"
-    found = told(tmp_path, arms=WRONG_ARM, search=search, confirm=CONFIRM + each_arm)
+    found = reported(tmp_path, arms=WRONG_ARM, search=search, confirm=CONFIRM + each_arm)
     assert {each.partition(".flot")[0] for each in found} == {
         *(each.partition(".flot")[0] for each in expected),
         TOLD_ARM,
@@ -195,7 +197,7 @@ def test_a_range_that_cannot_be_read_has_no_constraint_or_point_that_is_wrong_fo
 """
     ranges = "train.lr: {float: [1, 0]}, train.weight_decay: {choice: [0.0, 0.005]}"
     search = SEARCH.replace("train.lr: {float: [0.001, 0.01]}", ranges) + more
-    assert told(tmp_path, search=search) == ["search.also.train.lr.float"]
+    assert reported(tmp_path, search=search) == ["search.also.train.lr.float"]
 
 
 def test_points_and_constraints_of_no_field_are_told_beside_what_the_planner_finds(tmp_path):
@@ -203,7 +205,7 @@ def test_points_and_constraints_of_no_field_are_told_beside_what_the_planner_fin
   constraints: [train.zzz < 3]
   first: [{train.lr: 3.0}, {train.rate: 1}]
 """
-    assert told(tmp_path, search=SEARCH + more) == [
+    assert reported(tmp_path, search=SEARCH + more) == [
         "search.sampler",
         "search.constraints[0]",
         "search.first[0]",
@@ -213,13 +215,13 @@ def test_points_and_constraints_of_no_field_are_told_beside_what_the_planner_fin
 
 def test_what_a_profile_would_do_wrong_hides_nothing_of_the_rest(tmp_path):
     profiles = "profiles: {small: {baseline.task: 3}}\n"
-    found = told(tmp_path, arms=WRONG_ARM, confirm=CONFIRM + profiles)
+    found = reported(tmp_path, arms=WRONG_ARM, confirm=CONFIRM + profiles)
     assert {TOLD_ARM, "baseline.task"} <= set(found)
 
 
 def test_a_secret_is_told_alone_and_quoted_by_nothing(tmp_path):
     train = "  train: {steps: 4, batch_size: 8, lr: 0.001, note: 'http://me:hunter2@there'}\n"
-    found = told(tmp_path, train=train, arms=WRONG_ARM, whole=True)
+    found = reported(tmp_path, train=train, arms=WRONG_ARM, whole=True)
     assert "hunter2" not in " ".join(found)
     assert any(each.startswith("baseline.train.note") for each in found)
 
@@ -230,7 +232,7 @@ def test_what_is_told_of_a_list_says_where_it_stands_in_the_file(tmp_path):
         for arm, metric in (("no-one", "accuracy"), ("baseline", "accuracy"), ("baseline", "acuracy"))
     )
     splits = "confirm:\n  seeds: [1, 2, 3]\n  splits:\n  - valid\n  - near-iid\n  - train\n  - far\n"
-    found = told(tmp_path, confirm=f"{splits}{rows}")
+    found = reported(tmp_path, confirm=f"{splits}{rows}")
     places = ["confirm.splits[0]", "confirm.splits[2]", "confirm.splits[3]"]
     assert found == [*places, "published[0].arm", "published[2].metric"]
     with pytest.raises(SpecError, match=r":15: confirm\.splits\[3\]: .*no test split 'far'"):

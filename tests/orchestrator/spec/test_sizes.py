@@ -12,7 +12,7 @@ MOST = "must be at most 1,000,000,000, got 1,000,000,000,000,000"
 DEEP = "must be at most 10,000, got 1,000,000"
 
 
-def told(path, *overrides, profile=None):
+def reported(path, *overrides, profile=None):
     with pytest.raises(OversizedSpec) as caught:
         read_to_plan(path, overrides, profile)
     assert str(caught.value).splitlines()[-1].startswith("mend these first: no arm was built yet")
@@ -83,19 +83,19 @@ def test_wherever_it_stands_it_is_told_with_its_line(write, old, new, message):
     assert old in WHOLE
     text = WHOLE.replace(old, new, 1)
     line = text[: text.index(new) + len(new)].count("\n") + 1
-    assert f"{line}: {message}" in told(write(text))
+    assert f"{line}: {message}" in reported(write(text))
 
 
 def test_an_override_and_a_profile_are_told_as_such(whole):
-    assert told(whole, f"baseline.train.batch_size={HUGE}") == [
+    assert reported(whole, f"baseline.train.batch_size={HUGE}") == [
         f"override 'baseline.train.batch_size={HUGE}': baseline.train.batch_size: {MOST}"
     ]
     path = whole.with_name("deep.yaml")
     path.write_text(WHOLE.replace("baseline.train.steps: 100", "baseline.model.max_layers: 1000000"))
-    assert told(path, profile="small") == [f"41: baseline.model.max_layers: {DEEP}"]
-    (digits,) = told(whole, "baseline.train.steps=1" + "0" * 30)
+    assert reported(path, profile="small") == [f"41: baseline.model.max_layers: {DEEP}"]
+    (digits,) = reported(whole, "baseline.train.steps=1" + "0" * 30)
     assert digits.endswith("must fit into 64 bits, got 1" + "0" * 30)
-    (digits,) = told(whole, "baseline.train.steps=1" + "0" * 9000)
+    (digits,) = reported(whole, "baseline.train.steps=1" + "0" * 9000)
     assert digits.endswith("cannot be read as a number, got '1" + "0" * 39 + "'")
 
 
@@ -105,7 +105,7 @@ def test_all_of_them_are_told_at_once_with_what_else_is_wrong_with_the_file(writ
         .replace("steps: 20000", f"steps: {HUGE}")
         .replace("seed: 0", "sede: 0")
     )
-    lines = told(path)
+    lines = reported(path)
     assert lines[:2] == [f"12: baseline.train.steps: {MOST}", f"12: baseline.train.batch_size: {MOST}"]
     assert lines[2].startswith("31: search.sede: is not a known key. Did you mean 'seed'?")
     assert len(lines) == 3
@@ -125,7 +125,7 @@ def test_what_the_field_could_have_or_must_say_itself_is_left_to_the_planner(who
 
 def test_a_model_from_outside_leaves_the_sizes_of_training_to_be_told(whole):
     outside = "baseline.model={name: mine.models, max_layers: 1000000}"
-    assert told(whole, outside, f"baseline.train.steps={HUGE}") == [
+    assert reported(whole, outside, f"baseline.train.steps={HUGE}") == [
         f"override 'baseline.train.steps={HUGE}': baseline.train.steps: {MOST}"
     ]
 
@@ -153,9 +153,9 @@ def test_arms_of_more_components_than_can_be_counted_are_told_at_once(write):
         )
 
     most = "combine.of: must make at most 255 arms, got"
-    (line, *_) = told(write(spec(names)))
+    (line, *_) = reported(write(spec(names)))
     assert f"{most} 1,099,511,627,775 of 40 components with all; name fewer" in line
-    lines = told(write(spec([*names, *unknown])))
+    lines = reported(write(spec([*names, *unknown])))
     assert any(f"{most} about 10^4515 of 15000 components" in line for line in lines)
 
 
@@ -186,6 +186,6 @@ def test_a_spec_is_not_read_with_thousands_of_profiles(write):
     profiles = "".join(f"  p{number}: {{baseline.train.steps: nothing}}\n" for number in range(101))
     path = write(f"{WHOLE}{profiles}")
     line = WHOLE.splitlines().index("profiles:") + 1
-    assert told(path) == [
+    assert reported(path) == [
         f"{line}: profiles: must be at most 100, as the spec is read with each, got 102",
     ]

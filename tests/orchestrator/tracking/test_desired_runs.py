@@ -87,8 +87,8 @@ def test_an_arm_says_how_many_of_its_seeds_failed(
         desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
     desired.hear(log.closed(2.0, "done"))
     arm, other = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
-    told = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
-    assert told == (status, outcome, reason)
+    shown = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
+    assert shown == (status, outcome, reason)
     assert (other.status, other.tags["haltsweep.reason"]) == ("FINISHED", "done")
 
 
@@ -146,15 +146,15 @@ def test_seeds_that_are_added_make_another_curve() -> None:
         desired.hear(log.opened(0.0, HOLDER, "d", {}))
         heard(few, 3, desired)
         desired.hear(log.closed(50.0, "done"))
-    told = list(first.at_close["arm/arm-0"])
-    assert again.at_close["arm/arm-0"] == told
+    shown = list(first.at_close["arm/arm-0"])
+    assert again.at_close["arm/arm-0"] == shown
     again.hear(log.opened(60.0, HOLDER, "d", {}))
     assert again.runs["arm/arm-0"].status == "RUNNING"
     heard(more, 5, again, 3)
     again.hear(log.closed(70.0, "done"))
-    added = again.at_close["arm/arm-0"][len(told) :]
+    added = again.at_close["arm/arm-0"][len(shown) :]
     assert {point.key for point in added[:-1]} == {"curve-3-seeds/valid/score"}
-    assert (told[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
+    assert (shown[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
 
 
 def test_data_that_are_there_and_examples_that_are_kept_are_in_no_run() -> None:

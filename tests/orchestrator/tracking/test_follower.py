@@ -309,11 +309,11 @@ class TestLoop:
 
         monkeypatch.setattr(followers, "MlflowWriter", Flaky)
 
-        def told(seconds: float) -> bool:
+        def shown(seconds: float) -> bool:
             clock[0] += seconds
             return clock[0] > 600
 
-        assert FollowerLoop(folder, ledger, uri, told, lambda: True).run()
+        assert FollowerLoop(folder, ledger, uri, shown, lambda: True).run()
         waits = [later - earlier for earlier, later in pairwise(tries)]
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.31)
         assert set(errors) == {""}, "while it is written to again, nobody is told that it is away"

@@ -412,9 +412,9 @@ class TestPublish:
         writer.update()
         said = {"verdict": "arm-1: undecided: about 6 more seeds"}
         for notice in ("", "Trials ran 2 versions.", "-"):  # which holds no longer
-            told = ArmSummary({}, {"arm-1": said | ({"notice": notice} if len(notice) > 1 else {})})
-            assert writer.publish(told).tags == 1
-            assert writer.publish(told).total == 0
+            shown = ArmSummary({}, {"arm-1": said | ({"notice": notice} if len(notice) > 1 else {})})
+            assert writer.publish(shown).tags == 1
+            assert writer.publish(shown).total == 0
             tags = runs(database, plan.name)["arm/arm-1/-"].tags
             assert (tags["haltsweep.verdict"], tags.get("haltsweep.notice", "")) == (said["verdict"], notice)
 

@@ -26,7 +26,7 @@ FINISHED = Outcome(OutcomeKind.FINISHED, "done")
 HOUR = 3600.0
 
 
-def told(time: RunningTime) -> list[float]:
+def reported(time: RunningTime) -> list[float]:
     return [point.value for point in time.points(0)]
 
 
@@ -38,8 +38,8 @@ def test_trials_side_by_side_count_once() -> None:
     time.end("b", 7_000)
     time.start("c", 100_000)
     time.end("c", 101_500)
-    assert told(time) == [7.5]
-    assert told(time) == [], "told once"
+    assert reported(time) == [7.5]
+    assert reported(time) == [], "told once"
 
 
 def test_a_trial_whose_process_is_gone_ran_until_it_was_last_heard_of() -> None:
@@ -48,7 +48,7 @@ def test_a_trial_whose_process_is_gone_ran_until_it_was_last_heard_of() -> None:
     time.hear("a", 3_000)
     time.abandon()
     time.end("a", 900_000)
-    assert told(time) == [2.0]
+    assert reported(time) == [2.0]
     time.start("a", 1_000_000)
     time.end("a", 1_001_000)
     assert [(point.value, point.step) for point in time.points(5)] == [(3.0, 1)]
@@ -58,7 +58,7 @@ def test_a_clock_that_goes_back_takes_nothing_away() -> None:
     time = RunningTime()
     time.start("a", 5_000)
     time.end("a", 4_000)
-    assert told(time) == []
+    assert reported(time) == []
 
 
 def of_seeds(plan: Plan, begun: float, *numbers: int) -> list[Event]:

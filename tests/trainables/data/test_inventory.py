@@ -206,11 +206,11 @@ def test_settings_that_are_no_longer_allowed_are_stale(valid: Path, tmp_path: Pa
 
 
 def test_looking_writes_nothing_and_tells_how_far_it_is(valid: Path, tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    shown: list[tuple[str, int, int]] = []
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with watched_by(Watcher(lambda *each: told.append(each))):
+    with watched_by(Watcher(lambda *each: shown.append(each))):
         (found,) = inspect(tmp_path)
     assert found == Found(valid, "whole", "", found.content_hash, found.size)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-    assert told
-    assert all(what == "bytes" and 0 <= done <= total for what, done, total in told)
+    assert shown
+    assert all(what == "bytes" and 0 <= done <= total for what, done, total in shown)

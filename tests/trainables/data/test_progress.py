@@ -14,16 +14,16 @@ from trainables.data.split import content_hash
 
 @contextmanager
 def heard() -> Iterator[list[tuple[str, int, int]]]:
-    told: list[tuple[str, int, int]] = []
-    with watched_by(Watcher(lambda *each: told.append(each))):
-        yield told
+    shown: list[tuple[str, int, int]] = []
+    with watched_by(Watcher(lambda *each: shown.append(each))):
+        yield shown
 
 
 def test_nothing_is_told_where_nobody_listens() -> None:
-    with heard() as told:
+    with heard() as raised:
         report("trees", 1, 2)
     report("trees", 2, 2)
-    assert told == [("trees", 1, 2)]
+    assert raised == [("trees", 1, 2)]
     assert not report_waiting("for nobody")
 
 
@@ -37,9 +37,9 @@ def test_an_inner_watcher_hears_instead_of_the_outer_one() -> None:
 
 def test_items_are_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "COUNTED_AT_ONCE", 2)
-    with heard() as told:
+    with heard() as raised:
         assert list(counted("abcde", "letters", 5)) == list("abcde")
-    assert told == [("letters", 0, 5), ("letters", 2, 5), ("letters", 4, 5)]
+    assert raised == [("letters", 0, 5), ("letters", 2, 5), ("letters", 4, 5)]
 
 
 @pytest.mark.parametrize("name", ["algorithms", "flipflop", "listops", "logical_inference"])
@@ -48,10 +48,10 @@ def test_generators_tell_how_far_they_are_and_build_the_same(name: str) -> None:
     raw = oracle(name).SMALL | {"data_seed": 1234}
     config, module = task_catalog.task_config(raw), task_catalog.task_module(name)
     split = next(info.name for info in module.splits(config) if not info.streamed)
-    with heard() as told:
+    with heard() as raised:
         watched = content_hash(module.build(config, split))
-    assert told
-    for what, done, total in told:
+    assert raised
+    for what, done, total in raised:
         assert what.isalpha()
         assert 0 <= done <= total
     assert content_hash(module.build(config, split)) == watched

@@ -271,10 +271,10 @@ def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.parent.mkdir(parents=True)
     for watched in (False, True):
         heard = threading.Event()
-        told: list[str] = []
+        shown: list[str] = []
 
-        def hear(text: str, told: list[str] = told, heard: threading.Event = heard) -> None:
-            told.append(text)
+        def hear(text: str, shown: list[str] = shown, heard: threading.Event = heard) -> None:
+            shown.append(text)
             heard.set()
 
         monkeypatch.setattr(store.LOG, "warning", lambda _, text, hear=hear: hear(text))
@@ -284,7 +284,7 @@ def test_who_waits_says_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert heard.wait(60)
             assert not path.exists()
         waiting.join()
-        assert told == [f"waiting for process {os.getpid()} on {socket.gethostname()}, which builds {path}"]
+        assert shown == [f"waiting for process {os.getpid()} on {socket.gethostname()}, which builds {path}"]
         assert open_split(CONFIG, "valid", tmp_path).verify()
         path.unlink()
 

@@ -154,10 +154,10 @@ def test_depth_counts_loops(changes: dict[str, Any], length: int, expected: tupl
 
 def test_memory_of_told_loops_is_that_of_the_most_they_can_be() -> None:
     """T(n) is at most the length: here 9 tokens, but no more than 6 loops."""
-    told, fixed = (
+    shown, fixed = (
         costs.peak_memory_bytes(model_config(SMALL | more), SHAPE, 8, 9) for more in ({}, {"loops": 6})
     )
-    assert told == fixed
+    assert shown == fixed
     shorter = costs.peak_memory_bytes(model_config(SMALL), SHAPE, 8, 3)
     assert shorter < costs.peak_memory_bytes(model_config(SMALL | {"early_exit": "none"}), SHAPE, 8, 3)
 

@@ -93,8 +93,8 @@ class Normed(Bag):
 
 
 def test_norms_over_a_batch_are_refused() -> None:
-    told = r"accumulate must be 1 for a model that norms over all samples .* got BatchNorm1d at norm: drop"
-    with pytest.raises(ValueError, match=told):
+    shown = r"accumulate must be 1 for a model that norms over all samples .* got BatchNorm1d at norm: drop"
+    with pytest.raises(ValueError, match=shown):
         Learner(Normed(), train_config({"steps": 1, "accumulate": 2}), seed=0)
     Learner(Normed(), train_config({"steps": 1}), seed=0)
 

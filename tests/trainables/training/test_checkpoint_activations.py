@@ -122,6 +122,8 @@ def test_memory_is_planned_for_one_layer_and_the_states_between(which: str) -> N
 
 
 def test_a_model_without_layers_to_run_again_is_refused() -> None:
-    told = "checkpoint_activations must be false for a model without layers that can be run again .*: drop it"
-    with pytest.raises(ValueError, match=told):
+    shown = (
+        "checkpoint_activations must be false for a model without layers that can be run again .*: drop it"
+    )
+    with pytest.raises(ValueError, match=shown):
         Learner(Bag(), train_config({"steps": 1, **AGAIN}), seed=0)

@@ -64,11 +64,11 @@ def test_what_cannot_be_compiled_says_why(model: dict[str, Any], why: str) -> No
 def test_time_of_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload, "Sources", FakeSources)
     monkeypatch.setattr(workload, "Compiler", lambda: Compiler("eager"))
-    plain, told = (run(Training(job(model=GUT | {"width": 8}, compile=switch))) for switch in (False, True))
-    first, *others = [each.metrics.pop("train/compile_seconds") for each in told]
+    plain, shown = (run(Training(job(model=GUT | {"width": 8}, compile=switch))) for switch in (False, True))
+    first, *others = [each.metrics.pop("train/compile_seconds") for each in shown]
     assert first > 0, "masks are drawn by a region"
     assert others == [first] * len(others), "nothing is compiled later"
-    assert [*map(repeatable, told)] == [*map(repeatable, plain)]
+    assert [*map(repeatable, shown)] == [*map(repeatable, plain)]
 
 
 @pytest.mark.slow

@@ -44,14 +44,14 @@ def test_whatever_is_reported_is_declared(head: HeadKind, precision: str):
     assert {each.moves_with for each in declared} == {"", *halting(output.encoded)}
 
 
-@pytest.mark.parametrize(("task", "told"), [("listops", True), ("algorithms", False)])
-def test_only_what_has_epochs_reports_how_long_they_last(task: str, told: bool):
+@pytest.mark.parametrize(("task", "expected"), [("listops", True), ("algorithms", False)])
+def test_only_what_has_epochs_reports_how_long_they_last(task: str, expected: bool):
     model = SMALL if task == "listops" else {"name": "looped", "width": 16, "heads": 2}
     system = checked({"model": model, "task": {"name": task}, "train": {"steps": 1}})
     assert isinstance(system, System), system
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
-    assert (EPOCH_SECONDS in reported(system, batch, output)) == told
+    assert (EPOCH_SECONDS in reported(system, batch, output)) == expected
 
 
 def test_the_most_wanted_come_first_and_each_once():

@@ -81,8 +81,8 @@ def test_loops_are_told_by_length() -> None:
     assert found["kind"] == "lengths"
     trained.model.eval()
     depth = trained.model(batch).encoded.depth.tolist()
-    told = sum(mean * examples for _, _, examples, mean, *_ in found["bins"]) / len(depth)
-    assert told == pytest.approx(np.mean(depth), abs=1e-3)
+    shown = sum(mean * examples for _, _, examples, mean, *_ in found["bins"]) / len(depth)
+    assert shown == pytest.approx(np.mean(depth), abs=1e-3)
 
 
 def test_many_operators_share_bins() -> None:
