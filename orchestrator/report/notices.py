@@ -61,6 +61,12 @@ UNRANKED = (
     "what was asked for first was confirmed, and that {claim} may come of that alone."
 )
 
+READ_IN_SEARCH = (
+    "Trials of the search measured {splits}, which confirmed trials alone shall read: whoever wrote the code "
+    "or the spec may have seen these values before, and what the code itself chooses by them (weights, the "
+    "end of a training) was chosen by tests."
+)
+
 SPENDS_MORE = (
     "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
     "{reference} {theirs}. At what {reference} spends, by other {path}, the difference is {difference}: "
@@ -76,6 +82,8 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found = [each for each in (report.code_versions, report.data_versions) if each]
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
+    early = " and ".join(report.read_in_search)
+    found += [READ_IN_SEARCH.format(splits=early)] if early else []
     found += [FRONT] if report.points else []
     averaged = report.assignments > 1 and report.cells and not report.points
     found += [SEVERAL.format(best=report.assignments)] if averaged else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.identity import canonical
+from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import SearchBest
@@ -284,6 +285,13 @@ def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
         if several and len({each.judged_by(wanted) for each in own}) == 1:
             found[arm.name] = len(own)
     return found
+
+
+def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
+    """Test splits that trials of a search measured too, as training code from outside may do unasked."""
+    last = [each.last for each in records if each.phase == "search" and each.last is not None]
+    measured = {name.rpartition("/")[0] for each in last for name in each.metrics} - {SELECTION_SPLIT}
+    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
 
 
 def _finished(record: Record, wanted: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions, data_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
-from orchestrator.report.searches import search_bests, unranked
+from orchestrator.report.searches import read_in_search, search_bests, unranked
 from orchestrator.report.statistics import estimate
 from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report, SearchBest
 from orchestrator.trials import OutcomeKind, Record, skipped
@@ -59,7 +59,6 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     arms = tuple(arm.name for arm in plan.arms)
     tallies = tuple(_tally(arm, known, readings) for arm in arms)
     searched = search_bests(plan, known)
-    chosen = _chosen(searched, tallies)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     return Report(
@@ -86,7 +85,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         left=len({each.trial_id for each in plan.trials}.difference(ended)),
         spent=spent,
         searched=searched,
-        changes=tuple(arm_changes(plan, chosen)),
+        changes=tuple(arm_changes(plan, _chosen(searched, tallies))),
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
         factorial=_factorial(plan, readings, answer, ended),
@@ -95,6 +94,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
         unranked=unranked(plan, known),
         selected_on=plan.selected_on,
+        read_in_search=read_in_search(plan, known),
         code_versions=code_versions(known),
         data_versions=data_versions(known),
         extensions=tuple(extensions.sentences(plan)),

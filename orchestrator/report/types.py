@@ -212,6 +212,8 @@ class Report:
     """Arms whose search told none of its finished trials apart, with how many finished."""
     selected_on: tuple[str, ...] = ()
     """Test splits by whose examples something was chosen."""
+    read_in_search: tuple[str, ...] = ()
+    """Test splits that trials of the search measured too."""
     code_versions: str = ""
     """That trials ran different code, in one sentence; empty where they did not."""
     data_versions: str = ""

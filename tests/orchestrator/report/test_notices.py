@@ -122,3 +122,28 @@ def test_one_assignment_that_was_tried_again_has_nothing_to_be_told_from() -> No
         for each in made.records
     ]
     assert replace(made, records=tuple(records)).report().unranked == {}
+
+
+def searched_with(metric: str) -> list[str]:
+    """Notices of a study whose search trials measured this as well."""
+    made = study(2, 4, TRIALS, readings=())
+    records = [
+        replace(each, last=replace(each.last, metrics={**each.last.metrics, metric: 0.5}))
+        if each.phase == "search" and each.last
+        else each
+        for each in made.records
+    ]
+    return [
+        each for each in notices(replace(made, records=tuple(records)).report()) if "of the search" in each
+    ]
+
+
+def test_tests_that_a_search_measured_are_named() -> None:
+    split = study(2, 4, TRIALS, readings=()).plan.confirm.splits[0]
+    [notice] = searched_with(f"{split}/accuracy")
+    assert notice.startswith(f"Trials of the search measured {split}, which confirmed trials alone")
+
+
+@pytest.mark.parametrize("metric", ["valid/accuracy", "score", "other/accuracy"])
+def test_what_is_no_test_may_be_measured_in_a_search(metric: str) -> None:
+    assert not searched_with(metric)
