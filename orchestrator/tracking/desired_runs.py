@@ -176,7 +176,7 @@ class DesiredRuns:
         self._mark(SWEEP, status, at_ms, outcome.value, reason)
         for arm in self._plan.arms if done else ():
             if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
-                self._add(self._arm_image(arm, at_ms))
+                self._add(self._arm_run(arm, at_ms))
                 self._mark(f"arm/{arm.name}", status, at_ms, outcome.value, reason)
             if points := [*self._curves[arm.name].points(at_ms), *self._running[arm.name].points(at_ms)]:
                 self.at_close.setdefault(f"arm/{arm.name}", []).extend(points)
@@ -219,9 +219,9 @@ class DesiredRuns:
         skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
         if key not in self.runs and not skipped:  # what was skipped never began: there is nothing to show
             if f"arm/{planned.arm}" not in self.runs:
-                self._add(self._arm_image(self._plan.arm(planned.arm), at_ms))
+                self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
                 self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
-            self._add(self._trial_image(self._trials[event.trial_id], at_ms))
+            self._add(self._trial_run(self._trials[event.trial_id], at_ms))
         running = self._running[planned.arm]
         if event.kind is EventKind.STARTED:
             running.start(event.trial_id, at_ms)
@@ -265,7 +265,7 @@ class DesiredRuns:
         names = ("sweep", "ledger", "kind", "arm", "phase", "seed", "number", "trial", "outcome", "reason")
         return {f"{PREFIX}{name}": str(applicable.get(name, NOT_APPLICABLE)) for name in names}
 
-    def _arm_image(self, arm: Arm, start_ms: int) -> DesiredRun:
+    def _arm_run(self, arm: Arm, start_ms: int) -> DesiredRun:
         changes = [
             f"- `{change.path}`: {_change_text(change.before)} -> {_change_text(change.after)}"
             for change in arm.changes
@@ -284,7 +284,7 @@ class DesiredRuns:
             inputs=inputs_for(self._inputs, arm.settings),
         )
 
-    def _trial_image(self, trial: Trial, start_ms: int) -> DesiredRun:
+    def _trial_run(self, trial: Trial, start_ms: int) -> DesiredRun:
         planned = trial.planned
         tags = self._tags(
             "trial",
