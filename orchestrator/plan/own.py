@@ -215,18 +215,15 @@ class Own:
 
     def _check_kept(self, arm: Arm, faults: Faults) -> None:
         """A number that is clamped would be trained under the name of the one that is written."""
-        for path, written in {**arm.request.cell, **arm.request.changes}.items():
-            for field, given in (
-                leaves({path: written}) if isinstance(written, Mapping) else [(path, written)]
-            ):
-                kept = lookup(arm.system.settings, field)
-                if _is_other_number(given, kept):
-                    faults.add(
-                        f"must be kept as it is written, and Config beside {self.path} makes {field} "
-                        f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
-                        *arm.request.keys(path),
-                        about=("kept", field, given),
-                    )
+        for path, field, given in _written(arm):
+            kept = lookup(arm.system.settings, field)
+            if _is_other_number(given, kept):
+                faults.add(
+                    f"must be kept as it is written, and Config beside {self.path} makes {field} "
+                    f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
+                    *arm.request.keys(path),
+                    about=("kept", field, given),
+                )
 
     def _check_unread(
         self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
@@ -266,11 +263,10 @@ class Own:
         if self._trainable.config is not None:
             return
         for arm in arms:
-            for path, given in {**arm.request.cell, **arm.request.changes}.items():
-                for field, value in leaves({path: given}) if isinstance(given, Mapping) else [(path, given)]:
-                    if fault := _text_in_place(lookup(spec.settings, field), value):
-                        message = fault if field == path else f"{field} {fault}"
-                        faults.add(message, *arm.request.keys(path), about=("kind", field, value))
+            for path, field, value in _written(arm):
+                if fault := _text_in_place(lookup(spec.settings, field), value):
+                    message = fault if field == path else f"{field} {fault}"
+                    faults.add(message, *arm.request.keys(path), about=("kind", field, value))
         for path, values in spec.posthoc.items():
             for place, value in enumerate(values):
                 if fault := _text_in_place(lookup(spec.settings, path), value):
@@ -404,6 +400,13 @@ def _text_in_place(one: Any, other: Any) -> str | None:
     if isinstance(found, int | float) and not isinstance(found, bool) and _is_number(text):
         return f"must be a number in all arms, got {shown(found)} and the text {text!r}: leave its quotes out"
     return None
+
+
+def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
+    """What `arm` sets: the path that the spec names, a field at or below it, and the value of the field."""
+    for path, value in {**arm.request.cell, **arm.request.changes}.items():
+        fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]
+        yield from ((path, field, given) for field, given in fields)
 
 
 def _is_other_number(one: Any, other: Any) -> bool:
