@@ -11,12 +11,7 @@ trial.
 import contextlib
 import logging
 import os
-import sys
-import threading
-import traceback
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
 from orchestrator.abandoned import own_file
 from orchestrator.redact import redact
@@ -28,177 +23,32 @@ HEAD_BYTES = 64 << 10
 TAIL_BYTES = 192 << 10
 RAW_BYTES = HEAD_BYTES + 2 * TAIL_BYTES
 """Beyond it the middle of a raw log is dropped."""
-LOOK_S = 0.5
-"""Between two looks whether a worker's raw log has grown too large."""
 RAW = ".raw"
 _log = logging.getLogger(__name__)
 
 
-class TrialOutput(Protocol):
-    """Where the output of one trial after the other goes."""
+class TrialLog:
+    """The log of one attempt at a trial while its process runs."""
 
-    def begin(self, file: Path | None) -> None:
-        """The output of an attempt belongs into `file` from now on; None: nowhere."""
-
-    def listening(self) -> contextlib.AbstractContextManager[None]:
-        """To be open while code of the trial runs."""
-
-    def failed(self, error: BaseException) -> None:
-        """Keep the whole traceback."""
-
-    def end(self) -> None:
-        """The attempt is over."""
-
-
-class NoOutput:
-    """Keeps nothing."""
-
-    def begin(self, file: Path | None) -> None:
-        """As of TrialOutput."""
-
-    def listening(self) -> contextlib.AbstractContextManager[None]:
-        """As of TrialOutput."""
-        return contextlib.nullcontext()
-
-    def failed(self, error: BaseException) -> None:
-        """As of TrialOutput."""
-
-    def end(self) -> None:
-        """As of TrialOutput."""
-
-
-class ProcessOutput(NoOutput):
-    """All that this process writes to its standard output and error, libraries in C and children included.
-
-    For a worker, whose process runs nothing but trials.
-    """
-
-    def __init__(self) -> None:
-        self._file: _RawFile | None = None
-        self._before: tuple[int, int] | None = None
-        threading.Thread(target=self._watch, name="haltsweep-output", daemon=True).start()
-
-    def begin(self, file: Path | None) -> None:
-        """As of TrialOutput."""
-        self.end()
+    def __init__(self, file: Path | None) -> None:
+        """Open the raw log of `file`; without one, or where it cannot be made, nothing is kept."""
         self._file = _opened(file)
+
+    @property
+    def descriptor(self) -> int | None:
+        """What the process of the trial writes to; None where nothing is kept."""
+        return None if self._file is None else self._file.descriptor
+
+    def bound(self) -> None:
+        """Drop the middle of a log that has become too long."""
         if self._file is not None:
-            _flush()
-            self._before = os.dup(1), os.dup(2)
-            os.dup2(self._file.descriptor, 1)
-            os.dup2(self._file.descriptor, 2)
+            self._file.bound()
 
-    def failed(self, error: BaseException) -> None:
-        """As of TrialOutput."""
-        if self._file is not None:
-            _flush()
-            self._file.write(_traceback(error))
-
-    def end(self) -> None:
-        """As of TrialOutput."""
-        file, self._file = self._file, None
-        if file is None:
-            return
-        assert self._before is not None, "what was begun has put the streams aside"
-        _flush()
-        for number, kept in zip((1, 2), self._before, strict=True):
-            os.dup2(kept, number)
-            os.close(kept)
-        self._before = None
-        file.close()
-
-    def _watch(self) -> None:
-        pause = threading.Event()
-        while not pause.wait(LOOK_S):
-            if (file := self._file) is not None:
-                file.bound()
-
-
-class PythonOutput(NoOutput):
-    """What Python code of the trial prints in this process, besides where it goes anyway.
-
-    For a driver in the launching process, whose own view must not end up in the log.
-    """
-
-    def __init__(self) -> None:
-        self._file: _RawFile | None = None
-        self._others: frozenset[threading.Thread] = frozenset()
-
-    def begin(self, file: Path | None) -> None:
-        """As of TrialOutput."""
-        self.end()
-        self._file = _opened(file)
-        # Threads that the trial starts belong to it.
-        self._others = frozenset(threading.enumerate()) - {threading.current_thread()}
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """As of TrialOutput."""
-        file = self._file
-        if file is None:
-            yield
-            return
-        before = sys.stdout, sys.stderr
-        sys.stdout, sys.stderr = (_Tee(stream, self._heard) for stream in before)
-        try:
-            yield
-        finally:
-            sys.stdout, sys.stderr = before
-
-    def failed(self, error: BaseException) -> None:
-        """As of TrialOutput."""
-        if self._file is not None:
-            self._file.write(_traceback(error))
-
-    def end(self) -> None:
-        """As of TrialOutput."""
+    def close(self) -> None:
+        """The process has ended: turn the raw log into one that can be shown."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
-
-    def _heard(self, text: str) -> None:
-        if self._file is not None and threading.current_thread() not in self._others:
-            self._file.write(text)
-            self._file.bound()
-
-
-class ThreadOutput(PythonOutput):
-    """The same of a trial that has a thread of its own, inside `heard_apart`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread: threading.Thread | None = None
-
-    def begin(self, file: Path | None) -> None:
-        """As of TrialOutput; in the thread of the trial."""
-        super().begin(file)
-        self._thread = threading.current_thread()
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """As of TrialOutput."""
-        yield
-
-    def hear(self, text: str) -> None:
-        """Keep what the trial prints."""
-        if threading.current_thread() is self._thread:
-            self._heard(text)
-
-
-@contextlib.contextmanager
-def heard_apart(outputs: Sequence[ThreadOutput]) -> Iterator[None]:
-    """Inside, what is printed is heard by that of `outputs` whose trial has the present thread."""
-
-    def hear(text: str) -> None:
-        for each in outputs:
-            each.hear(text)
-
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Tee(stream, hear) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
 
 
 def read(file: Path) -> str | None:
@@ -233,21 +83,13 @@ class _RawFile:
         self._path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self.descriptor = os.open(path, flags, PRIVATE)
-        self._lock = threading.Lock()
         if kind := other_kind(os.fstat(self.descriptor).st_mode):
             os.close(self.descriptor)
             raise FileExistsError(f"{path} must be a file, and is {kind}")
 
-    def write(self, text: str) -> None:
-        """At once, in one piece if it is short."""
-        with contextlib.suppress(OSError):
-            os.write(self.descriptor, text.encode("utf-8", "backslashreplace"))
-
     def bound(self) -> None:
         """Drop the middle if it has become too long. What is printed meanwhile may be lost with it."""
-        with contextlib.suppress(OSError), self._lock:
-            if self.descriptor < 0:
-                return
+        with contextlib.suppress(OSError):
             size = os.fstat(self.descriptor).st_size
             if size <= RAW_BYTES:
                 return
@@ -263,35 +105,8 @@ class _RawFile:
 
     def close(self) -> None:
         """The attempt is over: finish the log."""
-        with self._lock:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        os.close(self.descriptor)
         _seal(self._path)
-
-
-class _Tee:
-    """A stream that tells what is written to it."""
-
-    def __init__(self, stream: Any, heard: Any) -> None:
-        self._stream = stream
-        self._heard = heard
-
-    def write(self, text: str) -> int:
-        """To the stream, and to who listens."""
-        self._heard(text)
-        written: int = self._stream.write(text)
-        return written
-
-    def writelines(self, lines: Any) -> None:
-        """As `write`, one after the other."""
-        for line in lines:
-            self.write(line)
-
-    def close(self) -> None:
-        """The stream is not the trial's to close: whoever runs it goes on speaking there."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def _opened(file: Path | None) -> _RawFile | None:
@@ -321,13 +136,3 @@ def _seal(raw: Path) -> None:
 
 def _gap(left_out: int) -> bytes:
     return f"\n... {left_out:,} bytes left out ...\n".encode()
-
-
-def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
