@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -160,45 +160,6 @@ class PythonOutput(NoOutput):
         if self._file is not None and threading.current_thread() not in self._others:
             self._file.write(text)
             self._file.bound()
-
-
-class ThreadOutput(PythonOutput):
-    """The same of a trial that has a thread of its own, inside `heard_apart`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread: threading.Thread | None = None
-
-    def begin(self, file: Path | None) -> None:
-        """As of TrialOutput; in the thread of the trial."""
-        super().begin(file)
-        self._thread = threading.current_thread()
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """As of TrialOutput."""
-        yield
-
-    def hear(self, text: str) -> None:
-        """Keep what the trial prints."""
-        if threading.current_thread() is self._thread:
-            self._heard(text)
-
-
-@contextlib.contextmanager
-def heard_apart(outputs: Sequence[ThreadOutput]) -> Iterator[None]:
-    """Inside, what is printed is heard by that of `outputs` whose trial has the present thread."""
-
-    def hear(text: str) -> None:
-        for each in outputs:
-            each.hear(text)
-
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Tee(stream, hear) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
 
 
 def read(file: Path) -> str | None:

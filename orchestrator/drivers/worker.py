@@ -50,8 +50,7 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
 class Harness:
     """Runs one trial at a time; used again for the next. `on_error` hears what a trial raised.
 
-    What the trial's code sets for all of the process is put back at its end, unless the harness is `beside`
-    others in its process.
+    What the trial's code sets for all of the process is put back at its end.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class Harness:
         output: TrialOutput | None = None,
         *,
         on_error: Callable[[OutcomeKind, BaseException], None] | None = None,
-        beside: bool = False,
     ) -> None:
         self._begin = load_workload(workload)
         self._store = store or InFolder()
@@ -73,7 +71,7 @@ class Harness:
         self._clock = clock
         self._workload: Workload | None = None
         self._directory = WorkingDirectory()
-        self._process = None if beside else ProcessState()
+        self._process = ProcessState()
         self._folder = Path()
         self._phase: Phase = "search"
         self._splits: tuple[str, ...] = ()
@@ -216,8 +214,7 @@ class Harness:
         self._workload = self._begun(job)
 
     def _begun(self, job: Job) -> Workload:
-        if self._process is not None:
-            self._process.begin(job.seed)
+        self._process.begin(job.seed)
         with self._inside():
             # What a trial does to its settings is its own: in this process others of its arm have them too.
             return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
@@ -298,5 +295,4 @@ class Harness:
         except BaseException as error:  # the trial's outcome is known already
             _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
         finally:
-            if self._process is not None:
-                self._process.end()
+            self._process.end()
