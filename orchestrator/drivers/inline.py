@@ -4,17 +4,15 @@ import pdb  # noqa: T100 - a debugger is what is asked for
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from orchestrator.conductor.messages import Continue, Reply, Stop, TrialDecision
+from orchestrator.conductor.messages import Continue, Reply, TrialDecision
 from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.output import PythonOutput
-from orchestrator.drivers.packed import PackedJob, PackedTrials
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.watchdog import SilenceLimit
 from orchestrator.drivers.worker import Harness
@@ -41,7 +39,6 @@ def run_inline(
     stop: threading.Event | None = None,
     check: Callable[[], None] | None = None,
     cpus: float = 1.0,
-    pack: int = 1,
     debug: bool = False,
 ) -> None:
     """Run until the sweep is finished or drained.
@@ -50,8 +47,8 @@ def run_inline(
     `checkpoints` is the URI of a store of them, if there is one.
     `on_change` is called after everything that is recorded; `check` often, and what it raises ends the run at
     once. A trial that is silent for longer than `silence` allows has timed out, if it can be reached.
-    PyTorch, where it is loaded, uses one thread for each of `cpus`. As many as `pack` confirm seeds of an arm
-    take their steps together. `debug` opens Python's debugger where a trial fails, and runs each alone.
+    PyTorch, where it is loaded, uses one thread for each of `cpus`. `debug` opens Python's debugger where a
+    trial fails.
     """
     stop = stop or threading.Event()
 
@@ -62,17 +59,11 @@ def run_inline(
     store, output = store_at(checkpoints), PythonOutput()
     harness = Harness(workload, checkpoint_seconds, store=store, output=output, on_error=examine)
     run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
-    threads = partial(torch_threads, threads_of(cpus))
-    packed = partial(PackedTrials, workload, checkpoint_seconds, store=checkpoints, threads=threads)
     # A trial that ends its process so would end the sweep, and with 0 as if all had gone well.
-    with threads(), _let_go(harness), exits_raised():
+    with torch_threads(threads_of(cpus)), _let_go(harness), exits_raised():
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.changed()
-            attempts = [attempt, *others_beside(recorder, attempt, 1 if debug else pack)]
-            if len(attempts) > 1:
-                run.pack(packed(), attempts, data_dir)
-            else:
-                run.trial(attempt, data_dir)
+            run.trial(attempt, data_dir)
     if stop.is_set():
         recorder.drain(INTERRUPTED)
     assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
@@ -85,14 +76,6 @@ def _let_go(harness: Harness) -> Iterator[None]:
         yield
     finally:
         harness.stop(save=False)
-
-
-def others_beside(recorder: Recorder, attempt: Attempt, most: int) -> Iterator[Attempt]:
-    """Seeds to be trained with `attempt`, so many with it, as far as there are some."""
-    for _ in range(most - 1):
-        if (other := recorder.ask_beside(attempt.trial_id)) is None:
-            return
-        yield other
 
 
 @contextmanager
@@ -143,38 +126,6 @@ class _InlineRun:
         ending = Reply(checkpoint=saved.checkpoint, ended=decision.outcome)
         self.recorder.take(attempt.trial_id, attempt.token, ending)
         self.changed()
-
-    def pack(self, trials: PackedTrials, attempts: Sequence[Attempt], data_dir: Path) -> None:
-        """Attempts that take their steps together, until each has ended or stopped."""
-        left = dict(enumerate(attempts))
-        if not self._wait_until_written():
-            outcome = Outcome(OutcomeKind.STOPPED, INTERRUPTED)
-            for attempt in attempts:
-                self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
-            return
-        for attempt in attempts:
-            self.recorder.began(attempt.trial_id)
-        jobs = [PackedJob(each.job(data_dir), each.checkpoints, each.log) for each in attempts]
-        with trials.running(jobs):
-            while left:
-                came = trials.next(WAIT_S)
-                self.check()
-                if self.stop.is_set():
-                    self.recorder.drain(INTERRUPTED)
-                if came is None:
-                    continue
-                number, reply = came
-                decision = self.recorder.take(left[number].trial_id, left[number].token, reply)
-                self.changed()
-                if reply.ended is not None:
-                    del left[number]
-                    continue
-                written = self.recorder.written()
-                if isinstance(decision, Stop):
-                    save = decision.kind is OutcomeKind.STOPPED and written
-                    trials.answer(number, stop=decision.outcome, save=save, heard=written)
-                else:
-                    trials.answer(number, heard=written)
 
     def _wait_until_written(self) -> bool:
         """Nothing is started before; False if the sweep was asked to stop meanwhile."""

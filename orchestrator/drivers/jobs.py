@@ -79,8 +79,6 @@ class JobEncoder:
     data_dir: Path
     store: str | None = None
     mark: tuple[str, str] | None = None
-    pack: int = 1
-    """Most confirm seeds of an arm that one worker trains together."""
 
     def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:
         """One attempt as JSON; paths become absolute, for workers run elsewhere."""

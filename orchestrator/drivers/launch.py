@@ -220,7 +220,6 @@ def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, 
         stop=stop,
         check=session.check,
         cpus=session.plan.resources.cpus,
-        pack=session.plan.resources.pack or 1,
         debug=debug,
     )
 

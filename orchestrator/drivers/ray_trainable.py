@@ -8,33 +8,25 @@ worker without Tune, and the pandas that it loads, starts in half the time; see 
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.checkpoint_stores import store_at
-from orchestrator.drivers.inline import torch_threads
 from orchestrator.drivers.jobs import WorkerJob, decode
 from orchestrator.drivers.memory import Footprint
 from orchestrator.drivers.node_check import seen
 from orchestrator.drivers.output import ProcessOutput
-from orchestrator.drivers.packed import PackedJob, PackedTrials
 from orchestrator.drivers.worker import Harness
 from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
 """Key of the configuration that holds the encoded assignment."""
-BESIDE = "beside"
-"""Key of the configuration that holds those of other trials of the same worker, if there are any."""
 REPLIES = "replies"
-"""Key of a result that holds the replies since the last one, oldest first, beside the number of their trial
-in the worker: 0 where there is one. Tune takes mappings apart."""
+"""Key of a result that holds the replies since the last one, oldest first."""
 OVER = "over"
-"""Key of a result that says whether all trials of the worker have ended."""
+"""Key of a result that says whether the trial has ended."""
 UNFIT = "this node does not see the folder of sweeps"
 """Of an error that is no fault of the trial: it goes to another node."""
 REPORT_S = 0.05
@@ -58,24 +50,17 @@ class TrialActor:
         self._footprint = Footprint()
         self._spent = False
         self._stopping: tuple[Outcome, bool] | None = None
-        self._together: _Together | None = None
-        self._start(job, config)
+        self._start(job)
 
     def reset(self, new_config: dict[str, Any], *_: Any, **__: Any) -> bool:
         """Start the next trial; False if the last left so much behind that another process must take it."""
         if self._spent:
             return False
-        self._start(decode(new_config[WORKER_JOB]), new_config)
+        self._start(decode(new_config[WORKER_JOB]))
         return True
 
     def train(self) -> dict[str, Any]:
         """Work on until a report is due."""
-        if self._together is not None:
-            replies_of_each = self._together.replies(heard=self._written)
-            if over := self._together.over:
-                self._let_go_of_all()
-                self._spent = not self._footprint.settled()
-            return {REPLIES: list(replies_of_each.items()), OVER: over}
         replies: list[Reply] = []
         due_at = time.monotonic() + REPORT_S
         while True:
@@ -87,14 +72,11 @@ class TrialActor:
                 self._spent = not self._footprint.settled()
             due = self._harness.owes_checkpoint or time.monotonic() >= due_at
             if reply.ended is not None or reply.checkpoint is not None or due:
-                return {REPLIES: [(0, replies)], OVER: reply.ended is not None}
+                return {REPLIES: replies, OVER: reply.ended is not None}
 
-    def let_go(self, outcome: Outcome, save: bool, number: int = 0) -> None:
-        """The conductor stopped a trial: the next `train` ends it, with a checkpoint if `save`."""
-        if self._together is not None:
-            self._together.stops[number] = (outcome, save)
-        else:
-            self._stopping = (outcome, save)
+    def let_go(self, outcome: Outcome, save: bool) -> None:
+        """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
+        self._stopping = (outcome, save)
 
     def wait_for_ledger(self, wait: bool) -> None:
         """Whether what this trial has reported is not written yet: then it makes no checkpoint."""
@@ -106,79 +88,18 @@ class TrialActor:
 
     def stop(self) -> None:
         """The actor is about to exit."""
-        self._let_go_of_all()
         self._harness.stop(save=False)
 
-    def _start(self, job: WorkerJob, config: dict[str, Any]) -> None:
+    def _start(self, job: WorkerJob) -> None:
         self._stopping = None
         self._written = True
-        self._let_go_of_all()
-        if others := config.get(BESIDE):
-            self._together = _Together([job, *map(decode, others)])
-        else:
-            self._harness.start(job.job, job.checkpoints, job.log)
-
-    def _let_go_of_all(self) -> None:
-        together, self._together = self._together, None
-        if together is not None:
-            together.close()
+        self._harness.start(job.job, job.checkpoints, job.log)
 
     def _step(self, *, heard: bool) -> Reply:
         if self._stopping is None:
             return self._harness.advance(heard=heard)
         outcome, save = self._stopping
         return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
-
-
-class _Together:
-    """Trials of this worker that take their steps together."""
-
-    def __init__(self, jobs: Sequence[WorkerJob]) -> None:
-        first = jobs[0]
-        threads = partial(torch_threads, threads_of(first.cpus))
-        self._trials = PackedTrials(
-            first.workload, first.checkpoint_seconds, store=first.store, threads=threads
-        )
-        self._left = set(range(len(jobs)))
-        self._waiting: set[int] = set()
-        self.stops: dict[int, tuple[Outcome, bool]] = {}
-        """Of trials that the conductor stopped: how they end, and whether with a checkpoint."""
-        self._open = ExitStack()
-        started = [PackedJob(each.job, each.checkpoints, each.log) for each in jobs]
-        self._open.enter_context(self._trials.running(started))
-
-    @property
-    def over(self) -> bool:
-        """Whether all have ended."""
-        return not self._left
-
-    def replies(self, *, heard: bool) -> dict[int, list[Reply]]:
-        """What comes within `REPORT_S` after the first reply, or until all wait for an answer.
-
-        Those that wait are answered first; `heard`: what they replied is written.
-        """
-        for number in sorted(self._waiting):
-            outcome, save = self.stops.pop(number, (None, False))
-            self._trials.answer(number, stop=outcome, save=save, heard=heard)
-        self._waiting.clear()
-        found: dict[int, list[Reply]] = {}
-        while self._left - self._waiting:
-            came = self._trials.next(REPORT_S)
-            if came is None:
-                if found:
-                    break
-                continue
-            number, reply = came
-            found.setdefault(number, []).append(reply)
-            if reply.ended is None:
-                self._waiting.add(number)
-            else:
-                self._left.discard(number)
-        return found
-
-    def close(self) -> None:
-        """Give up what has not ended."""
-        self._open.close()
 
 
 def _limit_process(job: WorkerJob) -> None:

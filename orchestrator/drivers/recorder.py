@@ -123,19 +123,6 @@ class Recorder:
             return None
         return self._started(trial, new)
 
-    def ask_beside(self, trial_id: str) -> Attempt | None:
-        """Another seed of a confirm trial that was asked for, to be trained with it; None if there is none.
-
-        A trial whose process died goes on alone until it makes progress: it may be the one that kills it.
-        """
-        self._check_budget()
-
-        def alone(each: str) -> bool:
-            return each in self._attempts and self._attempts[each].losses > 0
-
-        trial = None if alone(trial_id) else self._conductor.ask_beside(trial_id, alone)
-        return None if trial is None else self._started(trial, [])
-
     def _started(self, trial: Trial, new: list[Event]) -> Attempt:
         now = self._clock()
         attempts = self._attempts.get(trial.trial_id)

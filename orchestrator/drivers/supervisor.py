@@ -69,14 +69,12 @@ def run_ray(
         data_dir,
         checkpoints,
         (needs.mark, needs.nonce) if needs is not None else None,
-        resources.pack or 1,
     )
     session = Session(recorder, lambda: 0, stop or threading.Event())
     session.changed = on_change or session.changed
     session.check = check or session.check
     session.tell = warn or session.tell
     session.silence, session.clock = silence_of(resources), OwnTime()
-    session.pack = resources.pack or 1
     begin = Begin(orders, resources, address, num_cpus, needs)
     restarts = _Restarts(address, log)
     while (died := _run_once(session, begin, log)) is not None:

@@ -40,11 +40,10 @@ class SilenceLimit:
 
 
 def silence_of(resources: Resources) -> SilenceLimit:
-    """With a limit of work: after it a silent trial has surely used up its minutes, if the seeds that it is
-    trained with have taken as long."""
+    """With a limit of work: after it a silent trial has surely used up its minutes."""
     if resources.minutes is None:
         return SilenceLimit(SILENT_S, SILENT_PAUSES)
-    return SilenceLimit(resources.minutes * 60 * (resources.pack or 1) + GRACE_S)
+    return SilenceLimit(resources.minutes * 60 + GRACE_S)
 
 
 def hang_reason(limit_s: float) -> str:

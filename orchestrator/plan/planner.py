@@ -123,7 +123,6 @@ def _check_search(search: Search, faults: Faults) -> "Chosen | None":
 def _check_seeds(spec: Spec, resolved: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     """Note what is wrong with the seeds. Raises `PlanError` with all faults where there is no baseline."""
     checks.check_seeds(spec, _search_plan(spec), faults)
-    checks.check_pack(spec, faults)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
 

@@ -3,15 +3,11 @@
 Apart from `types`, for whoever reads a plan without its spec: models of pydantic take long to import.
 """
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict
 
 from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
-
-MOST_PACKED: Final = 64
-"""Seeds that one process trains at once."""
-Packed = Annotated[int, Field(ge=2, le=MOST_PACKED), says(f"an integer from 2 to {MOST_PACKED}")]
 
 
 class Section(BaseModel):
@@ -51,19 +47,6 @@ class Resources(Section):
     """Least time between two checkpoints."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
-    pack: Annotated[int, Field(ge=2, le=MOST_PACKED), says(f"an integer from 2 to {MOST_PACKED}")] | None = (
-        None
-    )
-    """So many confirm seeds of one arm are trained by one process, their steps taken as one: fewer kernels
-    for each, where they bound a GPU; on a CPU it saves no time. Each is a trial of its own. Results are as
-    without, up to rounding, with every layer run (`early_exit: none`)."""
-
-    @model_serializer(mode="wrap")
-    def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        said: dict[str, Any] = whole(self)
-        if said["pack"] is None:  # it came later: specs and plans without it are what they were
-            del said["pack"]
-        return said
 
 
 THREADS_MAX = 1024

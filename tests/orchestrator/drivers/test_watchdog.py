@@ -17,7 +17,6 @@ from orchestrator.trials import OutcomeKind
 
 def test_the_limit_is_that_of_the_trial_and_a_grace():
     assert silence_of(Resources(minutes=2)) == SilenceLimit(120 + GRACE_S)
-    assert silence_of(Resources(minutes=2, pack=3)) == SilenceLimit(360 + GRACE_S), "work is that of all"
 
 
 def test_without_minutes_the_pauses_of_the_trial_set_the_limit():
