@@ -1,12 +1,8 @@
 """Global random generators of a process: seeded from the seed of a trial."""
 
-import importlib.util
 import random
 import sys
-from collections.abc import Callable
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec
-from typing import Any, Final
+from typing import Final
 
 from trainables.seeds import derive
 

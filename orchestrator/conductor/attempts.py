@@ -19,8 +19,6 @@ class Attempts:
     """Newest step measured."""
     saved: int = -1
     """Newest step of a checkpoint."""
-    idle: bool = False
-    """Whether the attempt that runs, if one does, has made no progress yet."""
     ended: OutcomeKind | None = None
     """How the trial ended for good."""
 
@@ -32,17 +30,17 @@ class Attempts:
     def saw(self, event: Event) -> None:
         """An event of this trial that follows its `asked`."""
         if event.kind is EventKind.STARTED:
-            self.token, self.idle = event.payload["token"], True
+            self.token = event.payload["token"]
         elif event.kind is EventKind.MEASURED:
             self.step = event.payload["step"]
-            self.losses, self.idle = 0, False
+            self.losses = 0
         elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.saved:
             self.saved = event.payload["step"]
-            self.losses, self.idle = 0, False
+            self.losses = 0
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
             self.ended = kind if kind.final else None
-            self.losses, self.idle = self.losses + bool(event.payload.get("lost")), False
+            self.losses += bool(event.payload.get("lost"))
 
     def loss(self, what: str, reason: str, retries: int) -> Outcome:
         """How the trial goes on after one more of its processes, called `what`, died without a word.

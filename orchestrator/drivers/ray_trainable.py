@@ -1,24 +1,19 @@
-"""The trial actor: what Ray Tune calls of a class trainable, around the harness, used for trial after trial.
+"""The trial actor: what Ray Tune calls of a class trainable. It owns a slot, and serves trial after trial.
 
 What Tune sees of a trial is a stream of results that carry replies. Settings travel once, as JSON; what Tune
-would add to a result (configuration, host, date) is not sent back. Neither Tune nor Ray is imported here: a
-worker without Tune, and the pandas that it loads, starts in half the time; see `ray_lean_workers`.
+would add to a result (configuration, host, date) is not sent back. Neither Tune nor PyTorch is imported here.
 """
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.jobs import WorkerJob, decode
-from orchestrator.drivers.memory import Footprint
 from orchestrator.drivers.node_check import seen
-from orchestrator.drivers.output import ProcessOutput
-from orchestrator.drivers.worker import Harness
-from orchestrator.spec.section import threads_of
+from orchestrator.drivers.trial_messages import Answer, ChildDied
+from orchestrator.drivers.trial_process import ProcessSlot, server_settings
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
@@ -27,56 +22,68 @@ REPLIES = "replies"
 """Key of a result that holds the replies since the last one, oldest first."""
 OVER = "over"
 """Key of a result that says whether the trial has ended."""
+DIED = "died"
+"""Key of a result that says why the process of the trial died; None if it did not."""
 UNFIT = "this node does not see the folder of sweeps"
 """Of an error that is no fault of the trial: it goes to another node."""
 REPORT_S = 0.05
 """Reports are sent together for so long: a trial of many short steps must not wait for a round trip each."""
+WAIT_S = 60.0
 
 
 class TrialActor:
     """One worker. Tune creates it, calls `train` for each report, and `reset` for the next trial."""
 
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
-        """Prepare the process and start the first trial."""
+        """Start the slot and the first trial."""
         job = decode(config[WORKER_JOB])
         if job.store is None and job.mark and not seen(Path(job.mark[0]), job.mark[1]):
             # It joined a moment ago, and nobody has asked it yet.
             raise RuntimeError(UNFIT)
-        _limit_process(job)
-        self._harness = Harness(
-            job.workload, job.checkpoint_seconds, store=store_at(job.store), output=ProcessOutput()
-        )
-        _limit_libraries(job)
-        self._footprint = Footprint()
-        self._spent = False
-        self._stopping: tuple[Outcome, bool] | None = None
+        # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
+        os.environ.setdefault("PL_DISABLE_FORK", "1")
+        # Ray hides GPUs from those who hold some only.
+        gpus = None if job.gpus else 0.0
+        self._slot = ProcessSlot(server_settings(job.workload, job.launch_folder, job.cpus, gpus))
         self._start(job)
 
     def reset(self, new_config: dict[str, Any], *_: Any, **__: Any) -> bool:
-        """Start the next trial; False if the last left so much behind that another process must take it."""
-        if self._spent:
-            return False
+        """Start the next trial."""
         self._start(decode(new_config[WORKER_JOB]))
         return True
 
     def train(self) -> dict[str, Any]:
         """Work on until a report is due."""
+        if self._owes_answer:
+            # Tune asks for more when it has passed on everything that was reported before.
+            self._slot.answer(self._stopping or Answer(heard=self._written))
+            self._owes_answer = False
         replies: list[Reply] = []
-        due_at = time.monotonic() + REPORT_S
+        due_at = float("inf")
         while True:
-            # Tune asks for more when it has passed on all that was reported before.
-            heard = self._written and not any(each.measurement for each in replies)
-            reply = self._step(heard=heard)
+            reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
+            if isinstance(reply, ChildDied):
+                if reply.outcome is None:
+                    return {REPLIES: replies, DIED: reply.reason, OVER: True}
+                return {REPLIES: [*replies, Reply(ended=reply.outcome)], DIED: None, OVER: True}
+            if reply is None:
+                if replies:
+                    return {REPLIES: replies, DIED: None, OVER: False}
+                continue
             replies.append(reply)
+            due_at = min(due_at, time.monotonic() + REPORT_S)
             if reply.ended is not None:
-                self._spent = not self._footprint.settled()
-            due = self._harness.owes_checkpoint or time.monotonic() >= due_at
-            if reply.ended is not None or reply.checkpoint is not None or due:
-                return {REPLIES: replies, OVER: reply.ended is not None}
+                return {REPLIES: replies, DIED: None, OVER: True}
+            is_due = self._stopping is not None or time.monotonic() >= due_at
+            if is_due or reply.checkpoint is not None or self._slot.owes_checkpoint:
+                self._owes_answer = True
+                return {REPLIES: replies, DIED: None, OVER: False}
+            written = self._written and not any(each.measurement for each in replies)
+            self._slot.answer(Answer(heard=written))
 
     def let_go(self, outcome: Outcome, save: bool) -> None:
         """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
-        self._stopping = (outcome, save)
+        self._stopping = Answer(stop=outcome, save=save)
 
     def wait_for_ledger(self, wait: bool) -> None:
         """Whether what this trial has reported is not written yet: then it makes no checkpoint."""
@@ -88,35 +95,9 @@ class TrialActor:
 
     def stop(self) -> None:
         """The actor is about to exit."""
-        self._harness.stop(save=False)
+        self._slot.close()
 
     def _start(self, job: WorkerJob) -> None:
-        self._stopping = None
-        self._written = True
-        self._harness.start(job.job, job.checkpoints, job.log)
-
-    def _step(self, *, heard: bool) -> Reply:
-        if self._stopping is None:
-            return self._harness.advance(heard=heard)
-        outcome, save = self._stopping
-        return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
-
-
-def _limit_process(job: WorkerJob) -> None:
-    """As many threads as CPUs were asked for, and no GPU where none was; before torch is loaded."""
-    if not job.gpus:
-        # Ray hides GPUs from those who hold some only.
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
-    os.environ.setdefault("PL_DISABLE_FORK", "1")
-    threads = str(threads_of(job.cpus))
-    os.environ.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(int(threads))
-
-
-def _limit_libraries(job: WorkerJob) -> None:
-    """With a share of a GPU goes that share of its memory: a trial that needs more must not starve others."""
-    torch = sys.modules.get("torch")
-    if torch is not None and 0 < job.gpus < 1 and torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(job.gpus)
+        self._stopping: Answer | None = None
+        self._written, self._owes_answer = True, False
+        self._slot.start(job)

@@ -166,7 +166,6 @@ class Session:
         """A worker has taken the run: from now on it must be heard of."""
         if key in self._running and key not in self._heard_at:
             self._heard_at[key] = self.clock()
-            self.recorder.began(self._running[key].trial_id)
 
     def silent(self) -> list[str]:
         """Runs that were heard of too long ago, each returned once: their workers are to be killed."""

@@ -41,6 +41,8 @@ def run_ray(
     *,
     resources: Resources,
     data_dir: Path,
+    launch_folder: Path | None = None,
+    keep: tuple[str, ...] = (),
     needs: NodeRequirements | None = None,
     checkpoints: str | None = None,
     address: str | None = None,
@@ -69,6 +71,9 @@ def run_ray(
         data_dir,
         checkpoints,
         (needs.mark, needs.nonce) if needs is not None else None,
+        launch_folder=launch_folder or Path.cwd(),
+        keep=keep,
+        working_folder=resources.working_folder,
     )
     session = Session(recorder, lambda: 0, stop or threading.Event())
     session.changed = on_change or session.changed

@@ -19,7 +19,6 @@ from orchestrator.drivers.trial_messages import Answer
 from orchestrator.drivers.worker import Harness
 from orchestrator.drivers.working_folder import LaunchFiles, WorkingFolder, kept_files
 from orchestrator.spec.section import threads_of
-from orchestrator.trials import OutcomeKind
 from trainables.generator_state import seed_generators
 
 HIGH = 200
@@ -38,7 +37,7 @@ class TrialChild:
         self._connection = Connection(fcntl.fcntl(trial, fcntl.F_DUPFD_CLOEXEC, HIGH))
         os.close(trial)
         self._output = output
-        self._folder = WorkingFolder(files, order.working_folder, order.scratch, order.locks)
+        self._folder = WorkingFolder(files, order.working_folder, order.scratch, (order.kept.parents[1], order.job.data_dir))
 
     def run(self) -> None:
         """Run the trial to its end, and end the process. Never returns."""
@@ -86,13 +85,11 @@ class TrialChild:
 
     def _run(self) -> None:
         order = self._order
-        order.scratch.mkdir(parents=True, exist_ok=True)
         harness = Harness(
             order.workload,
             order.checkpoint_seconds,
             store=store_at(order.store),
             check=self._folder.require_unwritten,
-            before_close=self._keep,
         )
         self._folder.enter()
         harness.start(order.job, order.checkpoints)
@@ -101,14 +98,30 @@ class TrialChild:
             try:
                 reply = harness.advance(heard=heard)
             except Unreachable as error:
-                self._connection.send(error)
+                self._connection.send((error, False))
                 return
-            self._connection.send(reply)
+            self._send(reply, owes_checkpoint=harness.owes_checkpoint)
             if reply.ended is not None:
                 return
             answer: Answer = self._connection.recv()
             heard = answer.heard
             if answer.stop is not None:
                 saved = harness.stop(save=answer.save)
-                self._connection.send(Reply(checkpoint=saved.checkpoint, ended=answer.stop))
+                self._send(Reply(checkpoint=saved.checkpoint, ended=answer.stop))
                 return
+
+    def _send(self, reply: Reply, *, owes_checkpoint: bool = False) -> None:
+        if reply.ended is not None:
+            self._keep()
+        self._connection.send((reply, owes_checkpoint))
+
+    def _keep(self) -> None:
+        """Copy the files that are to outlive the trial. A disk that refuses costs these files."""
+        order = self._order
+        folders = (self._folder.path, order.scratch / "files") if order.working_folder == "private" else ()
+        for source, name in kept_files(order.keep, folders):
+            try:
+                (order.kept / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, order.kept / name)
+            except OSError as error:
+                print(f"{name} cannot be kept: {error}", file=sys.stderr)

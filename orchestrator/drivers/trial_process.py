@@ -96,6 +96,8 @@ class ProcessSlot:
     def __init__(self, settings: ServerSettings) -> None:
         """Start the server, which imports the trainable in the background."""
         self._settings = settings
+        self.owes_checkpoint = False
+        """Whether the trial waits with a checkpoint until everything that it reported is in the ledger."""
         self._control: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._trial: Connection | None = None
@@ -118,10 +120,9 @@ class ProcessSlot:
         assert self._control is not None, "a server was started"
         self._trial, theirs = Pipe()
         self._is_running, self._has_ended = True, False
-        with theirs:
-            with suppress(OSError):
-                self._control.send(order)
-                send_handle(self._control, theirs.fileno(), None)
+        with theirs, suppress(OSError):
+            self._control.send(order)
+            send_handle(self._control, theirs.fileno(), None)
 
     def next(self, timeout_s: float) -> Reply | ChildDied | None:
         """What the trial did next; None if nothing happened for so long.
@@ -146,7 +147,7 @@ class ProcessSlot:
     def _received(self) -> Reply | None:
         assert self._trial is not None, "there is something to read"
         try:
-            reply = self._trial.recv()
+            reply, self.owes_checkpoint = self._trial.recv()
         except (EOFError, OSError):  # the server will say how the process ended
             self._close_trial()
             return None

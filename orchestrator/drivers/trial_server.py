@@ -18,7 +18,6 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle
-from pathlib import Path
 from types import FrameType
 
 import psutil
@@ -150,7 +149,7 @@ class _Server:
             pass_fds=[trial],
         )
         assert process.stdin is not None, "a pipe was asked for"
-        import pickle  # noqa: S403 - from our own process to its child  # nosec B403
+        import pickle
 
         with suppress(OSError), process.stdin as stdin:
             pickle.dump((sys.argv, order, trial, self._files), stdin)
@@ -181,7 +180,7 @@ class _Server:
 
 def spawned() -> None:
     """In a fresh interpreter: run the trial that the server describes on the standard input."""
-    import pickle  # noqa: S403 - as above  # nosec B403
+    import pickle
 
     sys.argv, order, trial, files = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above  # nosec B301
     run_child(order, trial, None, files)

@@ -26,6 +26,8 @@ OPAQUE = frozenset({"node_modules", "site-packages", "__pycache__"})
 """Folders that hold programs, linked as a whole, as are hidden ones, virtual environments and sweeps."""
 OPAQUE_MARKS = ("pyvenv.cfg", "plan.json")
 Mode = Literal["private", "shared"]
+LOCKS = "written"
+"""Folder of locks beside the folders of running trials."""
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 REMEDY = (
     "write to trial.folder or to another name, delete the old file before the launch, or set "
@@ -108,8 +110,8 @@ class WorkingFolder:
     mode: Mode
     scratch: Path
     """Folder of the trial alone."""
-    locks: Path
-    """Folder that all running trials of the sweep share."""
+    exempt: tuple[Path, ...] = ()
+    """Folders in which all trials may write at once: that of the sweep, and that of datasets."""
     _versions: dict[str, _Version] = field(default_factory=dict)
     _held: dict[str, int] = field(default_factory=dict)
 
@@ -165,11 +167,12 @@ class WorkingFolder:
         real = os.path.realpath(path)
         if real in self._held or not _is_below(real, str(self.files.root)):
             return
-        if _is_below(real, str(self.locks.parent.resolve())):
-            return  # of the sweep itself
-        self.locks.mkdir(parents=True, exist_ok=True)
+        if any(_is_below(real, os.path.realpath(folder)) for folder in self.exempt):
+            return
+        locks = self.scratch.parent / LOCKS
+        locks.mkdir(parents=True, exist_ok=True)
         name = hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()
-        lock = os.open(self.locks / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(locks / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.plan.proof import rounded
 from orchestrator.plan.types import ArmProof
-from orchestrator.process_state import ProcessState
 from trainables.extensions import said
+from trainables.generator_state import seed_generators
 from trainables.outside import Trainable
 
 if TYPE_CHECKING:
@@ -61,24 +61,18 @@ def look(
     import torch
 
     assert trainable.build is not None, "there must be something to build"
-    # What `build` sets for the process holds while its model runs; only generators start anew.
-    while_built, while_run = ProcessState(), ProcessState()
-    try:
-        while_built.begin(SEED)  # which seeds every global generator that `build` may draw from
-        begins("build(settings)")
-        model = _called(trainable.build, settings, "build")
-        if not isinstance(model, torch.nn.Module):
-            raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
-        if trainable.example is None:
-            return _built(model)
-        while_run.begin(SEED)
-        begins("example(settings)")
-        example = _called(trainable.example, settings, "example")
-        begins("the model of build(settings)")
-        return _run(model, example)
-    finally:
-        while_run.end()
-        while_built.end()
+    seed_generators(SEED)  # that `build` may draw from
+    begins("build(settings)")
+    model = _called(trainable.build, settings, "build")
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
+    if trainable.example is None:
+        return _built(model)
+    seed_generators(SEED)
+    begins("example(settings)")
+    example = _called(trainable.example, settings, "example")
+    begins("the model of build(settings)")
+    return _run(model, example)
 
 
 def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:

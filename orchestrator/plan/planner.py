@@ -104,6 +104,7 @@ def plan(
         metrics=metrics,
         factors=spec.combine.of if spec.combine is not None and spec.combine.way == "all" else (),
         limits=limits,
+        keep=spec.keep,
         selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
     )
 

@@ -3,9 +3,9 @@
 Apart from `types`, for whoever reads a plan without its spec: models of pydantic take long to import.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
 
@@ -45,10 +45,20 @@ class Resources(Section):
     minutes of silence, or 20 times its longest pause between two reports."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
+    working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
+    """`private`: each trial has a working folder of its own, in which it finds the files of the launch folder;
+    what it writes by relative paths is its own. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
 
+    @model_serializer(mode="wrap")
+    def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        said: dict[str, Any] = whole(self)
+        return {key: value for key, value in said.items() if (key, value) not in _LATER.items()}
 
+
+_LATER: Final = {"working_folder": "private"}
+"""Fields that came later with their defaults: specs and plans without them are the bytes they were."""
 THREADS_MAX = 1024
 """What PyTorch is ever given."""
 

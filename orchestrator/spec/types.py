@@ -282,6 +282,9 @@ class Spec(Section):
     posthoc: Mapping[Path, SomeDistinct[Scalar]] = Field(default_factory=dict)
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)
+    keep: Distinct[Text] = ()
+    """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are kept
+    when the trial ends, in `kept/<trial id>` of the sweep, and as artifacts of its MLflow run."""
     budget: Budget | None = None
     published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
