@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 
 import pytest
 
-from tests.support import checked_shapes
+from tests.support import checked_shapes, child_servers
 from tests.support.dealing import dealt
 from tests.support.examples import register
 
@@ -15,6 +15,8 @@ from tests.support.examples import register
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 checked_shapes.install()
+
+child_servers.install()
 
 register()
 

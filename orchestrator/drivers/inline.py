@@ -12,11 +12,10 @@ from orchestrator.conductor.messages import Continue, Reply
 from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.trial_messages import Answer, ChildDied
-from orchestrator.drivers.trial_process import ProcessSlot, Slot, server_settings
+from orchestrator.drivers.trial_process import Answer, ChildDied, ProcessSlot, Slot
 from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
 from orchestrator.drivers.worker import Harness, load_workload
-from orchestrator.drivers.working_folder import Mode
+from orchestrator.isolation.working_folder import Mode
 from orchestrator.trials import Outcome, OutcomeKind
 
 INTERRUPTED = "the sweep was asked to stop"
@@ -82,7 +81,7 @@ def run_inline(
     if debug:
         slot = DebuggedSlot(workload, checkpoint_seconds, checkpoints, stop)
     else:
-        slot = ProcessSlot(server_settings(workload, orders.launch_folder, cpus, gpus=None))
+        slot = ProcessSlot(workload, orders.launch_folder, cpus)
     run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence, check or _nothing)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:

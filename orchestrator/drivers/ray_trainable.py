@@ -12,8 +12,7 @@ from typing import Any
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.jobs import WorkerJob, decode
 from orchestrator.drivers.node_check import seen
-from orchestrator.drivers.trial_messages import Answer, ChildDied
-from orchestrator.drivers.trial_process import ProcessSlot, server_settings
+from orchestrator.drivers.trial_process import Answer, ChildDied, ProcessSlot
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
@@ -43,8 +42,7 @@ class TrialActor:
         # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
         # Ray hides GPUs from those who hold some only.
-        gpus = None if job.gpus else 0.0
-        self._slot = ProcessSlot(server_settings(job.workload, job.launch_folder, job.cpus, gpus))
+        self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
         self._start(job)
 
     def reset(self, new_config: dict[str, Any], *_: Any, **__: Any) -> bool:

@@ -1,38 +1,51 @@
 """A slot: runs one trial after the other, each in a child process of its own.
 
-A slot owns a trial server (`trial_server`), a clean process that has imported the trainable and forks once for
-each trial. Whatever a trial does to its process ends with the process: it reaches neither the driver nor
-another trial.
+Whatever a trial does to its process ends with the process: it reaches neither the driver nor another trial.
 """
 
 import os
+import shutil
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
+import tempfile
 from contextlib import suppress
-from multiprocessing.connection import Connection, Pipe, wait
-from multiprocessing.reduction import send_handle
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
 from orchestrator.conductor.messages import Reply
+from orchestrator.drivers.checkpoint_stores import Unreachable, store_at
 from orchestrator.drivers.jobs import WorkerJob
-from orchestrator.drivers.trial_messages import (
-    Answer,
-    ChildDied,
-    ChildEnded,
-    KillChild,
-    ServerReady,
-    ServerSettings,
-)
+from orchestrator.drivers.worker import Harness
+from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.messages import ChildEnded, ChildOrder
+from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
 from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome, OutcomeKind
+from trainables.generator_state import seed_generators
+from trainables.protocol import TRIALS
 
-MODULE = "orchestrator.drivers.trial_server"
-END_S = 15.0
-"""How long a server may take to end its trial and itself."""
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a trial does after a reply."""
+
+    stop: Outcome | None = None
+    """Let go of the trial, which has ended so."""
+    save: bool = False
+    """Write a checkpoint before letting go."""
+    heard: bool = True
+    """Whether the ledger holds everything that the trial has reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDied:
+    """The process of a trial ended before the trial did."""
+
+    reason: str
+    outcome: Outcome | None = None
+    """How the trial ends, where the trial itself ended its process; None if it may run again."""
 
 
 class Slot(Protocol):
@@ -54,75 +67,30 @@ class Slot(Protocol):
         """End everything of the slot."""
 
 
-def server_settings(workload: str, launch_folder: Path, cpus: float, gpus: float | None) -> ServerSettings:
-    """Settings of a server in this process's environment.
-
-    Args:
-        workload: `module:name` of the trainable.
-        launch_folder: Folder from which the sweep was launched.
-        cpus: Cores of a trial; its libraries use as many threads.
-        gpus: GPUs of a trial; 0 hides all of them, None leaves them as they are.
-    """
-    threads = str(threads_of(cpus))
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = dict.fromkeys(names, threads)
-    # Otherwise torch.cuda.is_available() would initialise CUDA, after which a process cannot fork.
-    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    if gpus == 0:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-    here = str(Path.cwd())
-    return ServerSettings(workload, tuple(each or here for each in sys.path), launch_folder, environment)
-
-
-def start_server(connection: Connection) -> "subprocess.Popen[bytes] | None":
-    """Start a fresh interpreter that serves trials on the other end of `connection`."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {MODULE} import main; main({connection.fileno()})"
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
-        [sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=[connection.fileno()],
-        # Ctrl-C is for the driver, which saves running trials.
-        start_new_session=True,
-    )
-
-
 class ProcessSlot:
-    """A slot whose trials run in child processes of a trial server."""
+    """A slot whose trials run in child processes."""
 
-    starter: Callable[[Connection], "subprocess.Popen[bytes] | None"] = staticmethod(start_server)
+    def __init__(self, workload: str, launch_folder: Path, cpus: float, *, hides_gpus: bool = False) -> None:
+        """Start a server that imports the trainable.
 
-    def __init__(self, settings: ServerSettings) -> None:
-        """Start the server, which imports the trainable in the background."""
-        self._settings = settings
+        Args:
+            workload: `module:name` of the trainable.
+            launch_folder: Folder from which the sweep was launched.
+            cpus: Cores of a trial; its libraries use as many threads.
+            hides_gpus: Whether trials see no GPU.
+        """
+        module = workload.partition(":")[0]
+        settings = settings_here(module, launch_folder, threads_of(cpus), hides_gpus=hides_gpus)
+        self._server = ChildServer(settings)
         self.owes_checkpoint = False
         """Whether the trial waits with a checkpoint until everything that it reported is in the ledger."""
-        self._control: Connection | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._trial: Connection | None = None
-        self._is_running = False
-        self._has_ended = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._control, theirs = Pipe()
-        with theirs:
-            self._process = self.starter(theirs)
-        with suppress(OSError):  # a server that died is noticed when it is read from
-            self._control.send(self._settings)
 
     def start(self, order: WorkerJob) -> None:
         """Begin a trial, after the one before has ended or was killed."""
-        self._await_end()
-        if self._control is None:
-            self._begin()
-        assert self._control is not None, "a server was started"
-        self._trial, theirs = Pipe()
-        self._is_running, self._has_ended = True, False
-        with theirs, suppress(OSError):
-            self._control.send(order)
-            send_handle(self._control, theirs.fileno(), None)
+        if not order.kept.parents[1].is_dir():  # of the sweep, on a machine that shares nothing
+            scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+            order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
+        self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
 
     def next(self, timeout_s: float) -> Reply | ChildDied | None:
         """What the trial did next; None if nothing happened for so long.
@@ -130,107 +98,98 @@ class ProcessSlot:
         Raises:
             Unreachable: The trial cannot begin, since the store of its checkpoints does not answer.
         """
-        until = time.monotonic() + timeout_s
-        while True:
-            assert self._control is not None, "a trial was started"
-            sources = [each for each in (self._trial, self._control) if each is not None]
-            ready = wait(sources, max(0.0, until - time.monotonic()))
-            if self._trial in ready:
-                if (reply := self._received()) is not None:
-                    return reply
-            elif self._control in ready:
-                if (died := self._server_said()) is not None:
-                    return died
-            elif time.monotonic() >= until:
-                return None
-
-    def _received(self) -> Reply | None:
-        assert self._trial is not None, "there is something to read"
-        try:
-            reply, self.owes_checkpoint = self._trial.recv()
-        except (EOFError, OSError):  # the server will say how the process ended
-            self._close_trial()
+        message = self._server.receive(timeout_s)
+        if message is None:
             return None
-        if isinstance(reply, BaseException):
-            self._has_ended = True
-            raise reply
-        assert isinstance(reply, Reply), "trials send replies alone"
-        self._has_ended = reply.ended is not None
+        if isinstance(message, ChildEnded):
+            return died_of(message.exit_code)
+        if isinstance(message, Unreachable):
+            raise message
+        reply, self.owes_checkpoint = message
+        assert isinstance(reply, Reply), "trials send replies"
         return reply
-
-    def _server_said(self) -> ChildDied | None:
-        assert self._control is not None, "there is something to read"
-        try:
-            message = self._control.recv()
-        except (EOFError, OSError):
-            self._let_go_of_server()
-            message = ChildEnded(-signal.SIGKILL)
-        if isinstance(message, ServerReady):
-            return None
-        self._is_running = False
-        self._close_trial()
-        return None if self._has_ended else self._died(message.exit_code)
-
-    def _died(self, exit_code: int) -> ChildDied:
-        self._has_ended = True
-        if exit_code >= 0:
-            reason = (
-                f"the training code ended its process with exit code {exit_code}, as os._exit does; a trial "
-                "must return from its training function or raise an exception"
-            )
-            return ChildDied(reason, Outcome(OutcomeKind.CRASHED, reason))
-        name = signal.Signals(-exit_code).name
-        hint = "; the system sends it when memory runs out" if name == "SIGKILL" else ""
-        return ChildDied(f"the trial's process was ended by {name}{hint}")
 
     def answer(self, answer: Answer) -> None:
         """Let the trial go on after a reply that was not its end."""
-        if self._trial is not None:
-            with suppress(OSError):  # how its process ended is noticed elsewhere
-                self._trial.send(answer)
+        self._server.send(answer)
 
     def kill(self) -> None:
         """End the process of the trial and all of its descendants."""
-        if self._is_running and self._control is not None:
-            self._has_ended = True
-            with suppress(OSError):
-                self._control.send(KillChild())
-            self._await_end()
+        self._server.kill()
 
     def close(self) -> None:
         """End everything of the slot."""
-        self._close_trial()
-        self._let_go_of_server()
+        self._server.close()
 
-    def _await_end(self) -> None:
-        """Read until the process of the last trial is gone."""
-        until = time.monotonic() + END_S
-        self._has_ended = True
-        while self._is_running and self._control is not None:
-            if not self._control.poll(max(0.0, until - time.monotonic())):
-                self._let_go_of_server()
-            else:
-                self._server_said()
 
-    def _close_trial(self) -> None:
-        trial, self._trial = self._trial, None
-        if trial is not None:
-            trial.close()
+def died_of(exit_code: int) -> ChildDied:
+    """What the end of a trial's process means, before the trial had ended."""
+    if exit_code >= 0:
+        reason = (
+            f"the training code ended its process with exit code {exit_code}, as os._exit does; a trial must "
+            "return from its training function or raise an exception"
+        )
+        return ChildDied(reason, Outcome(OutcomeKind.CRASHED, reason))
+    name = signal.Signals(-exit_code).name
+    hint = "; the system sends it when memory runs out" if name == "SIGKILL" else ""
+    return ChildDied(f"the trial's process was ended by {name}{hint}")
 
-    def _let_go_of_server(self) -> None:
-        """The server ends its trial, all descendants and itself when nobody is connected any more."""
-        control, self._control = self._control, None
-        process, self._process = self._process, None
-        self._is_running = False
-        if control is not None:
-            with suppress(OSError):
-                control.send(None)
-            control.close()
-        if process is None:
+
+def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:
+    """Run a trial in this process, which is its own, and report it on the connection."""
+    _limit_libraries(order)
+    seed_generators(order.job.seed)
+    exempt = (order.kept.parents[1], order.job.data_dir)
+    folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
+    harness = Harness(
+        order.workload,
+        order.checkpoint_seconds,
+        store=store_at(order.store),
+        check=folder.require_unwritten,
+    )
+    try:
+        folder.enter()
+    except OSError as error:
+        reason = f"the trial's working folder {order.scratch} cannot be made: {error}"
+        connection.send((Reply(ended=Outcome(OutcomeKind.CRASHED, reason)), False))
+        return
+    harness.start(order.job, order.checkpoints)
+    answer = Answer()
+    while True:
+        if answer.stop is not None:
+            saved = harness.stop(save=answer.save)
+            reply = Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+        else:
+            try:
+                reply = harness.advance(heard=answer.heard)
+            except Unreachable as error:
+                connection.send(error)
+                return
+        if reply.ended is not None:
+            _keep(order, folder)
+        connection.send((reply, harness.owes_checkpoint))
+        if reply.ended is not None:
             return
+        answer = connection.recv()
+
+
+def _limit_libraries(order: WorkerJob) -> None:
+    """CPU threads as cores were asked for; with a share of a GPU goes that share of its memory."""
+    if (torch := sys.modules.get("torch")) is None:
+        return
+    torch.set_num_threads(threads_of(order.cpus))
+    if 0 < order.gpus < 1 and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(order.gpus)
+
+
+def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
+    """Copy the files that are to outlive the trial. A disk that refuses costs these files."""
+    own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
+    for source, name in kept_files(order.keep, own):
+        target = order.kept / name
         try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(shutil.SameFileError):
+                shutil.copy2(source, target)
+        except OSError as error:
+            print(f"{name} cannot be kept: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -122,6 +122,7 @@ class WorkingFolder:
 
     def enter(self) -> None:
         """Make the folder, and make it the working directory of this process."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
         if self.mode == "private":
             self._fill()
         os.chdir(self.path)
@@ -224,7 +225,7 @@ def _hook(check: Callable[[str], None]) -> Callable[[str, tuple[Any, ...]], None
     return hook
 
 
-def kept_files(patterns: tuple[str, ...], folders: tuple[Path, ...]) -> Iterator[tuple[Path, Path]]:
+def kept_files(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     """Files below `folders` that a pattern matches, and their paths relative to their folder."""
     for folder in folders:
         for pattern in patterns:

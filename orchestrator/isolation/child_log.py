@@ -27,8 +27,8 @@ RAW = ".raw"
 _log = logging.getLogger(__name__)
 
 
-class TrialLog:
-    """The log of one attempt at a trial while its process runs."""
+class ChildLog:
+    """The log of a child while it runs."""
 
     def __init__(self, file: Path | None) -> None:
         """Open the raw log of `file`; without one, or where it cannot be made, nothing is kept."""
