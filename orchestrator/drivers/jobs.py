@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orchestrator.isolation.working_folder import Mode
 from orchestrator.identity import SweepFolder, canonical
+from orchestrator.isolation.working_folder import Mode
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.trials import Trial
 from trainables.protocol import Job

@@ -42,6 +42,8 @@ class TrialActor:
         # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
         # Ray hides GPUs from those who hold some only.
+        self._stopping: Answer | None = None
+        self._written, self._owes_answer = True, False
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
         self._start(job)
 
@@ -96,6 +98,6 @@ class TrialActor:
         self._slot.close()
 
     def _start(self, job: WorkerJob) -> None:
-        self._stopping: Answer | None = None
+        self._stopping = None
         self._written, self._owes_answer = True, False
         self._slot.start(job)

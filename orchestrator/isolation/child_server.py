@@ -19,7 +19,6 @@ END_S = 15.0
 """How long a server may take to end its child and itself."""
 
 
-
 def settings_here(
     module: str, launch_folder: Path, threads: int = 1, *, hides_gpus: bool = False
 ) -> ServerSettings:
@@ -87,7 +86,7 @@ class ChildServer:
             send_handle(self._control, theirs.fileno(), None)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """What the child sent, or `ChildEnded` once it has sent everything; None if nothing came for so long."""
+        """What the child sent, or `ChildEnded` once it has sent everything; None if the time is up."""
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while self._control is not None:
             left = None if timeout_s is None else max(0.0, until - time.monotonic())

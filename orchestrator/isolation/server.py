@@ -9,7 +9,7 @@ import ctypes
 import gc
 import importlib
 import os
-import pickle  # noqa: S403 - between processes of one program on one machine  # nosec B403
+import pickle
 import shutil
 import signal
 import subprocess

@@ -33,7 +33,6 @@ from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
-from trainables.extensions import exits_raised
 from trainables.outside import load
 from trainables.task_catalog import splits
 
@@ -240,7 +239,6 @@ def _together(
     return with_first(resolved, arms, trainable.trying, spec.search, faults)
 
 
-@exits_raised()
 def plan_file(
     path: Path,
     overrides: Sequence[str] = (),

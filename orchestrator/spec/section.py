@@ -46,8 +46,8 @@ class Resources(Section):
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
-    """`private`: each trial has a working folder of its own, in which it finds the files of the launch folder;
-    what it writes by relative paths is its own. `shared`: all trials work in the launch folder."""
+    """`private`: each trial has a working folder of its own, in which it finds the files of the launch
+    folder; what it writes by relative paths is its own. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
 

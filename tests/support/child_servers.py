@@ -9,13 +9,14 @@ import signal
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
 
 from orchestrator.isolation.child import die_with_parent
 from orchestrator.isolation.child_server import ChildServer
 from orchestrator.isolation.server import serve
 
-_template: tuple[int, Connection] | None = None
-"""Process that owns the connection, and the connection to its template."""
+_templates: dict[int, Connection] = {}
+"""Connection to the template of a process, by the process that owns it."""
 
 
 def install() -> None:
@@ -25,11 +26,10 @@ def install() -> None:
 
 def begin() -> None:
     """Fork the template of this process, which has one thread still."""
-    global _template
     ours, theirs = Pipe()
     if os.fork():
         theirs.close()
-        _template = os.getpid(), ours
+        _templates[os.getpid()] = ours
         return
     try:
         _run_template(theirs)
@@ -38,15 +38,14 @@ def begin() -> None:
 
 
 def _start(connection: Connection) -> None:
-    global _template
-    if _template is None or _template[0] != os.getpid():
+    if os.getpid() not in _templates:
         from tests.support.forks import forks
 
         ours, theirs = forks.Pipe()
         forks.Process(target=_run_template, args=(theirs,), daemon=True).start()
         theirs.close()
-        _template = os.getpid(), ours
-    send_handle(_template[1], connection.fileno(), None)
+        _templates[os.getpid()] = ours
+    send_handle(_templates[os.getpid()], connection.fileno(), None)
 
 
 def _run_template(connection: Connection) -> None:
@@ -72,7 +71,7 @@ def _let_go_of_files(kept: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(nothing, number)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != kept:
+    for descriptor in list(Path("/proc/self/fd").iterdir()):
+        if int(descriptor.name) > 2 and int(descriptor.name) != kept:
             with suppress(OSError):
-                os.close(int(name))
+                os.close(int(descriptor.name))
