@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from trainables.process_label import process_label
 from trainables.protocol import TRIALS, Job, Measurement
 from trainables.seeds import derive
 
@@ -188,7 +189,7 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
 def _folder_for(job: Job) -> Path:
     """An empty folder for the files of the function."""
     if job.folder is None:
-        return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+        return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
     shutil.rmtree(job.folder, ignore_errors=True)  # of a checkpoint that could not be restored
     job.folder.mkdir(parents=True)
     return job.folder

@@ -4,7 +4,6 @@ Each step goes the way of a real trial: conductor, ledger, in-process driver, mo
 """
 
 import json
-import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
+from trainables.process_label import process_label
 from trainables.protocol import Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.step import Learner, one_step
@@ -93,7 +93,7 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
     """
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
     faults = Faults(source)
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder:
         if plan.trainable is not None:
             for number, arm in enumerate(plan.arms):
                 if (why := _first_report(plan.trainable, arm, Path(folder) / str(number))) is not None:

@@ -3,7 +3,6 @@
 Whatever a trial does to its process ends with the process: it reaches neither the driver nor another trial.
 """
 
-import os
 import shutil
 import signal
 import sys
@@ -24,6 +23,7 @@ from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, ke
 from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.generator_state import seed_generators
+from trainables.process_label import process_label
 from trainables.protocol import TRIALS
 
 
@@ -88,7 +88,7 @@ class ProcessSlot:
     def start(self, order: WorkerJob) -> None:
         """Begin a trial, after the one before has ended or was killed."""
         if not order.kept.parents[1].is_dir():  # of the sweep, on a machine that shares nothing
-            scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+            scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
         self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
 
