@@ -120,7 +120,8 @@ def _changes(plan: Plan, arm: Arm) -> Table:
     table = Table.grid(padding=(0, 2))
     if not arm.reference:
         for change in differences(plan.baseline.settings, arm.settings):
-            table.add_row(Text(change.path, style="dim"), value_words(change.after))
+            if lookup(arm.settings, change.path) is not MISSING:
+                table.add_row(Text(change.path, style="dim"), Text(value_words(change.after)))
         return table
     for change in arm.changes:
         before, after = change_words(change.before, change.after)

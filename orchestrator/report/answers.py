@@ -272,7 +272,8 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
 def _line(made: ArmVerdict, margin: float | None, contexts: Sequence[str] = ()) -> str:
     """All that a reader needs of an arm in one line."""
     against = f"against {made.reference}"
-    arm = f"{made.arm}, mean over {' and '.join(contexts)}" if contexts else made.arm
+    several = " and ".join(filter(None, (", ".join(contexts[:-1]), *contexts[-1:])))
+    arm = f"{made.arm}, mean over {several}" if contexts else made.arm
     if made.difference is None:
         return f"{arm}: {made.text} ({made.metric} {against}, {made.seeds})"
     p = "" if made.p is None else f", p={p_words(made.p, made.level)}"

@@ -179,7 +179,7 @@ def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> li
     rows = [
         (
             f"{each.arm} - {each.reference}",
-            each.seeds.removesuffix(" finished"),
+            each.seeds.replace(" finished", ""),
             "-" if each.difference is None else interval_words(each.difference, "+", report.margin(metric)),
             "-" if each.p is None else p_words(each.p, each.level),
             each.text,
