@@ -119,7 +119,8 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
 
 def _answer(asked: Mapping[str, Any], found: "Winner") -> dict[str, Any]:
     """The answer as asked for, of what the winner's confirm trials measured."""
-    answer = {key: value for key, value in asked.get("answer", {}).items() if value and key not in {"also", "pool"}}
+    of_several = {"also", "pool"}
+    answer = {key: value for key, value in asked.get("answer", {}).items() if value and key not in of_several}
     if found.by == "confirm":
         answer["metric"] = found.metric
     also = [name for name in asked.get("answer", {}).get("also", ()) if name in found.measured]

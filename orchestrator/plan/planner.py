@@ -109,9 +109,10 @@ def plan(
 
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
-    """How many differences a primary outcome has: one for each arm with a reference, and those over contexts."""
-    pooled = {arm.name_in_context for arm in arms if arm.reference} if spec.answer and spec.answer.pool else ()
-    return sum(bool(arm.reference) for arm in arms) + len(pooled)
+    """How many differences an outcome has: one for each arm with a reference, and those over contexts."""
+    compared = [arm for arm in arms if arm.reference]
+    pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
+    return len(compared) + len(pooled)
 
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from search_spaces.paths import MISSING, leaves, lookup
 PHASES = (SEARCH, CONFIRM, POSTHOC)
 MEANT_FALSE = {"no", "off", "false"}
 """Texts, in YAML 1.2 the first two without quotes too, that are not empty and so true."""
-CONTEXT_FIELDS = {"dataset", "datasets", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
+CONTEXT_FIELDS = {"dataset", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
 """Last parts of fields whose values are seldom compared with each other."""
 COLUMNS = 2
 """Settings side by side in the baseline's block."""

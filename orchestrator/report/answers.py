@@ -57,8 +57,8 @@ def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
     """One group for each context, and where `answer` asks for it the one over all contexts."""
     contexts = tuple(tuple(arm.name for arm in arms) for arms in plan.contexts)
     for arms, names in zip(plan.contexts, contexts, strict=True):
-        own = (Contrast(arm.name, arm.reference, ((arm.name, arm.reference),)) for arm in arms if arm.reference)
-        yield ContrastGroup(tuple(own), (names,))
+        pairs = ((arm.name, arm.reference) for arm in arms if arm.reference)
+        yield ContrastGroup(tuple(Contrast(*pair, pairs=(pair,)) for pair in pairs), (names,))
     if answer.pooled:
         yield ContrastGroup(tuple(_pooled(plan)), contexts)
 
@@ -233,7 +233,7 @@ def _ended(
     arms = [arm for arm, _ in contrast.pairs]
     finished = set.intersection(*map(readings.finished_seeds, arms))
     failed = {seed: how for arm in arms for seed, how in readings.failed_seeds(arm).items()}
-    every = {seed for arm in arms for seed in (*readings.finished_seeds(arm), *to_run.get(arm, ()))} | {*failed}
+    every = {*failed}.union(*(readings.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
     of = len(every) or len(plan.confirm.seeds if plan.confirm is not None else ())
     where = " in every context" if contrast.contexts else ""
     measured_by_none = _never_measured(arms, metric, readings) and readings.all_values(metric)

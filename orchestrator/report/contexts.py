@@ -5,14 +5,15 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from orchestrator.report.types import PriorWork, Report, ReportContext
-from search_spaces.dimensions import same
+from search_spaces.dimensions import key_of
 
 CONTEXTS = (
-    "Arms are compared inside one context alone ({contexts}): nothing is said of differences between contexts."
+    "Arms are compared inside each context alone ({contexts}): nothing is said of differences between "
+    "contexts."
 )
 POOLED = (
-    "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The contexts "
-    "are fixed: it says nothing of other contexts."
+    "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The "
+    "contexts are fixed: it says nothing of other contexts."
 )
 
 
@@ -72,4 +73,4 @@ def _inside(report: Report, context: ReportContext) -> Report:
 
 def _belongs(row: PriorWork, values: Mapping[str, object]) -> bool:
     """Whether a published row names no other context."""
-    return all(path not in values or same(value, values[path]) for path, value in row.cell.items())
+    return all(key_of(value) == key_of(values.get(path, value)) for path, value in row.cell.items())

@@ -56,9 +56,9 @@ def sentences(plan: Plan) -> Iterator[str]:
         when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M} UTC"
         yield f"Extended on {when} by `{each.by}`, {_seen(each)}: {'; '.join(each.changes)}."
     looks = 1 + sum(bool(each.seen) for each in plan.extended)
-    claims = [((arm.name, arm.reference),) for arm in plan.arms if arm.reference]
     pooled = plan.pools.values() if plan.answer is not None and plan.answer.pooled else ()
-    claims += [tuple((arm.name, arm.reference) for arm in arms) for arms in pooled]
+    claimed = [*((arm,) for arm in plan.arms if arm.reference), *pooled]
+    claims = [[(arm.name, arm.reference) for arm in arms] for arms in claimed]
     if plan.answer is not None and any(exploratory(plan, pairs) for pairs in claims):
         level = plan.answer.level
         yield LOOKS.format(times=amount(looks, "time"), level=level, most=min(1.0, looks * level))

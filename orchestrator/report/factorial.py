@@ -107,7 +107,7 @@ def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float
 
 
 def _resolution(plan: Plan, arms: Sequence[str], metric: str, readings: Readings) -> float:
-    """Step between values of `arms` for `compare`, which takes what rounding gives a difference of two, r / sqrt(6).
+    """Step between values of `arms` for `compare`, which expects r / sqrt(6), the rounding of a difference.
 
     A term of k components is 2^k values over 2^(k - 1), so that rounding gives it r / sqrt(3 * 2^k).
     """

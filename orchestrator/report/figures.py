@@ -68,8 +68,9 @@ def _in_each_context(report: Report, make: Callable[[Report], Iterator[Panel]]) 
     for place, (context, part) in enumerate(by_context(report), start=1):
         for each in make(part):
             name = f"{each.name}-context-{place}" if context else each.name
-            titles = {key: titled(context, getattr(each, key)) for key in ("title", "label")}
-            yield replace(each, name=name, **titles)
+            yield replace(
+                each, name=name, title=titled(context, each.title), label=titled(context, each.label)
+            )
 
 
 def _outcome_panels(report: Report) -> Iterator[Panel]:

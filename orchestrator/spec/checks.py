@@ -226,7 +226,9 @@ def _repeated(written: _Written) -> Problems:
         ("combine", "of"),
     ]
     places += [("arms", arm, "drop") for arm in map(str, written.mapping("arms"))]
-    places += [(axes, path) for axes in ("grid", "contexts", "posthoc") for path in map(str, written.mapping(axes))]
+    places += [
+        (axes, path) for axes in ("grid", "contexts", "posthoc") for path in map(str, written.mapping(axes))
+    ]
     for keys in places:
         values = written.at(*keys)
         if isinstance(values, list) and (problem := repetition(values)) is not None:
@@ -263,8 +265,7 @@ def _answer(written: _Written) -> Problems:
     elif written.at("answer", "pool") is not None and written.at("confirm", "stop") is not None:
         yield (
             ("answer", "pool"),
-            "must be left out with confirm.stop: the mean needs every seed in every context, and seeds of "
-            "arms that are decided do not run",
+            "must be left out with confirm.stop: the mean needs all seeds, and decided arms run no more",
         )
     splits = [split for _, split in written.texts("confirm", "splits")]
     primary = written.at("answer", "metric")
@@ -345,9 +346,7 @@ def _published(written: _Written) -> Problems:
         keys = ("published", place)
         if row.get("arm") is None and row.get("reference") is None:
             yield keys, "must name its arm, or a reference where no arm is the published system"
-        for inner, message in (
-            misplaced(row, written.axes, written.mapping("posthoc")) if readable else ()
-        ):
+        for inner, message in misplaced(row, written.axes, written.mapping("posthoc")) if readable else ():
             yield (*keys, *inner), message
 
 
@@ -433,15 +432,19 @@ def _axes(written: _Written) -> Problems:
         for other in reread.touching(path):
             yield (
                 ("contexts", path),
-                f"must not be read again under other values ({other}): take it out of posthoc, for contexts "
-                "are not compared with each other",
+                f"must not be read again under other values ({other}): take it out of posthoc or of contexts",
             )
 
 
 def _threads(written: _Written) -> Problems:
     """A trial has as many threads as CPU cores: one knob."""
     path = "train.threads"
-    places: list[Keys] = [("grid", path), ("contexts", path), ("search", "also", path), (BASELINE, *path.split("."))]
+    places: list[Keys] = [
+        ("grid", path),
+        ("contexts", path),
+        ("search", "also", path),
+        (BASELINE, *path.split(".")),
+    ]
     places += [("arms", arm, "set", path) for arm in map(str, written.mapping("arms"))]
     for keys in () if written.own else places:
         *section, name = map(str, keys)

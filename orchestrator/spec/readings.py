@@ -75,9 +75,7 @@ def _gone(
     before: Mapping[str, Any],
     same_training: Callable[[str], bool],
 ) -> bool:
-    had, has = (
-        not any(misplaced(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now)
-    )
+    had, has = (not any(misplaced(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now))
     if not isinstance(arm := row.get("arm"), str):  # of no arm, or at fault
         return had and not has
     return had and not (has and same_training(arm))

@@ -36,7 +36,7 @@ INLINE = ("--driver", "inline")
 
 
 @pytest.fixture(autouse=True)
-def folder(haltsweep, tmp_path):  # noqa: ARG001 - which makes the folder that this one is
+def folder(haltsweep, tmp_path):
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "spec.yaml").write_text(SPEC)
     with forgotten(tmp_path):
@@ -92,7 +92,9 @@ def test_each_context_has_a_search_and_a_best_of_its_own(haltsweep):
     assert haltsweep("launch", "spec.yaml", SEARCH, *INLINE).code == 0
     found = report()
     assert {each["arm"] for each in found["tallies"] if each["assignment"].keys() == {"rate"}} == {
-        f"{label}[dataset={context}]" for label in ("baseline", "no-attention") for context in ("easy", "hard")
+        f"{label}[dataset={context}]"
+        for label in ("baseline", "no-attention")
+        for context in ("easy", "hard")
     }
     refused = haltsweep("best", "datasets")
     assert refused.code == 2

@@ -14,10 +14,10 @@ from orchestrator.errors import InputError
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Extension, Plan
 from orchestrator.report.contexts import by_context
 from orchestrator.report.csv_file import as_csv
+from orchestrator.report.figures import outcome_panels
 from orchestrator.report.json_file import as_json
 from orchestrator.report.notes import in_words
 from orchestrator.report.notices import notices
-from orchestrator.report.figures import outcome_panels
 from orchestrator.report.summary import arm_tags, summarise
 from orchestrator.report.tables import grids, headlines
 from orchestrator.report.winner import winner
@@ -29,6 +29,7 @@ from trainables.protocol import Measurement
 
 SEEDS = tuple(range(1, 9))
 LEVELS = {"easy": 0.9, "hard": 0.3}
+ODD = 0.6
 ACCURACY = Metric("accuracy", "max", floor_from="chance", shown=("table", "headline"))
 OUTCOME = "test/accuracy"
 
@@ -101,7 +102,7 @@ def records(
     for each in made.arms:
         context = str(each.context["dataset"])
         spread = (spreads or {}).get(context, 0.01)
-        value = LEVELS[context] + effects.get(each.name, 0.0)
+        value = LEVELS.get(context, ODD) + effects.get(each.name, 0.0)
         noise = rng.normal(size=len(SEEDS)) * spread
         found += [record(each.name, seed, value + one) for seed, one in zip(SEEDS, noise, strict=True)]
     return found
@@ -133,17 +134,16 @@ def test_an_effect_in_one_context_is_decided_there_alone():
         ("arm[dataset=hard]", "baseline[dataset=hard]", "dataset=hard")
     ]
     assert {each.reference for each in report.effects} == {"baseline[dataset=easy]", "baseline[dataset=hard]"}
-    assert not any(
-        each.arm.partition("[")[2] != each.reference.partition("[")[2] for each in report.effects
-    )
+    assert not any(each.arm.partition("[")[2] != each.reference.partition("[")[2] for each in report.effects)
 
 
 def test_seeds_that_scatter_in_one_context_widen_no_interval_of_another():
     """Not even by the lower bound of spreads, which is half their median."""
-    made = plan("arm", "idle")
+    made = plan("arm", "idle", contexts=("easy", "hard", "odd"))
     effects = {"arm[dataset=easy]": 0.02}
     calm, wild = (
-        summarise(made, records(made, effects, {"easy": 0.001, "hard": spread})) for spread in (0.001, 10.0)
+        summarise(made, records(made, effects, {"easy": 0.001, "hard": spread, "odd": spread}))
+        for spread in (0.001, 10.0)
     )
     for name in ("arm[dataset=easy]", "idle[dataset=easy]"):
         effect, other = (each.effect(name, OUTCOME) for each in (calm, wild))
@@ -203,7 +203,11 @@ def test_a_seed_that_failed_in_one_context_withholds_the_verdict_over_all():
         for each in known
     ]
     report = summarise(made, failed)
-    assert kinds(report) == {"arm[dataset=easy]": "worse", "arm[dataset=hard]": "undecided", "arm": "undecided"}
+    assert kinds(report) == {
+        "arm[dataset=easy]": "worse",
+        "arm[dataset=hard]": "undecided",
+        "arm": "undecided",
+    }
     (pooled,) = report.pooled
     assert (pooled.p, pooled.difference.n) == (None, 7)
     assert pooled.seeds == "7 of 8 seeds finished in every context"
@@ -304,7 +308,7 @@ def test_the_best_is_that_of_one_context():
     made = plan("arm")
     known = records(made, {"arm[dataset=hard]": 0.1})
     report = summarise(made, known)
-    with pytest.raises(InputError, match="must be that of one context: name one of dataset=easy, dataset=hard"):
+    with pytest.raises(InputError, match="name one of dataset=easy, dataset=hard by --context"):
         winner(made, known, report)
     with pytest.raises(InputError, match="no context named 'hard'"):
         winner(made, known, report, context="hard")
