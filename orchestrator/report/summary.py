@@ -70,7 +70,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     verdicts = tuple(answers.verdicts(plan, readings, answer, ended)) if answer else ()
-    return Report(
+    report = Report(
         sweep=plan.name,
         question=plan.question,
         metrics=metrics,
@@ -100,14 +100,22 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
         factorial=_factorial(plan, readings, answer, ended),
-        skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
         objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
-        unranked=unranked(plan, known),
+    )
+    return _with_caveats(report, plan, known)
+
+
+def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
+    """The report with what must be known of how the trials ran."""
+    return replace(
+        report,
+        skipped=skipped(records),
+        unranked=unranked(plan, records),
         selected_on=plan.selected_on,
-        read_in_search=read_in_search(plan, known),
-        code_versions=code_versions(known),
-        data_versions=data_versions(known),
+        read_in_search=read_in_search(plan, records),
+        code_versions=code_versions(records),
+        data_versions=data_versions(records),
         extensions=tuple(extensions.sentences(plan)),
     )
 
