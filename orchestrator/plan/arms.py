@@ -17,7 +17,7 @@ from orchestrator.plan.settings import (
 )
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
-from orchestrator.spec.scalars import dump
+from orchestrator.spec.scalars import assignments
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import key_of
 from search_spaces.paths import MISSING, leaves, lookup, with_value
@@ -69,8 +69,7 @@ class ArmRequest:
 
 
 def _name(label: str, cell: Mapping[str, Any]) -> str:
-    values = ",".join(f"{path}={dump(value, flow=True)}" for path, value in cell.items())
-    return f"{label}[{values}]" if values else label
+    return f"{label}[{assignments(cell)}]" if cell else label
 
 
 def in_baseline(path: str) -> Keys:

@@ -34,11 +34,6 @@ def setting_words(settings: Mapping[str, Any], digits: int | None = None, mark: 
     return mark.join(f"{path}={_setting(value, digits)}" for path, value in settings.items())
 
 
-def context_name(context: Mapping[str, Any]) -> str:
-    """A context by its fields and values, e.g. `dataset=easy`; empty where the spec has none."""
-    return setting_words(context, mark=",")
-
-
 def _setting(value: Any, digits: int | None) -> str:
     if not isinstance(value, float):
         return value_words(value)

@@ -12,12 +12,12 @@ from statistics import fmean
 
 from orchestrator.conductor.rounds import decisions, measured
 from orchestrator.plan.answer import answer_plan, better
-from orchestrator.plan.format import context_name
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.extensions import exploratory
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Effect, interval_words, p_words
+from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
@@ -69,7 +69,7 @@ def _pooled(plan: Plan) -> Iterator[Contrast]:
             name,
             plan.arm(arms[0].reference).name_in_context,
             tuple((arm.name, arm.reference) for arm in arms),
-            tuple(context_name(arm.context) for arm in arms),
+            tuple(assignments(arm.context) for arm in arms),
         )
 
 
@@ -203,7 +203,7 @@ def verdicts(
             p=found.p if found and not lacking.any else None,
             level=answer.level,
             seeds=_ended(plan, contrast, metric, readings, to_run),
-            context="" if contrast.contexts else context_name(plan.arm(contrast.arm).context),
+            context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
             pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         )
         yield replace(made, line=_line(made, margin, contrast.contexts))
@@ -263,7 +263,7 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         level=decision.level,
         seeds=when_decided(plan, decision),
         looked=True,
-        context=context_name(plan.arm(decision.arm).context),
+        context=assignments(plan.arm(decision.arm).context),
     )
     margin = plan.answer.margin if plan.answer and metric == plan.answer.outcomes[0] else None
     return replace(made, line=_line(made, margin))

@@ -7,7 +7,7 @@ from itertools import product
 from types import MappingProxyType
 
 from orchestrator.plan.answer import SELECTION_SPLIT
-from orchestrator.plan.format import context_name, setting_words
+from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
@@ -26,6 +26,7 @@ from orchestrator.report.types import (
     ReportContext,
     SearchBest,
 )
+from orchestrator.spec.scalars import assignments
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
@@ -126,7 +127,7 @@ def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record
         names = tuple(arm.name for arm in arms)
         own = [each for each in confirmed if each.arm in names]
         context = arms[0].context
-        yield ReportContext(context_name(context), dict(context), names, _floors(declared, own))
+        yield ReportContext(assignments(context), dict(context), names, _floors(declared, own))
 
 
 def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
