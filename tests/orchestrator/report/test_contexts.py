@@ -317,3 +317,22 @@ def test_the_best_is_that_of_one_context():
     best = winner(made, known, report, context="dataset=hard")
     assert (best.arm, best.rivals) == ("arm[dataset=hard]", 2)
     assert winner(made, known, report, arm="baseline[dataset=hard]").arm == "baseline[dataset=hard]"
+
+
+def test_main_effects_are_those_of_one_context():
+    made = plan("minus-gate", "minus-halt", "minus-all")
+    without = {"minus-gate": ("gate",), "minus-halt": ("halt",), "minus-all": ("gate", "halt")}
+    arms = tuple(replace(each, without=without.get(each.name_in_context, ())) for each in made.arms)
+    made = replace(made, arms=arms, factors=("gate", "halt"))
+    lost = {f"{label}[dataset=hard]": -0.1 for label in ("minus-gate", "minus-all")}
+    report = summarise(made, records(made, lost, {"easy": 0.01, "hard": 0.01}))
+    found = {(each.cell, each.components): each for each in report.factorial}
+    assert len(found) == 2 * 3
+    assert {each.family for each in found.values()} == {6}
+    assert found["baseline[dataset=hard]", ("gate",)].estimate.mean == pytest.approx(0.1, abs=0.01)
+    significant = [key for key, each in found.items() if each.p is not None and each.p <= 0.05]
+    assert significant == [("baseline[dataset=hard]", ("gate",))]
+    wild = summarise(made, records(made, lost, {"easy": 0.01, "hard": 5.0}))
+    for each in report.factorial:
+        if each.cell == "baseline[dataset=easy]":
+            assert each in wild.factorial, "what scatters elsewhere widens no interval here"
