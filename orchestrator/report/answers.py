@@ -297,7 +297,8 @@ def _pairs(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) ->
 
 
 def _primary(plan: Plan, answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
-    """What the seeds say of primary outcomes; nothing of chance where they change nothing in any arm.
+    """What the seeds say of primary outcomes; nothing of chance where they change nothing in an arm and its
+    reference.
 
     Spreads and steps of one context say nothing of another: bounds of spreads are those of the own context.
     """
@@ -316,7 +317,9 @@ def _primary(plan: Plan, answer: AnswerPlan, readings: Readings) -> dict[Key, Pa
     for group, differences in zip(groups, wanted, strict=True):
         steps = {metric: _step(group, metric, readings) for metric in answer.outcomes}
         compared = compare(differences, family=family, level=answer.level, resolutions=steps)
-        without_chance = {each.arm for each in group.contrasts if idle.issuperset(each.arms)}
+        without_chance = {
+            each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
+        }
         found |= {
             key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()
         }

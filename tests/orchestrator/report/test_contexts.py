@@ -223,6 +223,15 @@ def test_a_seed_that_has_still_to_run_in_one_context_is_waited_for():
     assert (pooled.kind, pooled.more_seeds, pooled.p) == ("undecided", 1, None)
 
 
+def test_seeds_that_change_nothing_in_one_context_say_nothing_of_chance_over_all():
+    made = plan("arm", pooled=True)
+    effects = {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1}
+    report = summarise(made, records(made, effects, {"easy": 0.01, "hard": 0.0}))
+    assert kinds(report)["arm[dataset=easy]"] == "worse"
+    (pooled,) = report.pooled
+    assert (pooled.kind, pooled.p, pooled.difference.low) == ("undecided", None, None)
+
+
 def test_without_a_pool_nothing_is_said_over_all_contexts():
     made = plan("arm")
     assert summarise(made, records(made, {})).pooled == ()
