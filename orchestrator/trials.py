@@ -133,6 +133,8 @@ class Record:
     attempts: int
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    heard_at: float | None = field(default=None, compare=False)
+    """Unix time in seconds of the newest start or report."""
     judged: Measurement | None = field(default=None, compare=False)
     """The last measurement with all objectives of the search; None where only the newest one was read."""
 

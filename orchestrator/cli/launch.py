@@ -313,8 +313,8 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
-    if any(kind.failed for kind in finish.counts):
-        complain(f"why trials failed: {command('status', folder)}")
+    if failed := sum(count for kind, count in finish.counts.items() if kind.failed):
+        complain(f"{amount(failed, 'trial')} failed; why: {command('status', folder)}")
     if finish.spent:
         complain(more_budget(finish.spent, folder))
     elif finish.left:

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -83,7 +84,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         records, held = sweep.newest_records(brief=not (as_json or trials)), sweep.ledger.held()
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
-        outlook = outlook_of(sweep.plan, records, held=held)
+        outlook = outlook_of(sweep.plan, records, held=held, now=time.time())
         spent = "" if held else sweep.spent()
     state = _state(progress, held=held)
     if as_json:

@@ -21,6 +21,8 @@ class Attempts:
     """Newest step of a checkpoint."""
     idle: bool = False
     """Whether the attempt that runs, if one does, has made no progress yet."""
+    heard_at: float = 0.0
+    """Unix time in seconds of the newest start or report."""
     ended: OutcomeKind | None = None
     """How the trial ended for good."""
 
@@ -31,6 +33,8 @@ class Attempts:
 
     def saw(self, event: Event) -> None:
         """An event of this trial that follows its `asked`."""
+        if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
+            self.heard_at = event.at
         if event.kind is EventKind.STARTED:
             self.token, self.idle = event.payload["token"], True
         elif event.kind is EventKind.MEASURED:

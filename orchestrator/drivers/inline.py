@@ -3,7 +3,6 @@
 import pdb  # noqa: T100 - a debugger is what is asked for
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.output import PythonOutput
 from orchestrator.drivers.packed import PackedJob, PackedTrials
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.watchdog import SilenceLimit
 from orchestrator.drivers.worker import Harness
 from orchestrator.spec.section import threads_of
 from orchestrator.trials import Outcome, OutcomeKind
@@ -35,7 +33,7 @@ def run_inline(
     *,
     data_dir: Path,
     checkpoint_seconds: float = 30.0,
-    silence: SilenceLimit | None = None,
+    silence_s: float | None = None,
     checkpoints: str | None = None,
     on_change: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
@@ -49,7 +47,7 @@ def run_inline(
     Once `stop` is set, the running trial is saved at its next report and ends as stopped.
     `checkpoints` is the URI of a store of them, if there is one.
     `on_change` is called after everything that is recorded; `check` often, and what it raises ends the run at
-    once. A trial that is silent for longer than `silence` allows has timed out, if it can be reached.
+    once. A trial that is silent for longer than `silence_s` has timed out, if it can be reached.
     PyTorch, where it is loaded, uses one thread for each of `cpus`. As many as `pack` confirm seeds of an arm
     take their steps together. `debug` opens Python's debugger where a trial fails, and runs each alone.
     """
@@ -61,7 +59,7 @@ def run_inline(
 
     store, output = store_at(checkpoints), PythonOutput()
     harness = Harness(workload, checkpoint_seconds, store=store, output=output, on_error=examine)
-    run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence, check or (lambda: None))
+    run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence_s, check or (lambda: None))
     threads = partial(torch_threads, threads_of(cpus))
     packed = partial(PackedTrials, workload, checkpoint_seconds, store=checkpoints, threads=threads)
     # A trial that ends its process so would end the sweep, and with 0 as if all had gone well.
@@ -113,7 +111,7 @@ class _InlineRun:
     harness: Harness
     stop: threading.Event
     changed: Callable[[], None]
-    silence: SilenceLimit | None
+    silence_s: float | None
     check: Callable[[], None]
 
     def trial(self, attempt: Attempt, data_dir: Path) -> None:
@@ -125,12 +123,8 @@ class _InlineRun:
         self.recorder.began(attempt.trial_id)
         self.harness.start(attempt.job(data_dir), attempt.checkpoints, attempt.log)
         decision: TrialDecision = Continue()
-        longest_s = 0.0
         while isinstance(decision, Continue):
-            limit_s = None if self.silence is None else self.silence.limit_s(longest_s)
-            began = time.monotonic()
-            reply = self.harness.advance(limit_s, heard=self.recorder.written())
-            longest_s = max(longest_s, time.monotonic() - began)
+            reply = self.harness.advance(self.silence_s, heard=self.recorder.written())
             self.check()
             if self.stop.is_set():
                 self.recorder.drain(INTERRUPTED)

@@ -35,7 +35,7 @@ from orchestrator.drivers.signals import interrupts
 from orchestrator.drivers.slots import Driver, require_means
 from orchestrator.drivers.supervisor import run_ray
 from orchestrator.drivers.survey import check_address, require_cluster
-from orchestrator.drivers.watchdog import silence_of
+from orchestrator.drivers.watchdog import silence_limit
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import Withdrawn
 from orchestrator.identity import SweepFolder
@@ -214,7 +214,7 @@ def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, 
         session.setup.workload,
         data_dir=session.setup.data_dir,
         checkpoint_seconds=session.plan.resources.checkpoint_seconds,
-        silence=silence_of(session.plan.resources),
+        silence_s=silence_limit(session.plan.resources),
         checkpoints=session.setup.checkpoints,
         on_change=view.changed,
         stop=stop,

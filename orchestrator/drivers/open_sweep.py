@@ -23,6 +23,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.store import PATIENCE_S, Ledger
+from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS
@@ -54,13 +55,18 @@ class SweepResult:
     """What of the budget is used up, so that nothing more is started; empty where something may be."""
     never_began: int = 0
     """How many of the failed trials were not even begun, since what they need has failed."""
+    unanswered: int = 0
+    """Failed confirm and posthoc trials, and arms whose search has ended without a finished trial."""
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 a trial failed or the budget ended the sweep, 130 interrupted."""
+        """0 complete, 1 something is left or a confirmation failed, 130 interrupted.
+
+        Failed search trials alone leave it at 0: some settings of a search are expected to diverge.
+        """
         if self.interrupted:
             return 130
-        return int(self.left > 0 or any(self.counts[kind] for kind in self.counts if kind.failed))
+        return int(self.left > 0 or self.unanswered > 0)
 
 
 @dataclass(slots=True)
@@ -112,7 +118,22 @@ class OpenSweep:
         spent = budget_end(event, self.plan)
         never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
         counts = Counter(ends.values())
-        self._finish = SweepResult(counts, left, self.interrupted, untracked, spent, never)
+        unanswered = _unanswered(self.plan, ends)
+        self._finish = SweepResult(counts, left, self.interrupted, untracked, spent, never, unanswered)
+
+
+def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
+    """Count what `SweepResult.unanswered` counts; `ends` are final outcomes by trial id."""
+    kinds: dict[tuple[str, bool], list[OutcomeKind | None]] = {}
+    for trial in plan.trials:
+        kinds.setdefault((trial.arm, trial.phase == SEARCH), []).append(ends.get(trial.trial_id))
+    failed = 0
+    for (_, searched), found in kinds.items():
+        if searched:
+            failed += None not in found and OutcomeKind.FINISHED not in found
+        else:
+            failed += sum(kind is not None and kind.failed for kind in found)
+    return failed
 
 
 @contextmanager

@@ -7,6 +7,7 @@ about; nothing is started, stopped or deleted until all is written.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -100,7 +101,12 @@ class Recorder:
 
     def outlook(self) -> Outlook:
         """What runs at this moment, and what is still to come."""
-        return self._conductor.outlook()
+        found, now = self._conductor.outlook(), self._clock()
+        running = (
+            replace(each, silent_s=max(0.0, now - self._attempts[each.trial_id].heard_at))
+            for each in found.running
+        )
+        return replace(found, running=tuple(running))
 
     def held_open_s(self) -> float:
         """Seconds the sweep was held open so far, over all sessions."""

@@ -16,7 +16,7 @@ from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.drivers.inline import INTERRUPTED
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
+from orchestrator.drivers.watchdog import hang_reason
 from orchestrator.trials import Outcome, OutcomeKind
 
 _BESIDE = "+"
@@ -98,7 +98,7 @@ class Session:
     """Called often; raises if the session must end at once."""
     tell: Callable[[str], None] = lambda _: None
     """Called with what people should know."""
-    silence: SilenceLimit | None = None
+    silence_s: float | None = None
     """A worker that reports nothing for longer is to be killed; None: it may be silent for ever."""
     clock: Callable[[], float] = time.monotonic
     pack: int = 1
@@ -107,9 +107,8 @@ class Session:
     _stopping: set[str] = field(default_factory=set)
     _again: deque[Attempt] = field(default_factory=deque)
     _heard_at: dict[str, float] = field(default_factory=dict)
-    _longest_s: dict[str, float] = field(default_factory=dict)
-    _silent: dict[str, float] = field(default_factory=dict)
-    """Those reported as silent, and how long they may have been."""
+    _silent: set[str] = field(default_factory=set)
+    """Those reported as silent."""
     _packed: set[str] = field(default_factory=set)
     """Ids of trials that were offered together with others."""
 
@@ -192,10 +191,7 @@ class Session:
     def heard(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once."""
         attempt = self._running[key]
-        now = self.clock()
-        pause_s = now - self._heard_at.get(key, now)
-        self._longest_s[key] = max(self._longest_s.get(key, 0.0), pause_s)
-        self._heard_at[key] = now
+        self._heard_at[key] = self.clock()
         stop: Stop | None = None
         ended = False
         with self.recorder.together():
@@ -206,7 +202,7 @@ class Session:
                     stop = decision
         self.changed()
         if ended:
-            del self._running[key], self._heard_at[key], self._longest_s[key]
+            del self._running[key], self._heard_at[key]
             self._stopping.discard(key)
         if ended or stop is None or key in self._stopping:
             return None
@@ -224,15 +220,16 @@ class Session:
 
     def silent(self) -> list[str]:
         """Runs that were heard of too long ago, each returned once: their workers are to be killed."""
-        if self.silence is None:
+        if self.silence_s is None:
             return []
-        now, found = self.clock(), []
-        for key, at in self._heard_at.items():
-            limit_s = self.silence.limit_s(self._longest_s.get(key, 0.0))
-            if now - at > limit_s and key not in self._silent:
-                self._silent[key] = limit_s
-                found.append(run_of(key))
-        return list(dict.fromkeys(found))
+        now = self.clock()
+        found = [
+            key
+            for key, at in self._heard_at.items()
+            if now - at > self.silence_s and key not in self._silent
+        ]
+        self._silent.update(found)
+        return list(dict.fromkeys(map(run_of, found)))
 
     def lost(self, key: str, reason: str) -> None:
         """The worker of a run died, or was killed because it was silent."""
@@ -244,14 +241,14 @@ class Session:
         attempt = self._running.pop(name)
         self._stopping.discard(name)
         self._heard_at.pop(name, None)
-        self._longest_s.pop(name, None)
-        silent_s = self._silent.pop(name, None)
-        if silent_s is not None and alone:
-            outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(silent_s))
+        if name in self._silent and alone:
+            assert self.silence_s is not None, "only with a limit is a run silent"
+            outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(self.silence_s))
             self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:
             # Of several that one worker ran nobody knows which hangs: each goes on alone.
             self.recorder.lost(attempt.trial_id, reason)
+        self._silent.discard(name)
         self.changed()
 
     def all_lost(self, reason: str) -> None:

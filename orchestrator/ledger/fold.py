@@ -116,8 +116,11 @@ class _History:
     started_at: float | None = None
     ended_at: float | None = None
     attempts: int = 0
+    heard_at: float | None = None
 
     def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
+        if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
+            self.heard_at = event.at
         if event.kind is EventKind.MEASURED:
             self._measure(measurement_of(event), objectives)
         elif event.kind is EventKind.STARTED:
@@ -158,5 +161,6 @@ class _History:
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,
+            heard_at=self.heard_at,
             provenance=self.provenance,
         )

@@ -96,10 +96,6 @@ class Limits:
         return self.flops is not None or (self.each_arm is not None and self.each_arm.flops is not None)
 
 
-SILENT_S, SILENT_PAUSES = 1800.0, 20
-"""Where no minutes are given: a trial may be silent for so long, or so many of its longest pauses so far."""
-
-
 @dataclass(frozen=True, slots=True)
 class ArmProof:
     """What building an arm showed, next to the baseline."""

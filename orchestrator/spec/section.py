@@ -45,8 +45,10 @@ class Resources(Section):
     """GPUs; several trials share one if it is a part like 0.25. Where it is two or more, each takes its share
     of every batch (`train.ranks`), and all must be on one machine."""
     minutes: Positive | None = None
-    """Limit of work; beyond it, or after longer silence, the trial has timed out. Without it: after 30
-    minutes of silence, or 20 times its longest pause between two reports."""
+    """Limit of work; beyond it, or after longer silence, the trial has timed out."""
+    silent_minutes: Positive | None = None
+    """A trial that reports nothing for longer has timed out. null: a silent trial goes on; after 10 minutes
+    `haltsweep status` and the screen show for how long it has been silent."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     retries: Natural = 3
@@ -61,8 +63,9 @@ class Resources(Section):
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         said: dict[str, Any] = whole(self)
-        if said["pack"] is None:  # it came later: specs and plans without it are what they were
-            del said["pack"]
+        for later in ("pack", "silent_minutes"):  # specs and plans without these are what they were
+            if said[later] is None:
+                del said[later]
         return said
 
 

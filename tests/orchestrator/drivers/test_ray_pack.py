@@ -8,7 +8,6 @@ from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.session import NoAttempt, Session, member
 from orchestrator.drivers.supervisor import run_ray
-from orchestrator.drivers.watchdog import SilenceLimit
 from orchestrator.ledger.events import EventKind
 from orchestrator.trials import OutcomeKind
 from tests.support import packed
@@ -87,7 +86,7 @@ def test_those_that_no_worker_took_are_offered_together_again():
 
 def test_of_several_that_are_silent_nobody_knows_which_hangs():
     clock = Clock()
-    bench = Bench(silence=SilenceLimit(60), clock=clock)
+    bench = Bench(silence_s=60.0, clock=clock)
     bench.offer("a")
     bench.session.turn(["a"])
     clock.now += 61

@@ -9,21 +9,22 @@ import time
 
 import pytest
 
-from orchestrator.drivers.watchdog import GRACE_S, SilenceLimit, TrialHangs, heard_within, silence_of
+from orchestrator.drivers.watchdog import GRACE_S, TrialHangs, heard_within, silence_limit
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 
 
 def test_the_limit_is_that_of_the_trial_and_a_grace():
-    assert silence_of(Resources(minutes=2)) == SilenceLimit(120 + GRACE_S)
-    assert silence_of(Resources(minutes=2, pack=3)) == SilenceLimit(360 + GRACE_S), "work is that of all"
+    assert silence_limit(Resources(minutes=2)) == 120 + GRACE_S
+    assert silence_limit(Resources(minutes=2, pack=3)) == 360 + GRACE_S, "work is that of all"
 
 
-def test_without_minutes_the_pauses_of_the_trial_set_the_limit():
-    silence = silence_of(Resources())
-    assert silence.limit_s(0.0) == silence.limit_s(90.0) == 1800
-    assert silence.limit_s(600.0) == 12000
+def test_only_the_spec_limits_silence_and_the_shortest_limit_counts():
+    assert silence_limit(Resources()) is None
+    assert silence_limit(Resources(silent_minutes=1.5)) == 90
+    assert silence_limit(Resources(silent_minutes=1, minutes=2)) == 60
+    assert silence_limit(Resources(silent_minutes=60, minutes=2)) == 120 + GRACE_S
 
 
 def test_who_stands_in_a_debugger_is_not_silent():
@@ -49,7 +50,7 @@ def test_what_takes_too_long_is_ended():
     with (
         pytest.raises(
             TrialHangs,
-            match=r"must report within resources.minutes, or by .* got nothing for 0 s; unless it hangs, rai",
+            match=r"must report within resources.silent_minutes .* got nothing for 0 s; unless it hangs, rai",
         ),
         heard_within(0.1),
     ):
