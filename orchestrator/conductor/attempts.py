@@ -1,6 +1,6 @@
 """The attempts at one trial: which may write, how far they got, how many in a row died of what they ran."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import Outcome, OutcomeKind
@@ -23,13 +23,18 @@ class Attempts:
     """Whether the attempt that runs, if one does, has made no progress yet."""
     heard_at: float = 0.0
     """Unix time in seconds of the newest start or report."""
+    attributes: dict[str, str] = field(default_factory=dict)
+    """Texts that the trial reported."""
     ended: OutcomeKind | None = None
     """How the trial ended for good."""
+    kept: int | None = None
+    """Step of the checkpoint that is kept of a failed trial, for a retry."""
 
     @property
     def read_again(self) -> bool:
         """Whether anybody may still read the trial's checkpoints: itself, or posthoc trials."""
-        return self.ended is None or (self.phase == "confirm" and self.ended is OutcomeKind.FINISHED)
+        confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
+        return self.ended is None or confirmed or self.kept is not None
 
     def saw(self, event: Event) -> None:
         """An event of this trial that follows its `asked`."""
@@ -43,10 +48,16 @@ class Attempts:
         elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.saved:
             self.saved = event.payload["step"]
             self.losses, self.idle = 0, False
+        elif event.kind is EventKind.ATTRIBUTES:
+            self.attributes |= event.payload
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
-            self.ended = kind if kind.final else None
+            self.ended, self.kept = kind if kind.final else None, event.payload.get("saved")
             self.losses, self.idle = self.losses + bool(event.payload.get("lost")), False
+        elif event.kind is EventKind.RETRIED:
+            self.step = self.saved = event.payload["step"]
+            self.losses, self.ended, self.kept = 0, None, None
+            self.attributes.clear()
 
     def loss(self, what: str, reason: str, retries: int) -> Outcome:
         """How the trial goes on after one more of its processes, called `what`, died without a word.

@@ -6,7 +6,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.conductor.budget import budget_end
+from orchestrator.conductor.budget import budget_end, error_end
+from orchestrator.conductor.retrying import choose
 from orchestrator.drivers.checkpoint_index import InStore
 from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
 from orchestrator.drivers.heartbeat import Heartbeat
@@ -57,6 +58,8 @@ class SweepResult:
     """How many of the failed trials were not even begun, since what they need has failed."""
     unanswered: int = 0
     """Failed confirm and posthoc trials, and arms whose search has ended without a finished trial."""
+    failing: str = ""
+    """The error with which the first trials of an arm crashed, so that the sweep stopped; else empty."""
 
     @property
     def exit_code(self) -> int:
@@ -107,19 +110,26 @@ class OpenSweep:
 
     def note(self, ledger: Ledger, untracked: str) -> None:
         """Sum up, from what is written."""
-        ends, event = {}, None
+        ends: dict[str, OutcomeKind] = {}
+        event = None
         begun = set()
         for event in ledger.events():
+            if event.trial_id is None:
+                continue
             if event.kind is EventKind.STARTED:
                 begun.add(event.trial_id)
             elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
+            elif event.kind is EventKind.RETRIED:
+                ends.pop(event.trial_id, None)
         left = len(self.plan.trials) - len(ends)
-        spent = budget_end(event, self.plan)
+        spent, failing = budget_end(event, self.plan), error_end(event)
         never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
         counts = Counter(ends.values())
         unanswered = _unanswered(self.plan, ends)
-        self._finish = SweepResult(counts, left, self.interrupted, untracked, spent, never, unanswered)
+        self._finish = SweepResult(
+            counts, left, self.interrupted, untracked, spent, never, unanswered, failing
+        )
 
 
 def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
@@ -146,14 +156,18 @@ def open_sweep(
     heard: Interrupts,
     watch: Listeners,
     changed_code: bool = False,
+    retry: Sequence[str] = (),
 ) -> Iterator[OpenSweep]:
-    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens."""
+    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens.
+
+    Trials that are to `retry` need not have run the code that is there now.
+    """
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
-        origin = _taken_over(plan, folder, origin, ledger, lease, changed_code=changed_code)
+        origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
         untracked = ""
@@ -248,15 +262,16 @@ def _taken_over(
     ledger: Ledger,
     lease: Lease,
     *,
-    changed_code: bool,
+    retry: Sequence[str] | None,
 ) -> Mapping[str, Any]:
     """`origin` with digests of spec and plan, once the sweep is found to be as this session takes it.
 
-    Raises StoreError for another plan and, unless `changed_code`, InputError for other training code.
+    `retry` as in `open_sweep`; None: the training code may be another. Raises StoreError for another plan,
+    InputError for other training code.
     """
     _refuse_another_plan(plan, folder, ledger, lease)
-    if not changed_code:
-        _refuse_other_code(plan, origin, ledger, lease)
+    if retry is not None:
+        _refuse_other_code(plan, origin, ledger, lease, retry)
     for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
         clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
     return {**origin, "files": _asked_by(folder)}
@@ -269,12 +284,16 @@ def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease:
         raise StoreError(f"{plan.name} was extended meanwhile; nothing was run: `haltsweep resume` it again")
 
 
-def _refuse_other_code(plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease) -> None:
+def _refuse_other_code(
+    plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease, retry: Sequence[str]
+) -> None:
     """Code from outside may have been edited since; where nothing is left to run, that is no matter."""
     if set(origin.get("code_parts", ())) <= {OURS}:
         return
     try:
         known = records(ledger.newest(), plan)
+        again = choose(plan, known, retry).trial_ids
+        known = [each for each in known if each.trial_id not in again]
         ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
         if not ended.issuperset(each.trial_id for each in plan.trials):
             require_same_code(plan, known, origin)

@@ -5,7 +5,6 @@ Each step goes the way of a real trial: conductor, ledger, in-process driver, mo
 
 import json
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.section import Resources
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record, error_line
 from search_spaces.dimensions import Space
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
@@ -44,7 +43,6 @@ EXAMPLES = 2
 LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
 NEVER_S = 1e9
-_PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 
 class OneStep:
@@ -178,10 +176,7 @@ def _message(arm: str, record: Record) -> str:
 
 
 def _outcome_text(outcome: OutcomeKind, reason: str) -> str:
-    error = reason.partition("\n")[0]
-    places = _PLACE.findall(reason)
-    where = " ({}:{})".format(*places[-1]) if places else ""
-    return f"{outcome.value}: {error}{where}"
+    return f"{outcome.value}: {error_line(reason)}"
 
 
 def _keys(arm: str) -> Keys:

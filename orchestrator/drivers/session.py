@@ -224,9 +224,7 @@ class Session:
             return []
         now = self.clock()
         found = [
-            key
-            for key, at in self._heard_at.items()
-            if now - at > self.silence_s and key not in self._silent
+            key for key, at in self._heard_at.items() if now - at > self.silence_s and key not in self._silent
         ]
         self._silent.update(found)
         return list(dict.fromkeys(map(run_of, found)))

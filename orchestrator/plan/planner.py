@@ -105,6 +105,7 @@ def plan(
         factors=spec.combine.of if spec.combine is not None and spec.combine.way == "all" else (),
         limits=limits,
         selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
+        continue_on_error=spec.on_error == "continue",
     )
 
 

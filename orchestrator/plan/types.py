@@ -230,6 +230,8 @@ class Plan:
     """What was added after the launch, the first extension first."""
     selected_on: tuple[str, ...] = ()
     """Test splits that are read and whose examples valid has, in some arm."""
+    continue_on_error: bool = False
+    """Whether the sweep goes on where the first trials of an arm all crash with the same error."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

@@ -17,8 +17,8 @@ from orchestrator.report.origin import code_versions, data_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
 from orchestrator.report.searches import read_in_search, search_bests, unranked
 from orchestrator.report.statistics import estimate
-from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report, SearchBest
-from orchestrator.trials import OutcomeKind, Record, skipped
+from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report, RetriedTrial, SearchBest
+from orchestrator.trials import OutcomeKind, Record, is_usable, skipped, with_usable_metrics
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
 
@@ -44,7 +44,8 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
 
     `spent`: what of the budget is used up, if that ended the sweep.
     """
-    whole = with_late_splits(plan, known := list(records))
+    known = with_usable_metrics(given := list(records))
+    whole = with_late_splits(plan, known)
     confirmed, reread = (_ended(whole, phase) for phase in ("confirm", "posthoc"))
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
     declared = declared_by(plan)
@@ -97,7 +98,27 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         read_in_search=read_in_search(plan, known),
         code_versions=code_versions(known),
         data_versions=data_versions(known),
+        retried=tuple(
+            RetriedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried)
+            for each in known
+            if each.retried
+        ),
+        attributes={each.trial_id: dict(each.attributes) for each in known if each.attributes},
+        not_finite=_not_finite(given),
         extensions=tuple(extensions.sentences(plan)),
+    )
+
+
+def _not_finite(records: Iterable[Record]) -> dict[str, int]:
+    """Return by metric how many trials of which the report shows values have one that it cannot use."""
+    return dict(
+        Counter(
+            name
+            for each in records
+            if each.phase != "search" and each.outcome is OutcomeKind.FINISHED and each.last
+            for name, value in each.last.metrics.items()
+            if not is_usable(value)
+        )
     )
 
 

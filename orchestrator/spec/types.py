@@ -282,6 +282,10 @@ class Spec(Section):
     posthoc: Mapping[Path, SomeDistinct[Scalar]] = Field(default_factory=dict)
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)
+    on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"
+    """`stop`: where the first three trials of an arm (all, where it has fewer) crash with the same error, the
+    sweep stops with it, running trials are saved, and `haltsweep resume NAME --retry failed` goes on once the
+    code is corrected. `continue`: the other trials run all the same."""
     budget: Budget | None = None
     published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
@@ -324,6 +328,8 @@ class Spec(Section):
             }
         if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
             confirm.pop("halting_examples", None)
+        if dumped["on_error"] == "stop":  # specs without it keep their digests
+            del dumped["on_error"]
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 

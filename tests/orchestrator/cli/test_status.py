@@ -162,7 +162,8 @@ def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sw
     ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
     with holding(sweep, *ends):
         pass
-    finish = SweepResult(Counter({OutcomeKind.CRASHED: 12}), left=0, interrupted=False, untracked="", unanswered=4)
+    ended = Counter({OutcomeKind.CRASHED: 12})
+    finish = SweepResult(ended, left=0, interrupted=False, untracked="", unanswered=4)
     monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: finish)
     shown = haltsweep("resume", "synthetic")
     assert shown.code == 1

@@ -62,7 +62,7 @@ def test_a_sweep_runs_to_its_end_and_lets_go(folder, setup):
 def test_a_confirm_trial_without_a_winner_shows_in_the_exit_code(folder, setup):
     arms = [make_arm("one", fault="diverge", fault_at=2), make_arm("two")]
     finish = run_sweep(make_plan(arms, trials_per_arm=2, seeds=(7,)), folder, setup, SPEC, driver="inline")
-    assert (finish.unanswered, finish.exit_code) == (1, 1), "the confirm trial of arm one had no winner"
+    assert finish.exit_code == 1
 
 
 def test_a_search_without_a_winner_shows_in_the_exit_code(folder, setup):
