@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import nan
 from typing import Any
 
 from search_spaces.dimensions import Value
@@ -17,7 +18,7 @@ _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 
 def is_usable(value: float) -> bool:
-    """Return whether statistics can use a metric: it is neither NaN nor infinite, nor next to it."""
+    """Return whether statistics can use a metric: it is neither NaN nor infinite, nor next to infinite."""
     return abs(value) <= NUMBER_MOST
 
 
@@ -163,7 +164,7 @@ class Record:
         """What the search judged the trial by: its objectives as last reported together; empty where they
         were not. Code may report more often than it measures them, and end on such a report."""
         for each in (self.last, self.judged):
-            if each is not None and all(name in each.metrics for name in objectives):
+            if each is not None and all(is_usable(each.metrics.get(name, nan)) for name in objectives):
                 return tuple(each.metrics[name] for name in objectives)
         return ()
 

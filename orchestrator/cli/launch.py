@@ -80,6 +80,10 @@ def launch(
         bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
     ] = False,
     changed_code: ChangedCode = False,
+    smoke: Annotated[
+        bool,
+        typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all."),
+    ] = False,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus: Annotated[
         float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
@@ -125,6 +129,10 @@ def launch(
     _check_stores(setup)
     clear_unbegun(folder)
     refuse_existing(made, folder)
+    if smoke:
+        from orchestrator.cli.smoke import smoke as run_smoke
+
+        run_smoke(made, setup.data_dir)
     _tell_beginning(read, made, folder, chosen)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)

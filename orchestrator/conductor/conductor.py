@@ -6,30 +6,29 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 """
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import isfinite, isinf
 
 from orchestrator.conductor.budget import Spending
+from orchestrator.conductor.first_report import decisive, diverged, evaluates, lacking
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook, Watch
-from orchestrator.conductor.rounds import TRAINING, Rounds, measured
+from orchestrator.conductor.rounds import Rounds, measured
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
-from orchestrator.spec.section import Objective
-from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial, error_line, is_usable
+from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial, error_line
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values
-from search_spaces.wording import amount, hint
+from search_spaces.wording import amount
 from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
 FIRST_TRIALS = 3
 """Trials of an arm that stop the sweep where all of them crash with the same error."""
-TRAINING_LOSS = f"{TRAINING}loss"
 ROUNDING = 1e-6
 """By this share of itself, and of 1, a value may lie outside of its range."""
 
@@ -51,11 +50,7 @@ class Conductor:
         self._rounds = Rounds(plan)
         self._confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
         self._released: set[str] = set()
-        outcomes = plan.answer.outcomes if plan.answer is not None else ()
-        objectives = plan.search.objectives if plan.search is not None else ()
-        self._must_be_finite = dict.fromkeys(
-            [*(each.metric for each in objectives), *outcomes, TRAINING_LOSS]
-        )
+        self._decisive = decisive(plan)
         for planned in plan.trials:
             arm_state = self._arms[planned.arm]
             state = TrialState(planned, len(arm_state.trials))
@@ -121,7 +116,7 @@ class Conductor:
         state.last = measurement
         if state.standing is None:
             state.standing = (
-                self._diverged(measurement)
+                diverged(self._decisive, measurement)
                 or self._impossible(measurement)
                 or self._without_objective(state, measurement)
             )
@@ -399,15 +394,6 @@ class Conductor:
         used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
         return Stop(OutcomeKind.TIMED_OUT, used)
 
-    def _diverged(self, measurement: Measurement) -> Stop | None:
-        """A value that decides anything must be finite."""
-        for name in self._must_be_finite:
-            value = measurement.metrics.get(name, 0.0)
-            if not is_usable(value):
-                message = f"{name} must stay finite, got {value} at step {measurement.step}"
-                return Stop(OutcomeKind.DIVERGED, message)
-        return None
-
     def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """The first report that evaluates must have all objectives of the search.
 
@@ -416,9 +402,8 @@ class Conductor:
         plan = self._plan.search
         if plan is None or state.planned.phase != "search" or state.evaluated:
             return None
-        state.evaluated = not all(name.startswith(TRAINING) for name in measurement.metrics)
-        missing = missing_objectives(plan.objectives, measurement) if state.evaluated else ""
-        return Stop(OutcomeKind.CRASHED, missing) if missing else None
+        state.evaluated = evaluates(measurement)
+        return lacking(plan.objectives, measurement)
 
     def _impossible(self, measurement: Measurement) -> Stop | None:
         """A value that its declaration rules out is a mistake of the code or of the declaration."""
@@ -560,21 +545,6 @@ _REPLAYED = frozenset(
 def _differ_by_seed(one: PlannedTrial, other: PlannedTrial) -> bool:
     """Whether two trials of a phase have the same settings and measure the same."""
     return (one.rank, one.overrides, one.late_splits) == (other.rank, other.overrides, other.late_splits)
-
-
-def missing_objectives(objectives: Sequence[Objective], measurement: Measurement) -> str:
-    """Return what is wrong with a report that lacks objectives; empty if it lacks none."""
-    reported = sorted(measurement.metrics)
-    missing = [each.metric for each in objectives if each.metric not in measurement.metrics]
-    if not missing:
-        return ""
-    # Of all names the nearest; those that there are have been listed.
-    near = hint(missing[0], reported).partition("Known:")[0].strip()
-    return (
-        f"the first report of a search trial must have its objectives {', '.join(missing)}, got "
-        f"{', '.join(reported) or 'none'} at step {measurement.step}. {near + ' ' * bool(near)}Correct "
-        "search.objectives, or the code that reports"
-    )
 
 
 def _within(low: float, high: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial, is_usable
 from trainables.protocol import Measurement
 
 OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
@@ -58,9 +59,9 @@ def measurement_of(event: Event) -> Measurement:
 
 
 def better(one: Measurement, other: Measurement | None, objective: Objective) -> bool:
-    """Whether `one` beats `other`; a measurement without the objective's metric beats nothing."""
-    value = one.metrics.get(objective.metric)
-    if value is None:
+    """Whether `one` beats `other`; a measurement without a finite value beats nothing."""
+    value = one.metrics.get(objective.metric, nan)
+    if not is_usable(value):
         return False
     rival = other.metrics[objective.metric] if other is not None else None
     return rival is None or (value > rival if objective.goal == "max" else value < rival)
@@ -161,7 +162,8 @@ class _History:
     def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        if objectives and newest and all(each.metric in measurement.metrics for each in objectives):
+        values = [measurement.metrics.get(each.metric, nan) for each in objectives]
+        if objectives and newest and all(map(is_usable, values)):
             self.judged = measurement
         if objectives and better(measurement, self.best, objectives[0]):
             self.best = measurement
