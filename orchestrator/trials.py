@@ -151,14 +151,14 @@ class Record:
     attempts: int
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    judged: Measurement | None = field(default=None, compare=False)
+    """The last measurement with all objectives of the search; None where only the newest one was read."""
     attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Texts that the trial reported, the newest of each name."""
     retried: tuple[float, ...] = field(default=(), compare=False)
     """Unix times in seconds at which the trial, which had failed, was made to run again."""
     heard_at: float | None = field(default=None, compare=False)
     """Unix time in seconds of the newest start or report."""
-    judged: Measurement | None = field(default=None, compare=False)
-    """The last measurement with all objectives of the search; None where only the newest one was read."""
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
         """What the search judged the trial by: its objectives as last reported together; empty where they

@@ -169,6 +169,7 @@ def _shortened(plan: Plan, arms: Sequence[Arm]) -> Plan:
         posthoc=(),
         resources=Resources(checkpoint_seconds=NEVER_S),
         wall_clock_hours=None,
+        continue_on_error=True,
         trials=tuple(
             PlannedTrial(digest("rehearsal", arm.digest), arm.name, "confirm", 0, SEED, rank=0)
             for arm in arms

@@ -77,7 +77,7 @@ def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
         shown = haltsweep("status", "synthetic")
         found = json.loads(haltsweep("status", "synthetic", "--json").out)
         assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed, about 10s left" in shown.out
-        assert re.search(r"arm-0 search 1 +1/4 ", shown.out)
+        assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", shown.out)
         assert [each["number"] for each in found["running"]] == [1]
         assert "continue with" not in shown.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)

@@ -91,7 +91,7 @@ def test_what_a_trial_does_to_its_settings_reaches_no_other(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expected"), [(-1.0, "0 or more, got -1.0"), (float("nan"), "must stay finite")]
+    ("seconds", "expected"), [(-1.0, "0 or more, got -1.0"), (float("nan"), "must be finite")]
 )
 def test_seconds_are_no_metric_that_may_diverge(seconds, expected):
     with pytest.raises(BadMeasurement, match=expected) as raised:
@@ -224,8 +224,6 @@ def test_a_full_disk_costs_a_checkpoint_not_the_trial(tmp_path, monkeypatch, cap
     ("fault", "kind", "text"),
     [
         ("diverge", OutcomeKind.DIVERGED, str(Diverged(2, float("nan")))),
-        ("nan", OutcomeKind.DIVERGED, "metrics must stay finite, got valid/score=nan at step 2"),
-        ("huge", OutcomeKind.DIVERGED, "metrics must stay within 1e+70, got valid/score=-1e+200 at step 2"),
         ("oom", OutcomeKind.OUT_OF_MEMORY, "MemoryError: no room for the batch"),
         ("raise", OutcomeKind.CRASHED, "KeyError: 'a mistake of the workload'"),
         ("raise-at-once", OutcomeKind.CRASHED, "RuntimeError: not even built"),
