@@ -33,7 +33,7 @@ from tests.support.workloads import PATH
 ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
 FAULTS = {
     "diverge": (OutcomeKind.DIVERGED, "must stay finite, got loss=nan at step=1"),
-    "nan": (OutcomeKind.DIVERGED, "metrics must stay finite, got valid/score=nan at step 1"),
+    "nan": (OutcomeKind.DIVERGED, "valid/score must stay finite, got nan at step 1"),
     "raise": (OutcomeKind.CRASHED, "KeyError: 'a mistake of the workload'"),
     "raise-at-once": (OutcomeKind.CRASHED, "RuntimeError: not even built"),
     "oom": (OutcomeKind.OUT_OF_MEMORY, "MemoryError: no room for the batch"),

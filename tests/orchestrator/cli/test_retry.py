@@ -171,7 +171,7 @@ def test_a_stopped_sweep_takes_up_that_it_should_go_on(run, folder):
 def test_on_ray_with_mlflow_the_run_of_a_retried_trial_is_reopened(tmp_path):
     from tests.support.mlflow_db import runs
 
-    shell = Shell.at(tmp_path / "ray", SPEC)
+    shell = Shell.at(tmp_path, SPEC, tracked=True)
     (shell.folder / "tiny.yaml").rename(shell.folder / "mended.yaml")
     (shell.folder / "mended.py").write_text(CODE)
     shown = shell.run("launch", "mended.yaml", "baseline.fails_at=3", "--driver", "ray")

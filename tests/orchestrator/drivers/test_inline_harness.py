@@ -291,10 +291,7 @@ def test_a_reread_gets_the_state_of_the_last_checkpoint_and_of_no_older_one(tmp_
         assert ended.kind is OutcomeKind.CRASHED
         shown = f"a posthoc trial reads the last checkpoint of its confirmed trial, and {newest.folder} {why}"
         assert ended.reason.startswith(shown)
-        assert ended.reason.endswith(
-            "; put that right and launch the spec under another name, for a trial that "
-            "has ended is not run again"
-        )
+        assert ended.reason.endswith("; put that right, then `haltsweep resume NAME --retry failed`")
 
 
 def test_leftovers_of_a_killed_worker_go_when_the_trial_starts_again(tmp_path):
