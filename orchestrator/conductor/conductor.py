@@ -267,9 +267,11 @@ class Conductor:
         if self._plan.continue_on_error:
             return ""
         for arm_state in self._arms.values():
-            wanted = min(FIRST_TRIALS, sum(each.planned.phase != "posthoc" for each in arm_state.trials))
             errors = set(arm_state.first.values())
-            if len(arm_state.first) >= wanted and len(errors) == 1 and (error := errors.pop()):
+            if len(errors) != 1 or not (error := errors.pop()):
+                continue
+            wanted = min(FIRST_TRIALS, sum(each.planned.phase != "posthoc" for each in arm_state.trials))
+            if len(arm_state.first) >= wanted:
                 first = "the only trial" if wanted == 1 else f"the first {wanted} trials"
                 return f"{first} of arm {arm_state.arm.name} crashed with the same error: {error}"
         return ""

@@ -14,6 +14,7 @@ from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import same
 from search_spaces.wording import amount
 
+DIVERGED = OutcomeKind.DIVERGED.value
 FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
 BySeed = tuple[tuple[int, float], ...]
 ALIKE = (
@@ -65,7 +66,7 @@ UNRANKED = (
 LISTED = 8
 RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
 FAILED_SEEDS = (
-    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry failed` runs them again. Where a seed "
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
     "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed; or count a failed seed "
     "as the worst value that the outcome can have, and see whether the verdict still holds."
 )
@@ -127,12 +128,14 @@ def _retried(report: Report) -> list[str]:
 
 def _failed_seeds(report: Report) -> list[str]:
     """What can be done where confirm seeds failed."""
+    kinds = {how for each in report.tallies for _, how in each.failures}
+    asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
     failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
     arms = {arm: seeds for arm, seeds in failed.items() if seeds}
     if not arms or report.left:
         return []
     which = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
-    return [FAILED_SEEDS.format(which=which, sweep=report.sweep)]
+    return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
 
 
 def _not_finite(report: Report) -> list[str]:

@@ -84,7 +84,11 @@ def test_only_what_decides_must_be_finite(run, tmp_path):
     status = json.loads(run(found, "status", "early", "--json", confirm=confirm).out)
     shown_odd = {each["metrics"].get("test/odd") for each in status["trials"] if each["seed"] == 1}
     assert shown_odd == {"nan"}
+    assert run(found, "sync", "early", confirm=confirm).code == 0
     assert run(found, "verify", "early", confirm=confirm).code == 0
+    assert run(found, "bundle", "early", confirm=confirm).code == 0
+    (bundle,) = tmp_path.glob("early*.zip")
+    assert run(found, "verify", bundle.name, "--rerun", "6", confirm=confirm).code == 0
 
 
 @pytest.mark.parametrize("metric", ["train/loss", "test/acc"])
