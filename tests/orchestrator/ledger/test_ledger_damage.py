@@ -252,7 +252,9 @@ class TestUpgrade:
     def test_one_of_version_2_takes_retries_once_it_is_opened(self, any_url: str) -> None:
         crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
         with Ledger.open(any_url, SWEEP, create=True) as ledger:
-            ledger.append([log.ended(1.0, "a", crashed)], ledger.claim(DEAD))
+            lease = ledger.claim(DEAD)
+            ledger.append([log.ended(1.0, "a", crashed)], lease)
+            ledger.release(lease)
         execute(
             any_url,
             "DROP INDEX haltsweep_ends_of_trials",
