@@ -8,25 +8,35 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 
+from trainables.process_label import origin
 from trainables.protocol import TRIALS
 
-RAY = "haltsweep-ray-"
-"""What a Ray of this machine's own and Tune write; the process id follows."""
+RAY = "hs-ray-"
+"""Files of a Ray of this machine's own and of Tune; the label of a process follows, as in all of these."""
 CHECKPOINTS = "haltsweep-checkpoints-"
-"""Copies of checkpoints that are kept elsewhere; the process id follows."""
+"""Copies of checkpoints that are kept elsewhere."""
+UNKNOWN_S = 7 * 24 * 3600.0
+"""A folder of a process that cannot be looked up is removed when it has been left alone for so long."""
 SHORT = 9
 """Ray's sockets are up to 98 bytes below it, and the path of a socket may have 107."""
 
 
 def clear_folders(parent: Path, prefix: str) -> None:
-    """Remove folders of this user in `parent` called `<prefix><pid>-...` whose process is gone."""
+    """Remove folders of this user in `parent` called `<prefix><process label>-...` whose process is gone.
+
+    Of a process elsewhere, as in another container that shares `parent`, nobody here knows whether it lives:
+    its folder stays until it is old.
+    """
     for path in _named(parent, prefix):
-        if _of_dead_process(path.name.removeprefix(prefix)) and own_folder(path):
+        label = path.name.removeprefix(prefix).split("-")
+        is_dead = _is_old(path) if label[1:2] != [origin()] else not _is_running(label[0])
+        if is_dead and own_folder(path):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -56,10 +66,16 @@ def _named(parent: Path, prefix: str) -> Iterator[Path]:
     yield from (parent / name for name in names if name.startswith(prefix))
 
 
-def _of_dead_process(rest: str) -> bool:
-    pid = rest.partition("-")[0]
-    # Longer ones are no process ids, and the system does not take them.
-    return pid.isascii() and pid.isdecimal() and len(pid) < 10 and not psutil.pid_exists(int(pid))
+def _is_running(pid: str) -> bool:
+    # Longer numbers are no process ids.
+    return not (pid.isascii() and pid.isdecimal() and len(pid) < 10) or psutil.pid_exists(int(pid))
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.lstat().st_mtime > UNKNOWN_S
+    except OSError:
+        return False
 
 
 def short_folder() -> Path:

@@ -82,9 +82,13 @@ class SweepFolder:
         return any(trace.exists() for trace in (self.checkpoints, self.records, self.measurements))
 
     @property
-    def under_way(self) -> Path:
-        """One empty file for each trial that a process runs at this moment."""
-        return self.root / "under-way"
+    def scratch(self) -> Path:
+        """One folder a running attempt, deleted when the attempt ends."""
+        return self.root / "scratch"
+
+    def kept(self, trial_id: str) -> Path:
+        """Files of one trial that match `keep`."""
+        return self.root / "kept" / trial_id
 
     def checkpoint(self, trial_id: str) -> Path:
         """Folder that holds the checkpoints of one trial, newest step last."""

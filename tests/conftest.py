@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 
 import pytest
 
-from tests.support import checked_shapes
+from tests.support import checked_shapes, child_servers
 from tests.support.dealing import dealt
 from tests.support.examples import register
 
@@ -15,6 +15,8 @@ from tests.support.examples import register
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 checked_shapes.install()
+
+child_servers.install()
 
 register()
 
@@ -77,12 +79,10 @@ PROMISES = (
     "tests/trainables/heads/",
     "tests/trainables/recurrence/test_compiled_depth.py",
     "tests/trainables/test_kernels.py",
-    "tests/trainables/test_stacked_kernels.py",
     "tests/trainables/testing/",
     "tests/trainables/training/test_accumulate.py",
     "tests/trainables/training/test_checkpoint_activations.py",
     "tests/trainables/training/test_rehearsal.py",
-    "tests/trainables/training/test_stacked_step.py",
 )
 """Where many models, tasks, settings or moments are held to one promise each, mostly in half a second."""
 ONE_IN = 8

@@ -34,10 +34,6 @@ FLASH_COMPILED: Final = (
     "must be false where attention is flash, whose kernel the compiler cannot see through; "
     "drop train.compile, or set model.attention to auto"
 )
-FLASH_STACKED: Final = (
-    "must be left out where attention is flash, whose kernel knows of one model at a time; drop "
-    "resources.pack, or set model.attention to auto"
-)
 NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
 """Parts of PyTorch's messages on reading values of a tensor on the device `meta`."""
 
@@ -325,25 +321,6 @@ def compiling_pays(config: Settings) -> bool:
     """
     least: int | None = getattr(_file(config), "COMPILE_PAYS", None)
     return least is not None and getattr(config, "width", 0) >= least
-
-
-def unstacked(config: Settings) -> str | None:
-    """Why several models with these settings cannot take their steps as one, as `must ..., got ...`; None
-    where they can.
-
-    A model whose layers know of that (`trainables.layers.stacked`) says `STACKED = True` in its file, another
-    one why they do not, as `UNSTACKED`.
-    """
-    file, given = _file(config), vars(config)["name"]
-    if getattr(file, "STACKED", False):
-        flash = getattr(config, "attention", "auto") == "flash"
-        return FLASH_STACKED if flash else None
-    able = [name for name, module in catalog.usable("models") if getattr(module, "STACKED", False)]
-    why = getattr(file, "UNSTACKED", "its layers know of one model at a time")
-    return (
-        f"must be left out for a model whose seeds cannot be trained as one, got {given}: {why}; drop "
-        f"resources.pack, or take one whose can: {', '.join(able)}"
-    )
 
 
 def _file(config: Settings) -> ModuleType:

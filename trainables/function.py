@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from trainables.process_label import process_label
 from trainables.protocol import TRIALS, Job, Measurement
 from trainables.seeds import derive
 
@@ -99,7 +100,7 @@ class FunctionWorkload:
     def __init__(self, train: Train, job: Job) -> None:
         self.finished = False
         """Whether the function has returned."""
-        self._folder = _temporary()
+        self._folder, self._is_temporary = _folder_for(job), job.folder is None
         self._began = perf_counter()
         self._last: Measurement | None = None
         self._reported_until: int | None = None
@@ -171,7 +172,8 @@ class FunctionWorkload:
             if not self._running.dead:
                 self._running.throw(GreenletExit)
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._is_temporary:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
@@ -184,8 +186,13 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
         raise
 
 
-def _temporary() -> Path:
-    return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
+def _folder_for(job: Job) -> Path:
+    """An empty folder for the files of the function."""
+    if job.folder is None:
+        return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
+    shutil.rmtree(job.folder, ignore_errors=True)  # of a checkpoint that could not be restored
+    job.folder.mkdir(parents=True)
+    return job.folder
 
 
 def _process_and_thread() -> tuple[int, int]:
@@ -228,7 +235,7 @@ class Evaluation:
         self.finished = False
         """Whether it has been measured."""
         self._evaluate, self._settings, self._source = evaluate, job.settings, job.source
-        self._folder = _temporary()
+        self._folder, self._is_temporary = _folder_for(job), job.folder is None
 
     def advance(self) -> Measurement:
         """The one measurement, at the step at which the training ended.
@@ -257,4 +264,5 @@ class Evaluation:
 
     def close(self) -> None:
         """Delete the copy that was read."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._is_temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)

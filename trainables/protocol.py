@@ -43,6 +43,8 @@ class Job:
     data_dir: Path = field(default_factory=lambda: Path("data"))
     source: Path | None = None
     """Checkpoint folder to re-evaluate without training (phase `posthoc`)."""
+    folder: Path | None = None
+    """Folder for files of this trial alone; None: the workload makes a temporary one."""
     halting_examples: int = 0
     """How many examples of the first of `splits` are looked at one by one at the end, in phase `confirm`."""
 

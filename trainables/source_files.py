@@ -45,6 +45,12 @@ def source_files(module: str) -> list[Path]:
     return sorted(files, key=lambda file: (files[file], file))
 
 
+def mentions(module: str, word: str) -> bool:
+    """Whether a source file of `module`, or of what it imports from beside it, contains `word`."""
+    sources = (file for file in source_files(module) if file.suffix == ".py")
+    return any(word in file.read_text(encoding="utf-8", errors="replace") for file in sources)
+
+
 def parts_of(module: str) -> CodeParts:
     """The top-level package of `module`, or the module itself, and what it imports that lies beside it.
 

@@ -129,7 +129,7 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
 
 def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
     """By the ledger, with what is kept of their output."""
-    from orchestrator.drivers.output import read
+    from orchestrator.isolation.child_log import read
     from orchestrator.ledger.events import EventKind
 
     found: list[AttemptLog] = []

@@ -19,8 +19,6 @@ class Attempts:
     """Newest step measured."""
     saved: int = -1
     """Newest step of a checkpoint."""
-    idle: bool = False
-    """Whether the attempt that runs, if one does, has made no progress yet."""
     heard_at: float = 0.0
     """Unix time in seconds of the newest start or report."""
     attributes: dict[str, str] = field(default_factory=dict)
@@ -41,19 +39,19 @@ class Attempts:
         if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
             self.heard_at = event.at
         if event.kind is EventKind.STARTED:
-            self.token, self.idle = event.payload["token"], True
+            self.token = event.payload["token"]
         elif event.kind is EventKind.MEASURED:
             self.step = event.payload["step"]
-            self.losses, self.idle = 0, False
+            self.losses = 0
         elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.saved:
             self.saved = event.payload["step"]
-            self.losses, self.idle = 0, False
+            self.losses = 0
         elif event.kind is EventKind.ATTRIBUTES:
             self.attributes |= event.payload
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
             self.ended, self.kept = kind if kind.final else None, event.payload.get("saved")
-            self.losses, self.idle = self.losses + bool(event.payload.get("lost")), False
+            self.losses += bool(event.payload.get("lost"))
         elif event.kind is EventKind.RETRIED:
             self.step = self.saved = event.payload["step"]
             self.losses, self.ended, self.kept = 0, None, None

@@ -6,7 +6,7 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isfinite, isinf
 
 from orchestrator.conductor.budget import Spending
@@ -20,7 +20,7 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
-from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial, error_line
+from orchestrator.trials import Outcome, OutcomeKind, Trial, error_line
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values
 from search_spaces.wording import amount
@@ -82,27 +82,6 @@ class Conductor:
             except NothingAdmitted as error:
                 self._end_unrun(state, str(error))
             else:
-                return self._run(state)
-        return None
-
-    def ask_beside(self, trial_id: str, alone: Callable[[str], bool] = lambda _: False) -> Trial | None:
-        """Another seed of a confirm trial that runs, of its arm and assignment, if one could be asked for.
-
-        None that is to run `alone`.
-        """
-        planned = self._states[trial_id].planned
-        if self._refused or planned.phase != "confirm":
-            return None
-        arm_state = self._arms[planned.arm]
-        for state in arm_state.phase("confirm"):
-            if not _differ_by_seed(planned, state.planned) or alone(state.planned.trial_id):
-                continue
-            if state.status is TrialStatus.AGAIN and state.planned.trial_id in self._again:
-                del self._again[state.planned.trial_id]
-                return self._run(state)
-            # What is run is passed over where the next trial is asked for.
-            if state.status is TrialStatus.WAITING and state.planned.trial_id in self._released:
-                state.trial = self._trial(state, self._assignment(state))
                 return self._run(state)
         return None
 
@@ -542,11 +521,6 @@ class Conductor:
 _REPLAYED = frozenset(
     {EventKind.ASKED, EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.ENDED, EventKind.RETRIED}
 )
-
-
-def _differ_by_seed(one: PlannedTrial, other: PlannedTrial) -> bool:
-    """Whether two trials of a phase have the same settings and measure the same."""
-    return (one.rank, one.overrides, one.late_splits) == (other.rank, other.overrides, other.late_splits)
 
 
 def _within(low: float, high: float) -> str:

@@ -11,7 +11,6 @@ up for dead may still write there, so every copy has a name of its own.
 
 import json
 import logging
-import os
 import shutil
 import tempfile
 import time
@@ -29,6 +28,7 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from orchestrator.json_values import parsed
 from orchestrator.redact import redact
+from trainables.process_label import process_label
 from trainables.protocol import Measurement
 
 _log = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ class Elsewhere:
     def _here(self, trial_id: str) -> Path:
         if self._scratch is None:
             clear_abandoned()
-            self._scratch = Path(tempfile.mkdtemp(prefix=f"{CHECKPOINTS}{os.getpid()}-"))
+            self._scratch = Path(tempfile.mkdtemp(prefix=f"{CHECKPOINTS}{process_label()}-"))
             # Nobody closes the store of a process that ends: its copies go with it.
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         return self._scratch / trial_id

@@ -1,30 +1,28 @@
-"""Runs a sweep in this process, one trial at a time: for debuggers, notebooks and fast tests."""
+"""Runs a sweep without Ray, one trial at a time: for notebooks, debuggers and small machines."""
 
 import pdb  # noqa: T100 - a debugger is what is asked for
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+import time
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from orchestrator.conductor.messages import Continue, Reply, Stop, TrialDecision
+from orchestrator.conductor.messages import Continue, Reply
 from orchestrator.drivers.checkpoint_stores import store_at
-from orchestrator.drivers.jobs import Attempt
-from orchestrator.drivers.output import PythonOutput
-from orchestrator.drivers.packed import PackedJob, PackedTrials
+from orchestrator.drivers.jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.worker import Harness
-from orchestrator.spec.section import threads_of
+from orchestrator.drivers.trial_process import Answer, ChildDied, ProcessSlot, Slot
+from orchestrator.drivers.watchdog import hang_reason
+from orchestrator.drivers.worker import Harness, load_workload
+from orchestrator.isolation.working_folder import Mode
 from orchestrator.trials import Outcome, OutcomeKind
-from trainables.extensions import exits_raised
 
 INTERRUPTED = "the sweep was asked to stop"
 SHOWN = frozenset({OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY})
 """Outcomes that an exception of the trial's own code leads to, other than by its design."""
 WAIT_S = 0.2
-"""Between two looks whether a ledger that is away has come back."""
+"""Between two looks whether the sweep was asked to stop, or a ledger that is away has come back."""
 
 
 def run_inline(
@@ -39,136 +37,122 @@ def run_inline(
     stop: threading.Event | None = None,
     check: Callable[[], None] | None = None,
     cpus: float = 1.0,
-    pack: int = 1,
+    launch_folder: Path | None = None,
+    working_folder: Mode = "private",
+    keep: tuple[str, ...] = (),
     debug: bool = False,
 ) -> None:
     """Run until the sweep is finished or drained.
 
-    Once `stop` is set, the running trial is saved at its next report and ends as stopped.
-    `checkpoints` is the URI of a store of them, if there is one.
-    `on_change` is called after everything that is recorded; `check` often, and what it raises ends the run at
-    once. A trial that is silent for longer than `silence_s` has timed out, if it can be reached.
-    PyTorch, where it is loaded, uses one thread for each of `cpus`. As many as `pack` confirm seeds of an arm
-    take their steps together. `debug` opens Python's debugger where a trial fails, and runs each alone.
+    Args:
+        recorder: The open sweep.
+        workload: `module:name` of the trainable.
+        data_dir: Folder for datasets, shared by all trials.
+        checkpoint_seconds: Least time between two checkpoints of a trial.
+        silence_s: A trial that reports nothing for longer has timed out; None: it may be silent for ever.
+        checkpoints: URI of a store of checkpoints; None for the folder of the sweep.
+        on_change: Called after everything that is recorded.
+        stop: Once set, the running trial is saved at its next report and ends as stopped.
+        check: Called often; what it raises ends the run at once.
+        cpus: Cores, and threads of PyTorch.
+        launch_folder: What trials read by relative paths; by default the working directory.
+        working_folder: Whether each trial has a working folder of its own.
+        keep: Patterns of files of a trial that are kept.
+        debug: Run trials in this process, and open Python's debugger where one fails.
+
+    Raises:
+        InputError: The trainable cannot be imported.
+        Unreachable: The store of checkpoints does not answer.
     """
+    load_workload(workload)
     stop = stop or threading.Event()
-
-    def examine(kind: OutcomeKind, error: BaseException) -> None:
-        if debug and _post_mortem(kind, error):
-            stop.set()
-
-    store, output = store_at(checkpoints), PythonOutput()
-    harness = Harness(workload, checkpoint_seconds, store=store, output=output, on_error=examine)
-    run = _InlineRun(recorder, harness, stop, on_change or (lambda: None), silence_s, check or (lambda: None))
-    threads = partial(torch_threads, threads_of(cpus))
-    packed = partial(PackedTrials, workload, checkpoint_seconds, store=checkpoints, threads=threads)
-    # A trial that ends its process so would end the sweep, and with 0 as if all had gone well.
-    with threads(), _let_go(harness), exits_raised():
+    orders = JobEncoder(
+        workload,
+        checkpoint_seconds,
+        cpus,
+        0.0,
+        data_dir,
+        checkpoints,
+        launch_folder=launch_folder or Path.cwd(),
+        keep=keep,
+        working_folder=working_folder,
+    )
+    slot: Slot
+    if debug:
+        slot = DebuggedSlot(workload, checkpoint_seconds, checkpoints, stop)
+    else:
+        slot = ProcessSlot(workload, orders.launch_folder, cpus)
+    run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence_s, check or _nothing)
+    with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.changed()
-            attempts = [attempt, *others_beside(recorder, attempt, 1 if debug else pack)]
-            if len(attempts) > 1:
-                run.pack(packed(), attempts, data_dir)
-            else:
-                run.trial(attempt, data_dir)
+            run.trial(attempt)
     if stop.is_set():
         recorder.drain(INTERRUPTED)
     assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
 
 
-@contextmanager
-def _let_go(harness: Harness) -> Iterator[None]:
-    """Whatever ends the run: nothing that the running trial has set for this process stays."""
-    try:
-        yield
-    finally:
-        harness.stop(save=False)
-
-
-def others_beside(recorder: Recorder, attempt: Attempt, most: int) -> Iterator[Attempt]:
-    """Seeds to be trained with `attempt`, so many with it, as far as there are some."""
-    for _ in range(most - 1):
-        if (other := recorder.ask_beside(attempt.trial_id)) is None:
-            return
-        yield other
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """As workers of Ray have; afterwards this process has as many as before."""
-    if "torch" not in sys.modules:  # a trainable that needs none must not pay for it
-        yield
-        return
-    from trainables.threads import cpu_threads
-
-    with cpu_threads(count):
-        yield
+def _nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True)
 class _InlineRun:
     recorder: Recorder
-    harness: Harness
+    slot: Slot
+    orders: JobEncoder
     stop: threading.Event
     changed: Callable[[], None]
     silence_s: float | None
     check: Callable[[], None]
 
-    def trial(self, attempt: Attempt, data_dir: Path) -> None:
+    def trial(self, attempt: Attempt) -> None:
         """One attempt, from start to its end or stop."""
         if not self._wait_until_written():
-            outcome = Outcome(OutcomeKind.STOPPED, INTERRUPTED)
-            self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
+            self._take(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
             return
-        self.recorder.began(attempt.trial_id)
-        self.harness.start(attempt.job(data_dir), attempt.checkpoints, attempt.log)
-        decision: TrialDecision = Continue()
-        while isinstance(decision, Continue):
-            reply = self.harness.advance(self.silence_s, heard=self.recorder.written())
+        self.slot.start(self.orders.order(attempt))
+        heard_at = time.monotonic()
+        while True:
+            reply = self.slot.next(WAIT_S)
+            silent_s = time.monotonic() - heard_at
             self.check()
             if self.stop.is_set():
                 self.recorder.drain(INTERRUPTED)
-            decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
-            self.changed()
-            if reply.ended is not None:
+            if reply is None:
+                if self.silence_s is not None and silent_s > self.silence_s:
+                    self.slot.kill()
+                    reason = hang_reason(self.silence_s)
+                    self._take(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, reason)))
+                    return
+                continue
+            if isinstance(reply, ChildDied):
+                self._lost(attempt, reply)
                 return
-        save = decision.kind is OutcomeKind.STOPPED and self.recorder.written()
-        saved = self.harness.stop(save=save)
-        ending = Reply(checkpoint=saved.checkpoint, ended=decision.outcome)
-        self.recorder.take(attempt.trial_id, attempt.token, ending)
-        self.changed()
+            heard_at = time.monotonic()
+            if self._take(attempt, reply):
+                return
 
-    def pack(self, trials: PackedTrials, attempts: Sequence[Attempt], data_dir: Path) -> None:
-        """Attempts that take their steps together, until each has ended or stopped."""
-        left = dict(enumerate(attempts))
-        if not self._wait_until_written():
-            outcome = Outcome(OutcomeKind.STOPPED, INTERRUPTED)
-            for attempt in attempts:
-                self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
-            return
-        for attempt in attempts:
-            self.recorder.began(attempt.trial_id)
-        jobs = [PackedJob(each.job(data_dir), each.checkpoints, each.log) for each in attempts]
-        with trials.running(jobs):
-            while left:
-                came = trials.next(WAIT_S)
-                self.check()
-                if self.stop.is_set():
-                    self.recorder.drain(INTERRUPTED)
-                if came is None:
-                    continue
-                number, reply = came
-                decision = self.recorder.take(left[number].trial_id, left[number].token, reply)
-                self.changed()
-                if reply.ended is not None:
-                    del left[number]
-                    continue
-                written = self.recorder.written()
-                if isinstance(decision, Stop):
-                    save = decision.kind is OutcomeKind.STOPPED and written
-                    trials.answer(number, stop=decision.outcome, save=save, heard=written)
-                else:
-                    trials.answer(number, heard=written)
+    def _take(self, attempt: Attempt, reply: Reply) -> bool:
+        """Record a reply and answer it; whether the attempt has ended."""
+        decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
+        self.changed()
+        if reply.ended is not None:
+            return True
+        written = self.recorder.written()
+        if isinstance(decision, Continue):
+            self.slot.answer(Answer(heard=written))
+        else:
+            save = decision.kind is OutcomeKind.STOPPED and written
+            self.slot.answer(Answer(stop=decision.outcome, save=save, heard=written))
+        return False
+
+    def _lost(self, attempt: Attempt, died: ChildDied) -> None:
+        if died.outcome is not None:
+            self._take(attempt, Reply(ended=died.outcome))
+        else:
+            self.recorder.lost(attempt.trial_id, died.reason)
+            self.changed()
 
     def _wait_until_written(self) -> bool:
         """Nothing is started before; False if the sweep was asked to stop meanwhile."""
@@ -179,6 +163,52 @@ class _InlineRun:
         return True
 
 
+class DebuggedSlot:
+    """Runs trials in this process, for a debugger: nothing that a trial does to the process is undone."""
+
+    def __init__(
+        self, workload: str, checkpoint_seconds: float, checkpoints: str | None, stop: threading.Event
+    ) -> None:
+        """Set `stop` when somebody leaves the debugger with `quit`."""
+        self._stop = stop
+        self._answer = Answer()
+        self._harness = Harness(
+            workload, checkpoint_seconds, store=store_at(checkpoints), on_error=self._examine
+        )
+
+    def start(self, order: WorkerJob) -> None:
+        """As of Slot."""
+        from trainables.generator_state import seed_generators
+
+        self._answer = Answer()
+        order.scratch.mkdir(parents=True, exist_ok=True)
+        seed_generators(order.job.seed)
+        self._harness.start(order.job, order.checkpoints)
+
+    def next(self, timeout_s: float) -> Reply:  # noqa: ARG002 - it cannot be interrupted
+        """As of Slot; returns when the trial has replied."""
+        answer = self._answer
+        if answer.stop is not None:
+            saved = self._harness.stop(save=answer.save)
+            return Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+        return self._harness.advance(heard=answer.heard)
+
+    def answer(self, answer: Answer) -> None:
+        """As of Slot."""
+        self._answer = answer
+
+    def kill(self) -> None:
+        """Nothing runs between two calls."""
+
+    def close(self) -> None:
+        """Let go of the trial."""
+        self._harness.stop(save=False)
+
+    def _examine(self, kind: OutcomeKind, error: BaseException) -> None:
+        if _post_mortem(kind, error):
+            self._stop.set()
+
+
 def _post_mortem(kind: OutcomeKind, error: BaseException) -> bool:
     """Let somebody look at the frames of `error`, which ends a trial as `kind`; whether they gave `quit`.
 
@@ -186,11 +216,9 @@ def _post_mortem(kind: OutcomeKind, error: BaseException) -> bool:
     """
     if kind not in SHOWN or error.__traceback__ is None:
         return False
-    # The terminal itself: what is typed and shown here is no output of the trial.
-    with redirect_stdout(sys.__stdout__):
-        debugger = pdb.Pdb()
-        debugger.message(f"{type(error).__name__}: {error}")
-        debugger.message("the trial has failed; `continue` goes on with the next one, `quit` ends the sweep")
-        debugger.reset()
-        debugger.interaction(None, error.__traceback__)
-        return bool(debugger.quitting)
+    debugger = pdb.Pdb()
+    debugger.message(f"{type(error).__name__}: {error}")
+    debugger.message("the trial has failed; `continue` goes on with the next one, `quit` ends the sweep")
+    debugger.reset()
+    debugger.interaction(None, error.__traceback__)
+    return bool(debugger.quitting)

@@ -1,10 +1,11 @@
 """What a worker on another machine is sent: a job and how to run it, as one line of JSON."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.identity import SweepFolder, canonical
+from orchestrator.isolation.working_folder import Mode
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.trials import Trial
 from trainables.protocol import Job
@@ -66,6 +67,14 @@ class WorkerJob:
     """Ids of nodes that the attempt must not be placed on."""
     log: Path | None = None
     """Where what the attempt prints is kept."""
+    scratch: Path = field(default_factory=Path)
+    """Folder of this attempt alone, deleted when it ends; in the folder of the sweep."""
+    kept: Path = field(default_factory=Path)
+    """Where files that match `keep` go."""
+    keep: tuple[str, ...] = ()
+    """Patterns of files of the trial that are kept."""
+    working_folder: Mode = "private"
+    launch_folder: Path = field(default_factory=Path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +88,37 @@ class JobEncoder:
     data_dir: Path
     store: str | None = None
     mark: tuple[str, str] | None = None
-    pack: int = 1
-    """Most confirm seeds of an arm that one worker trains together."""
+    launch_folder: Path = field(default_factory=Path.cwd)
+    keep: tuple[str, ...] = ()
+    working_folder: Mode = "private"
+
+    def order(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> WorkerJob:
+        """One attempt; paths become absolute, for workers run elsewhere."""
+        job = attempt.job(self.data_dir.resolve())
+        sweep = SweepFolder(attempt.checkpoints.resolve().parent.parent)
+        scratch = sweep.scratch / f"{attempt.trial_id}-{attempt.token}"
+        source = job.source.resolve() if job.source is not None else None
+        return WorkerJob(
+            workload=self.workload,
+            checkpoint_seconds=self.checkpoint_seconds,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            checkpoints=attempt.checkpoints.resolve(),
+            job=replace(job, source=source, folder=scratch / "files"),
+            store=self.store,
+            mark=self.mark,
+            kept_out=kept_out,
+            log=attempt.log.resolve(),
+            scratch=scratch,
+            kept=sweep.kept(attempt.trial_id),
+            keep=self.keep,
+            working_folder=self.working_folder,
+            launch_folder=self.launch_folder,
+        )
 
     def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:
-        """One attempt as JSON; paths become absolute, for workers run elsewhere."""
-        job = attempt.job(self.data_dir.resolve())
-        source = job.source.resolve() if job.source is not None else None
-        return canonical(
-            to_json_values(
-                WorkerJob(
-                    workload=self.workload,
-                    checkpoint_seconds=self.checkpoint_seconds,
-                    cpus=self.cpus,
-                    gpus=self.gpus,
-                    checkpoints=attempt.checkpoints.resolve(),
-                    job=replace(job, source=source),
-                    store=self.store,
-                    mark=self.mark,
-                    kept_out=kept_out,
-                    log=attempt.log.resolve(),
-                )
-            )
-        )
+        """`order` as JSON."""
+        return canonical(to_json_values(self.order(attempt, kept_out)))
 
 
 def decode(text: str) -> WorkerJob:

@@ -239,9 +239,16 @@ def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, 
         stop=stop,
         check=session.check,
         cpus=session.plan.resources.cpus,
-        pack=session.plan.resources.pack or 1,
+        launch_folder=_launch_folder(session.setup),
+        working_folder=session.plan.resources.working_folder,
+        keep=session.plan.keep,
         debug=debug,
     )
+
+
+def _launch_folder(setup: Setup) -> Path:
+    """Where the sweep was launched; where a sweep of an older haltsweep is resumed."""
+    return Path.cwd() if setup.code is None else Path(setup.code)
 
 
 def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threading.Event) -> None:
@@ -258,6 +265,8 @@ def _run_ray(session: OpenSweep, means: _Means, view: ThrottledView, stop: threa
             setup.workload,
             resources=plan.resources,
             data_dir=setup.data_dir,
+            launch_folder=_launch_folder(setup),
+            keep=plan.keep,
             checkpoints=setup.checkpoints,
             needs=needs,
             address=means.address,

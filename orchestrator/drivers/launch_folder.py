@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import shlex
 import shutil
 import uuid
@@ -24,6 +23,7 @@ from orchestrator.redact import redact_url
 from orchestrator.regular_files import read_ordinary
 from orchestrator.sqlite_files import absolute, beside, file_of, from_beside
 from trainables.atomic import PRIVATE, PUBLIC, flush, write_atomically
+from trainables.process_label import process_label
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
@@ -63,7 +63,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
     """Create the folder with all its files, or nothing. Raises InputError if there is something already."""
     root = folder.root.resolve()
     refuse_existing(plan, SweepFolder(root))
-    building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{os.getpid()}-{uuid.uuid4().hex[:8]}"))
+    building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{process_label()}-{uuid.uuid4().hex[:8]}"))
     try:
         _make_parent(root.parent)
         clear_folders(root.parent, f".{root.name}{_BUILDING}")

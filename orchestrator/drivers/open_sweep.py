@@ -1,5 +1,6 @@
 """What a session holds while it runs a sweep: ledger, lease, heartbeat, tracking. Its end lets go of all."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -167,6 +168,7 @@ def open_sweep(
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
+        shutil.rmtree(folder.scratch, ignore_errors=True)  # of trials whose session was killed
         origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
@@ -185,9 +187,9 @@ def open_sweep(
                 run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
                 if ledger.begun:
                     run.begin()
-                with _blamed(recorder, heard):
-                    yield run
+                yield run
                 recorder.close("interrupted" if run.interrupted else None)
+                shutil.rmtree(folder.scratch, ignore_errors=True)
                 if places is not None:
                     places.close()
             ledger.release(lease)
@@ -211,16 +213,6 @@ def open_sweep(
                 if (untracked or follower.parquet_behind) and not heard.hurry.is_set():
                     untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
         run.note(ledger, untracked)
-
-
-@contextmanager
-def _blamed(recorder: Recorder, heard: Interrupts) -> Iterator[None]:
-    """Only a process that ends here, without a word and unasked, is blamed on the trials that it ran."""
-    heard.at_first = recorder.excuse
-    try:
-        yield
-    finally:
-        recorder.excuse()
 
 
 def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, watch: Listeners) -> str:

@@ -1,7 +1,6 @@
 """A Ray to run on: an existing cluster, or one of this machine's own that leaves nothing behind."""
 
 import logging
-import os
 import shutil
 import tempfile
 import time
@@ -21,6 +20,7 @@ from orchestrator.drivers.slots import require_room, slots
 from orchestrator.drivers.survey import no_cluster
 from orchestrator.errors import ExecutorError
 from orchestrator.spec.section import Resources
+from trainables.process_label import process_label
 
 REREAD_S = 2.0
 """Nodes come and go: how old the known state of a cluster may be."""
@@ -44,7 +44,7 @@ def cluster(
     Raises InputError if there is no cluster at `address`, ExecutorError if none can be started here.
     """
     clear_abandoned()
-    scratch = Path(tempfile.mkdtemp(prefix=f"{RAY}{os.getpid()}-", dir=short_folder()))
+    scratch = Path(tempfile.mkdtemp(prefix=f"{RAY}{process_label()}-", dir=short_folder()))
     try:
         _connect(address, num_cpus, scratch, sent or {})
         for name in ("ray.tune", "ray.air", "ray.train"):

@@ -65,10 +65,6 @@ class _Remote:
         answer: Attempt | NoAttempt = self._call("offer", key, room=self.slots())
         return answer
 
-    def offer_beside(self, key: str) -> Attempt | None:
-        answer: Attempt | None = self._call("offer_beside", key)
-        return answer
-
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
         answer: tuple[Stop | None, bool] = self._call("reported", key, list(replies))
         return answer

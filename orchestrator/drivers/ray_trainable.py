@@ -1,100 +1,89 @@
-"""The trial actor: what Ray Tune calls of a class trainable, around the harness, used for trial after trial.
+"""The trial actor: what Ray Tune calls of a class trainable. It owns a slot, and serves trial after trial.
 
 What Tune sees of a trial is a stream of results that carry replies. Settings travel once, as JSON; what Tune
-would add to a result (configuration, host, date) is not sent back. Neither Tune nor Ray is imported here: a
-worker without Tune, and the pandas that it loads, starts in half the time; see `ray_lean_workers`.
+would add to a result (configuration, host, date) is not sent back. Neither Tune nor PyTorch is imported here.
 """
 
 import os
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.drivers.checkpoint_stores import store_at
-from orchestrator.drivers.inline import torch_threads
 from orchestrator.drivers.jobs import WorkerJob, decode
-from orchestrator.drivers.memory import Footprint
 from orchestrator.drivers.node_check import seen
-from orchestrator.drivers.output import ProcessOutput
-from orchestrator.drivers.packed import PackedJob, PackedTrials
-from orchestrator.drivers.worker import Harness
-from orchestrator.spec.section import threads_of
+from orchestrator.drivers.trial_process import Answer, ChildDied, ProcessSlot
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
 """Key of the configuration that holds the encoded assignment."""
-BESIDE = "beside"
-"""Key of the configuration that holds those of other trials of the same worker, if there are any."""
 REPLIES = "replies"
-"""Key of a result that holds the replies since the last one, oldest first, beside the number of their trial
-in the worker: 0 where there is one. Tune takes mappings apart."""
+"""Key of a result that holds the replies since the last one, oldest first."""
 OVER = "over"
-"""Key of a result that says whether all trials of the worker have ended."""
+"""Key of a result that says whether the trial has ended."""
+DIED = "died"
+"""Key of a result that says why the process of the trial died; None if it did not."""
 UNFIT = "this node does not see the folder of sweeps"
 """Of an error that is no fault of the trial: it goes to another node."""
 REPORT_S = 0.05
 """Reports are sent together for so long: a trial of many short steps must not wait for a round trip each."""
+WAIT_S = 60.0
 
 
 class TrialActor:
     """One worker. Tune creates it, calls `train` for each report, and `reset` for the next trial."""
 
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
-        """Prepare the process and start the first trial."""
+        """Start the slot and the first trial."""
         job = decode(config[WORKER_JOB])
         if job.store is None and job.mark and not seen(Path(job.mark[0]), job.mark[1]):
             # It joined a moment ago, and nobody has asked it yet.
             raise RuntimeError(UNFIT)
-        _limit_process(job)
-        self._harness = Harness(
-            job.workload, job.checkpoint_seconds, store=store_at(job.store), output=ProcessOutput()
-        )
-        _limit_libraries(job)
-        self._footprint = Footprint()
-        self._spent = False
-        self._stopping: tuple[Outcome, bool] | None = None
-        self._together: _Together | None = None
-        self._start(job, config)
+        # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
+        os.environ.setdefault("PL_DISABLE_FORK", "1")
+        # Ray hides GPUs from those who hold some only.
+        self._stopping: Answer | None = None
+        self._written, self._owes_answer = True, False
+        self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
+        self._start(job)
 
     def reset(self, new_config: dict[str, Any], *_: Any, **__: Any) -> bool:
-        """Start the next trial; False if the last left so much behind that another process must take it."""
-        if self._spent:
-            return False
-        self._start(decode(new_config[WORKER_JOB]), new_config)
+        """Start the next trial."""
+        self._start(decode(new_config[WORKER_JOB]))
         return True
 
     def train(self) -> dict[str, Any]:
         """Work on until a report is due."""
-        if self._together is not None:
-            replies_of_each = self._together.replies(heard=self._written)
-            if over := self._together.over:
-                self._let_go_of_all()
-                self._spent = not self._footprint.settled()
-            return {REPLIES: list(replies_of_each.items()), OVER: over}
+        if self._owes_answer:
+            # Tune asks for more when it has passed on everything that was reported before.
+            self._slot.answer(self._stopping or Answer(heard=self._written))
+            self._owes_answer = False
         replies: list[Reply] = []
-        due_at = time.monotonic() + REPORT_S
+        due_at = float("inf")
         while True:
-            # Tune asks for more when it has passed on all that was reported before.
-            heard = self._written and not any(each.measurement for each in replies)
-            reply = self._step(heard=heard)
+            reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
+            if isinstance(reply, ChildDied):
+                if reply.outcome is None:
+                    return {REPLIES: replies, DIED: reply.reason, OVER: True}
+                return {REPLIES: [*replies, Reply(ended=reply.outcome)], DIED: None, OVER: True}
+            if reply is None:
+                if replies:
+                    return {REPLIES: replies, DIED: None, OVER: False}
+                continue
             replies.append(reply)
+            due_at = min(due_at, time.monotonic() + REPORT_S)
             if reply.ended is not None:
-                self._spent = not self._footprint.settled()
-            due = self._harness.owes_checkpoint or time.monotonic() >= due_at
-            if reply.ended is not None or reply.checkpoint is not None or due:
-                return {REPLIES: [(0, replies)], OVER: reply.ended is not None}
+                return {REPLIES: replies, DIED: None, OVER: True}
+            is_due = self._stopping is not None or time.monotonic() >= due_at
+            if is_due or reply.checkpoint is not None or self._slot.owes_checkpoint:
+                self._owes_answer = True
+                return {REPLIES: replies, DIED: None, OVER: False}
+            written = self._written and not any(each.measurement for each in replies)
+            self._slot.answer(Answer(heard=written))
 
-    def let_go(self, outcome: Outcome, save: bool, number: int = 0) -> None:
-        """The conductor stopped a trial: the next `train` ends it, with a checkpoint if `save`."""
-        if self._together is not None:
-            self._together.stops[number] = (outcome, save)
-        else:
-            self._stopping = (outcome, save)
+    def let_go(self, outcome: Outcome, save: bool) -> None:
+        """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
+        self._stopping = Answer(stop=outcome, save=save)
 
     def wait_for_ledger(self, wait: bool) -> None:
         """Whether what this trial has reported is not written yet: then it makes no checkpoint."""
@@ -106,96 +95,9 @@ class TrialActor:
 
     def stop(self) -> None:
         """The actor is about to exit."""
-        self._let_go_of_all()
-        self._harness.stop(save=False)
+        self._slot.close()
 
-    def _start(self, job: WorkerJob, config: dict[str, Any]) -> None:
+    def _start(self, job: WorkerJob) -> None:
         self._stopping = None
-        self._written = True
-        self._let_go_of_all()
-        if others := config.get(BESIDE):
-            self._together = _Together([job, *map(decode, others)])
-        else:
-            self._harness.start(job.job, job.checkpoints, job.log)
-
-    def _let_go_of_all(self) -> None:
-        together, self._together = self._together, None
-        if together is not None:
-            together.close()
-
-    def _step(self, *, heard: bool) -> Reply:
-        if self._stopping is None:
-            return self._harness.advance(heard=heard)
-        outcome, save = self._stopping
-        return Reply(checkpoint=self._harness.stop(save=save).checkpoint, ended=outcome)
-
-
-class _Together:
-    """Trials of this worker that take their steps together."""
-
-    def __init__(self, jobs: Sequence[WorkerJob]) -> None:
-        first = jobs[0]
-        threads = partial(torch_threads, threads_of(first.cpus))
-        self._trials = PackedTrials(
-            first.workload, first.checkpoint_seconds, store=first.store, threads=threads
-        )
-        self._left = set(range(len(jobs)))
-        self._waiting: set[int] = set()
-        self.stops: dict[int, tuple[Outcome, bool]] = {}
-        """Of trials that the conductor stopped: how they end, and whether with a checkpoint."""
-        self._open = ExitStack()
-        started = [PackedJob(each.job, each.checkpoints, each.log) for each in jobs]
-        self._open.enter_context(self._trials.running(started))
-
-    @property
-    def over(self) -> bool:
-        """Whether all have ended."""
-        return not self._left
-
-    def replies(self, *, heard: bool) -> dict[int, list[Reply]]:
-        """What comes within `REPORT_S` after the first reply, or until all wait for an answer.
-
-        Those that wait are answered first; `heard`: what they replied is written.
-        """
-        for number in sorted(self._waiting):
-            outcome, save = self.stops.pop(number, (None, False))
-            self._trials.answer(number, stop=outcome, save=save, heard=heard)
-        self._waiting.clear()
-        found: dict[int, list[Reply]] = {}
-        while self._left - self._waiting:
-            came = self._trials.next(REPORT_S)
-            if came is None:
-                if found:
-                    break
-                continue
-            number, reply = came
-            found.setdefault(number, []).append(reply)
-            if reply.ended is None:
-                self._waiting.add(number)
-            else:
-                self._left.discard(number)
-        return found
-
-    def close(self) -> None:
-        """Give up what has not ended."""
-        self._open.close()
-
-
-def _limit_process(job: WorkerJob) -> None:
-    """As many threads as CPUs were asked for, and no GPU where none was; before torch is loaded."""
-    if not job.gpus:
-        # Ray hides GPUs from those who hold some only.
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
-    os.environ.setdefault("PL_DISABLE_FORK", "1")
-    threads = str(threads_of(job.cpus))
-    os.environ.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, OPENBLAS_NUM_THREADS=threads)
-    if torch := sys.modules.get("torch"):
-        torch.set_num_threads(int(threads))
-
-
-def _limit_libraries(job: WorkerJob) -> None:
-    """With a share of a GPU goes that share of its memory: a trial that needs more must not starve others."""
-    torch = sys.modules.get("torch")
-    if torch is not None and 0 < job.gpus < 1 and torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(job.gpus)
+        self._written, self._owes_answer = True, False
+        self._slot.start(job)

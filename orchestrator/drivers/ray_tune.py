@@ -24,12 +24,11 @@ from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.drivers.jobs import Attempt, JobEncoder, decode
+from orchestrator.drivers.jobs import JobEncoder, decode
 from orchestrator.drivers.node_check import NODE_ID
-from orchestrator.drivers.ray_lean_workers import workers_without_tune
 from orchestrator.drivers.ray_nodes import Nodes
-from orchestrator.drivers.ray_trainable import BESIDE, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
-from orchestrator.drivers.session import Hooks, NoAttempt, member
+from orchestrator.drivers.ray_trainable import DIED, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
+from orchestrator.drivers.session import Hooks, NoAttempt
 from orchestrator.redact import redact
 from orchestrator.trials import OutcomeKind
 
@@ -79,12 +78,6 @@ class _Link:
         actor.wait_for_ledger.remote(not written)
         (self.unwritten.discard if written else self.unwritten.add)(run.trial_id)
 
-    def collect_refused(self) -> None:
-        """Refusing to be reset is the one end of a run that Tune tells nobody."""
-        for key in self.in_state(Run.ERROR):
-            del self.runs[key]
-            self.session.refused(key)
-
 
 class _Drained(Exception):
     """The session drains, and no worker has begun what is left: Tune is not to start it any more."""
@@ -98,8 +91,7 @@ def run_session(session: Hooks, orders: JobEncoder, scratch: Path, nodes: Nodes 
     key = uuid.uuid4().hex
     _SESSIONS[key] = link = _Link(session, orders, nodes)
     try:
-        with workers_without_tune(PlacedTrial, TrialActor, here=nodes is None):
-            _tuner(key, scratch).fit()
+        _tuner(key, scratch).fit()
     except _Drained:
         pass
     except Exception as error:
@@ -149,12 +141,6 @@ def _short_name(run: Run) -> str:
     return str(run.trial_id)
 
 
-def _beside(session: Hooks, trial_id: str) -> Iterator[Attempt]:
-    """What the new run is to train with the attempt that it was given."""
-    while (other := session.offer_beside(trial_id)) is not None:
-        yield other
-
-
 class Asking(Searcher):
     """Asks the recorder for a trial when a slot is free."""
 
@@ -166,17 +152,11 @@ class Asking(Searcher):
         """The encoded assignment of the next attempt, None for later, FINISHED for never."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
-            # Here too: with nothing else to do Tune waits for a suggestion, and for nothing else.
-            link.collect_refused()
             attempt = session.offer(trial_id)
             if isinstance(attempt, NoAttempt):
                 return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
             kept_out = link.nodes.kept_out if link.nodes is not None else ()
-            others = list(_beside(session, trial_id)) if link.orders.pack > 1 else []
-            config: dict[str, Any] = {WORKER_JOB: link.orders.encode(attempt, kept_out)}
-            if others:
-                config[BESIDE] = [link.orders.encode(each, kept_out) for each in others]
-            return config
+            return {WORKER_JOB: link.orders.encode(attempt, kept_out)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """The scheduler has reported it already."""
@@ -203,14 +183,16 @@ class Hearing(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> str:
         """Record a report. A stop is passed to the worker, which lets go and reports the end."""
         link = _SESSIONS[self._key]
-        for number, replies in result[REPLIES]:
-            with link.remembered() as session:
-                stop, written = session.reported(member(trial.trial_id, number), replies)
-                link.tell_whether_written(trial, written=written)
-            if stop is not None:
-                save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten
-                actor: Any = trial.temporary_state.ray_actor
-                actor.let_go.remote(stop.outcome, save, number)
+        with link.remembered() as session:
+            stop, written = session.reported(trial.trial_id, result[REPLIES])
+            if result[DIED] is not None:
+                session.lost(trial.trial_id, result[DIED])
+                return str(TrialScheduler.STOP)
+            link.tell_whether_written(trial, written=written)
+        if stop is not None:
+            save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten
+            actor: Any = trial.temporary_state.ray_actor
+            actor.let_go.remote(stop.outcome, save)
         return str(TrialScheduler.STOP if result[OVER] else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> None:
@@ -232,7 +214,6 @@ class Hearing(FIFOScheduler):
         """Called at every turn of Tune's loop, which starts pending runs without our help."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
-            link.collect_refused()
             turn = session.turn(link.in_state(Run.RUNNING))
             for key in turn.silent:
                 link.kill(key)

@@ -18,7 +18,6 @@ from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Tri
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.drivers.checkpoint_index import Checkpoints, InSweepFolder
 from orchestrator.drivers.jobs import Attempt
-from orchestrator.drivers.running_trials import RunningTrials
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event, EventKind
@@ -67,7 +66,6 @@ class Recorder:
         self._writer = Writer(ledger, lease)
         self._folder = folder
         self._checkpoints = checkpoints or InSweepFolder(folder)
-        self._under_way = RunningTrials(folder.under_way)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called of each trial that fails."""
         self._clock = clock
@@ -85,7 +83,6 @@ class Recorder:
             self._note(event)
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
         self._finish_what_was_decided()
-        self._blame(self._under_way.left())
         self._tidy(self._attempts)
 
     @property
@@ -132,19 +129,6 @@ class Recorder:
             return None
         return self._started(trial, new)
 
-    def ask_beside(self, trial_id: str) -> Attempt | None:
-        """Another seed of a confirm trial that was asked for, to be trained with it; None if there is none.
-
-        A trial whose process died goes on alone until it makes progress: it may be the one that kills it.
-        """
-        self._check_budget()
-
-        def alone(each: str) -> bool:
-            return each in self._attempts and self._attempts[each].losses > 0
-
-        trial = None if alone(trial_id) else self._conductor.ask_beside(trial_id, alone)
-        return None if trial is None else self._started(trial, [])
-
     def _started(self, trial: Trial, new: list[Event]) -> Attempt:
         now = self._clock()
         attempts = self._attempts.get(trial.trial_id)
@@ -159,14 +143,6 @@ class Recorder:
         if trial_id is None:
             return None
         return self._folder.checkpoint(trial_id) / checkpoint_name(self._attempts[trial_id].step)
-
-    def began(self, trial_id: str) -> None:
-        """A worker has begun to run a trial that was asked for."""
-        self._under_way.began(trial_id)
-
-    def excuse(self) -> None:
-        """However this process ends from now on, it is not a trial's doing. Safe to call from any thread."""
-        self._under_way.excuse()
 
     def data_are_there(self, digests: Mapping[str, str]) -> None:
         """Write what is in the data, by task/split, before any trial reads them."""
@@ -282,7 +258,6 @@ class Recorder:
     def drain(self, reason: str) -> None:
         """Hand out nothing more, and stop running trials at their next report; `resume` continues them."""
         self._draining = self._draining or reason
-        self.excuse()
         self._conductor.refuse_new(reason)
 
     def close(self, reason: str | None = None) -> None:
@@ -290,7 +265,6 @@ class Recorder:
 
         Waits until all is written.
         """
-        self.excuse()
         if not self._closed:
             self._write([self._end_of_session(reason)])
             self._closed = True
@@ -335,19 +309,6 @@ class Recorder:
         new = [self._end(trial_id, stop.outcome) for trial_id, stop in stopped]
         self._write([*new, *self._unrunnable()])
 
-    def _blame(self, suspects: Iterable[str]) -> None:
-        """Count the death of the last session's process against the trials that it was running.
-
-        Not against those that made progress in that attempt: somebody else may have killed it.
-        """
-        for trial_id in sorted(suspects):
-            attempts = self._attempts.get(trial_id)
-            if attempts is not None and attempts.ended is None and attempts.idle:
-                what, reason = "launching process", "it ended while it ran this trial"
-                outcome = attempts.loss(what, reason, self._retries)
-                saved = self._saved(trial_id)
-                self._write([self._end(trial_id, outcome, lost=True, saved=saved), *self._unrunnable()])
-
     def _write(self, new: Sequence[Event]) -> None:
         if self._together is not None:
             self._together.extend(new)
@@ -382,8 +343,6 @@ class Recorder:
     def _tidy_up(self) -> None:
         """Delete checkpoints nobody will read again: those of ended trials, unless they were confirmed."""
         done, self._untidy = self._untidy, []
-        for trial_id in done:
-            self._under_way.ended(trial_id)
         self._checkpoints.discard(
             trial_id
             for trial_id in dict.fromkeys(done)

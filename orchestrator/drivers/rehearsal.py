@@ -4,7 +4,6 @@ Each step goes the way of a real trial: conductor, ledger, in-process driver, mo
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +32,7 @@ from orchestrator.trials import OutcomeKind, PlannedTrial, Record, error_line
 from search_spaces.dimensions import Space
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
+from trainables.process_label import process_label
 from trainables.protocol import Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.step import Learner, one_step
@@ -109,7 +109,7 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[tuple[st
         The name of each arm and what went wrong, which is empty if nothing did.
     """
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder:
         if plan.trainable is not None:
             for number, arm in enumerate(plan.arms):
                 own = Path(folder) / str(number)

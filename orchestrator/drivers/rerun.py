@@ -18,7 +18,6 @@ from trainables.protocol import Job, Measurement
 
 NEVER_S = 1e9
 """No checkpoint is made on the way."""
-PACKED = "; then it was trained together with other seeds (resources.pack), which rounds otherwise"
 _REMEDY = "other machines and versions differ in the last digits: judge by how much"
 
 
@@ -43,8 +42,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
             job = Job(record.settings, record.seed, "confirm", splits, data_dir)
             outcome, last = _run(workload, job, Path(folder))
         found = _compared(record, outcome, last, (*splits, SELECTION_SPLIT))
-        packed = "" if plan.resources.pack is None else PACKED
-        yield replace(found, detail=found.detail + packed + _other_code(record, parts))
+        yield replace(found, detail=found.detail + _other_code(record, parts))
 
 
 def _other_code(record: Record, here: Mapping[str, str]) -> str:

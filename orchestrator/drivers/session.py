@@ -19,18 +19,6 @@ from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.watchdog import hang_reason
 from orchestrator.trials import Outcome, OutcomeKind
 
-_BESIDE = "+"
-
-
-def member(key: str, number: int) -> str:
-    """What trial `number` of the run `key` is called, where one worker runs several."""
-    return f"{key}{_BESIDE}{number}" if number else key
-
-
-def run_of(name: str) -> str:
-    """The key of the run that a trial of this name belongs to."""
-    return name.partition(_BESIDE)[0]
-
 
 class NoAttempt(Enum):
     """Why there is no attempt to run."""
@@ -57,14 +45,10 @@ class Hooks(Protocol):
     def offer(self, key: str) -> Attempt | NoAttempt:
         """An attempt for the new run `key`, asked for only when a slot is free."""
 
-    def offer_beside(self, key: str) -> Attempt | None:
-        """Another seed for the new run `key`, to be trained with those it has been given; None: no more."""
-
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once.
 
-        `key` is that of a run, or where its worker runs several trials the `member` that one is. And whether
-        all is written: if not, the worker may save nothing that the ledger could lose.
+        And whether all is written: if not, the worker may save nothing that the ledger could lose.
         """
 
     def tell(self, text: str) -> None:
@@ -101,24 +85,17 @@ class Session:
     silence_s: float | None = None
     """A worker that reports nothing for longer is to be killed; None: it may be silent for ever."""
     clock: Callable[[], float] = time.monotonic
-    pack: int = 1
-    """Most confirm seeds of an arm that one worker trains together."""
     _running: dict[str, Attempt] = field(default_factory=dict)
     _stopping: set[str] = field(default_factory=set)
     _again: deque[Attempt] = field(default_factory=deque)
     _heard_at: dict[str, float] = field(default_factory=dict)
     _silent: set[str] = field(default_factory=set)
     """Those reported as silent."""
-    _packed: set[str] = field(default_factory=set)
-    """Ids of trials that were offered together with others."""
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Trials that have not ended, by their names: that of a single one is the key of its run."""
+        """Keys of the runs that have not ended."""
         return tuple(self._running)
-
-    def _members(self, key: str) -> list[str]:
-        return [each for each in self._running if run_of(each) == key]
 
     def offer(self, key: str) -> Attempt | NoAttempt:
         """An attempt for the new run `key`, asked for only when a slot is free."""
@@ -126,7 +103,7 @@ class Session:
         if not self._running and (self.recorder.finished or self.recorder.draining):
             self.give_up()
             return NoAttempt.NEVER
-        if not self.recorder.written() or len(set(map(run_of, self._running))) >= self.slots():
+        if not self.recorder.written() or len(self._running) >= self.slots():
             return NoAttempt.LATER
         attempt = self._again.popleft() if self._again else self.recorder.ask()
         if attempt is None:
@@ -139,36 +116,6 @@ class Session:
         self._running[key] = attempt
         self.changed()
         return attempt
-
-    def offer_beside(self, key: str) -> Attempt | None:
-        """Another seed for the new run `key`, to be trained with those it has been given; None: no more."""
-        first, number = self._running[key], len(self._members(key))
-        if number >= self.pack:
-            return None
-        attempt = self._refused_beside(first) or self.recorder.ask_beside(first.trial_id)
-        if attempt is None:
-            return None
-        self._packed |= {first.trial_id, attempt.trial_id}
-        if not self.recorder.written():
-            self._again.append(attempt)
-            return None
-        self._running[member(key, number)] = attempt
-        self.changed()
-        return attempt
-
-    def _refused_beside(self, first: Attempt) -> Attempt | None:
-        """A trial that no worker has taken yet and that was offered with others like `first`."""
-        if first.trial_id not in self._packed:
-            return None
-        for each in self._again:
-            alike = (
-                each.trial.planned.arm == first.trial.planned.arm
-                and each.trial.settings == first.trial.settings
-            )
-            if alike and each.trial_id in self._packed:
-                self._again.remove(each)
-                return each
-        return None
 
     def tick(self) -> None:
         """Look for reasons to drain or to end at once."""
@@ -213,10 +160,8 @@ class Session:
 
     def began(self, key: str) -> None:
         """A worker has taken the run: from now on it must be heard of."""
-        for each in self._members(key):
-            if each not in self._heard_at:
-                self._heard_at[each] = self.clock()
-                self.recorder.began(self._running[each].trial_id)
+        if key in self._running and key not in self._heard_at:
+            self._heard_at[key] = self.clock()
 
     def silent(self) -> list[str]:
         """Runs that were heard of too long ago, each returned once: their workers are to be killed."""
@@ -227,43 +172,36 @@ class Session:
             key for key, at in self._heard_at.items() if now - at > self.silence_s and key not in self._silent
         ]
         self._silent.update(found)
-        return list(dict.fromkeys(map(run_of, found)))
+        return found
 
     def lost(self, key: str, reason: str) -> None:
         """The worker of a run died, or was killed because it was silent."""
-        names = self._members(key)
-        for name in names:
-            self._lost(name, reason, alone=len(names) == 1)
-
-    def _lost(self, name: str, reason: str, *, alone: bool) -> None:
-        attempt = self._running.pop(name)
-        self._stopping.discard(name)
-        self._heard_at.pop(name, None)
-        if name in self._silent and alone:
+        attempt = self._running.pop(key)
+        self._stopping.discard(key)
+        self._heard_at.pop(key, None)
+        if key in self._silent:
             assert self.silence_s is not None, "only with a limit is a run silent"
             outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(self.silence_s))
             self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:
-            # Of several that one worker ran nobody knows which hangs: each goes on alone.
             self.recorder.lost(attempt.trial_id, reason)
-        self._silent.discard(name)
+        self._silent.discard(key)
         self.changed()
 
     def all_lost(self, reason: str) -> None:
         """All workers died with what ran them. While draining nobody asks why: `resume` continues."""
         if self.recorder.draining:
             self.give_up()
-        for key in dict.fromkeys(map(run_of, self.running)):
-            if any(name in self._heard_at for name in self._members(key)):
+        for key in self.running:
+            if key in self._heard_at:
                 self.lost(key, reason)
             else:
                 self.refused(key)
 
     def refused(self, key: str) -> None:
         """A worker would not take the run: nothing has begun, another worker gets it."""
-        for name in self._members(key):
-            self._again.append(self._running.pop(name))
-            self._heard_at.pop(name, None)
+        self._again.append(self._running.pop(key))
+        self._heard_at.pop(key, None)
 
     def give_up(self) -> None:
         """While draining: no worker has begun, or will begin, what is left."""

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from os import _exit  # that of `os` raises while code of others is looked at
 from types import FrameType
-from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """SIGTERM is what a batch system sends before it kills, SIGHUP what a terminal sends that is closed."""
@@ -46,16 +45,12 @@ class Interrupts:
         """Set by the first, or by anybody who wants the sweep to drain."""
         self.hurry = threading.Event()
         """Set by the second."""
-        self.at_first: Callable[[], None] = lambda: None
-        """Called in another thread when the first is heard."""
         self._on_signal = on_signal
         self._gentle = self._shields = self._handled = 0
         self._raised = self._pending = False
         self._first: Heard | None = None
         """What the first meant when it came, if the main thread could run its handler."""
         self._left = threading.Event()
-        self.terminated: Any = signal.SIG_DFL
-        """What SIGTERM did before."""
 
     @contextmanager
     def draining(self) -> Iterator[None]:
@@ -98,7 +93,6 @@ class Interrupts:
                 _let_go_of_terminal()
             count += 1
             if count == 1:
-                self.at_first()
                 self._on_signal(self._first or self._meaning())
             elif count == 2:
                 self.hurry.set()
@@ -148,7 +142,6 @@ def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Int
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     wanted = [each for each in SIGNALS if not (nohup and each is signal.SIGHUP)]
     before = {each: signal.signal(each, mine.handle) for each in wanted}
-    mine.terminated = before[signal.SIGTERM] or mine.terminated
     woken = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=mine.listen, args=(ear,), name="haltsweep-signals", daemon=True)
     thread.start()
@@ -164,20 +157,6 @@ def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Int
         mouth.close()
         thread.join()
         ear.close()
-
-
-def _in_copy() -> None:
-    """In a copy of this process, as `multiprocessing` makes them of a trial of ours.
-
-    What it hears is not for us, who would stop the sweep, and it ends when it is terminated. The Ctrl-C of a
-    terminal reaches it too, and means the same as here: a trial that is to be saved needs it until then.
-    """
-    if _CURRENT is not None:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, _CURRENT.terminated)
-
-
-os.register_at_fork(after_in_child=_in_copy)
 
 
 @contextmanager

@@ -41,6 +41,8 @@ def run_ray(
     *,
     resources: Resources,
     data_dir: Path,
+    launch_folder: Path | None = None,
+    keep: tuple[str, ...] = (),
     needs: NodeRequirements | None = None,
     checkpoints: str | None = None,
     address: str | None = None,
@@ -69,14 +71,15 @@ def run_ray(
         data_dir,
         checkpoints,
         (needs.mark, needs.nonce) if needs is not None else None,
-        resources.pack or 1,
+        launch_folder=launch_folder or Path.cwd(),
+        keep=keep,
+        working_folder=resources.working_folder,
     )
     session = Session(recorder, lambda: 0, stop or threading.Event())
     session.changed = on_change or session.changed
     session.check = check or session.check
     session.tell = warn or session.tell
     session.silence_s, session.clock = silence_limit(resources), OwnTime()
-    session.pack = resources.pack or 1
     begin = Begin(orders, resources, address, num_cpus, needs)
     restarts = _Restarts(address, log)
     while (died := _run_once(session, begin, log)) is not None:

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,21 +17,19 @@ from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.checkpoint_stores import PATIENCE_S, CheckpointStore, InFolder, Unreachable
-from orchestrator.drivers.output import NoOutput, TrialOutput
-from orchestrator.drivers.watchdog import heard_within
 from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
-from orchestrator.drivers.working_directory import WorkingDirectory
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
-from orchestrator.process_state import ProcessState
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.outside import load
 from trainables.protocol import Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)
+CHECK_S = 0.5
+"""Least time between two checks of the trial's files."""
 OWED_S = 0.2
 """Between two empty replies of a trial that has only to be saved."""
 WASTE = 3.0
@@ -48,10 +47,15 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
 
 
 class Harness:
-    """Runs one trial at a time; used again for the next. `on_error` hears what a trial raised.
+    """Runs one trial at a time; used again for the next.
 
-    What the trial's code sets for all of the process is put back at its end, unless the harness is `beside`
-    others in its process.
+    Args:
+        workload: `module:name` of the trainable.
+        checkpoint_seconds: Least time between two checkpoints.
+        clock: Tells seconds.
+        store: Where checkpoints are; by default in the sweep's folder.
+        on_error: Called with what a trial raised.
+        check: Called between reports; what it raises ends the trial.
     """
 
     def __init__(
@@ -60,20 +64,18 @@ class Harness:
         checkpoint_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         store: CheckpointStore | None = None,
-        output: TrialOutput | None = None,
         *,
         on_error: Callable[[OutcomeKind, BaseException], None] | None = None,
-        beside: bool = False,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self._begin = load_workload(workload)
         self._store = store or InFolder()
-        self._output = output or NoOutput()
         self._on_error = on_error or (lambda *_: None)
+        self._check = check or (lambda: None)
+        self._checked_at = 0.0
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
         self._workload: Workload | None = None
-        self._directory = WorkingDirectory()
-        self._process = None if beside else ProcessState()
         self._folder = Path()
         self._phase: Phase = "search"
         self._splits: tuple[str, ...] = ()
@@ -87,23 +89,16 @@ class Harness:
         self._failure: Outcome | None = None
         self._unreachable: Unreachable | None = None
 
-    def start(self, job: Job, folder: Path, log: Path | None = None) -> None:
+    def start(self, job: Job, folder: Path) -> None:
         """Build the workload and continue from the newest sound checkpoint of the trial that has `folder`.
 
-        What the trial prints is kept in `log`, if there is an output to listen to. Never raises for what the
-        trial does: what goes wrong is the first `advance`'s reply.
+        Never raises for what the trial does: what goes wrong is the first `advance`'s reply.
         """
         self._close()
-        self._output.begin(log)
-        with self._output.listening():
-            self._start(job, folder)
-
-    def _start(self, job: Job, folder: Path) -> None:
         self._folder, self._phase, self._splits = folder, job.phase, job.splits
         self._last = self._again = self._failure = self._unreachable = None
         self._saved_step, self._saved_at, self._owes = -1, self._clock(), False
         self._unsaved = ""
-        self._directory.begin()
         try:
             self._store.clear_unfinished(folder)
             self._restore(self._with_source(job))
@@ -119,20 +114,15 @@ class Harness:
         """Whether a checkpoint waits for what was replied to be heard; the next `advance` makes it."""
         return self._owes
 
-    def advance(self, silence_s: float | None = None, *, heard: bool = True) -> Reply:
+    def advance(self, *, heard: bool = True) -> Reply:
         """One report. After a restore the first is the checkpoint's own, for the ledger may not have it.
 
         `heard`: all measurements replied so far are written. Who goes on from a checkpoint tells no
         measurement before it, so none is made while one is on its way: then the checkpoint is owed. Where
         nothing but that is left to do, the reply is empty.
 
-        After `silence_s` seconds without it the trial has timed out, if it can be reached. Raises Unreachable
-        where the trial could not begin for want of the store of checkpoints.
+        Raises Unreachable where the trial could not begin for want of the store of checkpoints.
         """
-        with self._output.listening():
-            return self._advance(silence_s, heard=heard)
-
-    def _advance(self, silence_s: float | None, *, heard: bool) -> Reply:
         if self._unreachable is not None:
             raise self._unreachable
         if self._failure is not None:
@@ -144,9 +134,11 @@ class Harness:
             time.sleep(OWED_S)
             return Reply()
         try:
-            with heard_within(silence_s):
-                measurement = self._again or self._measured()
+            measurement = self._again or self._measured()
             self._finished = measurement is None or bool(self._workload.finished)
+            if self._finished or self._clock() - self._checked_at >= CHECK_S:
+                self._check()
+                self._checked_at = self._clock()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an outcome, whatever it is
@@ -161,7 +153,7 @@ class Harness:
     def _measured(self) -> Measurement | None:
         """The next report; None if the work has ended without another one."""
         assert self._workload is not None, "there must be a workload to advance"
-        with self._inside():
+        with _never_left_by_copies():
             reported = self._workload.advance()
         ended = reported is None and self._last is not None and bool(self._workload.finished)
         return None if ended else sound(reported, self._last)
@@ -178,7 +170,6 @@ class Harness:
         saved = self._save(flush=not searched, patience_s=0.0 if searched else PATIENCE_S)
         without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
         self._close()
-        self._output.end()
         reason = f"ran to step {self._last.step}{without}{self._unread(self._last)}"
         return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, reason))
 
@@ -192,10 +183,8 @@ class Harness:
 
     def stop(self, *, save: bool) -> Reply:
         """Let go of the trial, with a checkpoint to continue from if `save`."""
-        with self._output.listening():
-            saved = self._save() if save and self._workload is not None else None
-            self._close()
-        self._output.end()
+        saved = self._save() if save and self._workload is not None else None
+        self._close()
         return Reply(checkpoint=saved)
 
     def _restore(self, job: Job) -> None:
@@ -216,22 +205,8 @@ class Harness:
         self._workload = self._begun(job)
 
     def _begun(self, job: Job) -> Workload:
-        if self._process is not None:
-            self._process.begin(job.seed)
-        with self._inside():
-            # What a trial does to its settings is its own: in this process others of its arm have them too.
+        with _never_left_by_copies():
             return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
-
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        """To be open while code of the trial runs. A copy of this process that it made never leaves."""
-        process = os.getpid()
-        try:
-            with self._directory.inside():
-                yield
-        finally:
-            if os.getpid() != process:
-                os._exit(sys.exc_info()[0] is not None)
 
     def _with_source(self, job: Job) -> Job:
         """The job with `source` pointing at the state inside that checkpoint. Raises NoSource.
@@ -256,10 +231,9 @@ class Harness:
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
         self._failure = outcome
-        self._output.failed(error)
+        traceback.print_exception(error)  # whole, into the log of the trial
         self._on_error(outcome.kind, error)
         self._close()
-        self._output.end()
         return Reply(ended=outcome)
 
     def _save(self, *, flush: bool = True, patience_s: float = 0.0) -> int | None:
@@ -291,12 +265,20 @@ class Harness:
         workload, self._workload = self._workload, None
         try:
             if workload is not None:
-                with self._inside():
+                with _never_left_by_copies():
                     workload.close()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # the trial's outcome is known already
             _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
-        finally:
-            if self._process is not None:
-                self._process.end()
+
+
+@contextmanager
+def _never_left_by_copies() -> Iterator[None]:
+    """To be open while code of the trial runs: a process that it forked ends where it would leave."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(sys.exc_info()[0] is not None)

@@ -3,7 +3,6 @@
 import sys
 import traceback
 
-from orchestrator.drivers.watchdog import TrialHangs
 from orchestrator.drivers.worker_measurements import BadMeasurement
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
@@ -32,8 +31,6 @@ def outcome_of(error: BaseException) -> Outcome:
     text = f"{_fit(type(error).__name__)}: {said}".strip()
     if isinstance(error, Diverged):
         return Outcome(OutcomeKind.DIVERGED, said or text)
-    if isinstance(error, TrialHangs):
-        return Outcome(OutcomeKind.TIMED_OUT, said or text)
     if isinstance(error, NoSource):
         return Outcome(OutcomeKind.CRASHED, said)
     if is_out_of_memory(error):

@@ -43,11 +43,9 @@ class BuiltIn:
         # What is counted here the proof asks for again.
         self.trying = Trying(checked, partial(too_large, count=self._probe.parameters), Variants)
         self._sweep = Sweep()
-        self._together = 1
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
         """As of `Planned`."""
-        self._together = spec.resources.pack or 1
         self._sweep = Sweep(
             confirmed=spec.confirm is not None,
             stopped=spec.search is not None and spec.search.stopper is not None,
@@ -85,7 +83,6 @@ class BuiltIn:
             checks.check_splits(spec, arm.system.task, faults)
             checks.check_precision(spec, arm, faults)
             checks.check_ranks(spec, arm, faults)
-            checks.check_packed(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, metrics, faults)
         check_built_in(spec, arms, self._probe, metrics, faults)
@@ -131,4 +128,4 @@ class BuiltIn:
 
     def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
         """As of `Planned`."""
-        return price(arm, self._probe, trials, calibrate=calibrate, together=self._together)
+        return price(arm, self._probe, trials, calibrate=calibrate)

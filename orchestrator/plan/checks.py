@@ -11,12 +11,10 @@ from orchestrator.plan.spaces import common_space
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Choice
-from search_spaces.wording import amount, hint
-from trainables.assembly import unstacked
+from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 from trainables.settings import Settings
 from trainables.task_catalog import splits, task_name
-from trainables.training.stacked_step import apart
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -117,35 +115,6 @@ def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
             *arm.request.keys(path),
             about=("ranks", *arm.request.keys(path)),
         )
-
-
-def check_pack(spec: Spec, faults: Faults) -> None:
-    """Seeds that are trained together must be there, and be trained by the code of the box."""
-    if spec.resources.pack is None:
-        return
-    keys = ("resources", "pack")
-    if spec.trainable is not None:
-        faults.add(
-            f"must be left out where own code runs trials, got pack={spec.resources.pack} for the trainable "
-            f"{spec.trainable}: its steps are its own; drop resources.pack",
-            *keys,
-        )
-    seeds = len(spec.confirm.seeds) if spec.confirm is not None else 0
-    if seeds < spec.resources.pack:
-        faults.add(
-            f"must be at most the seeds that are confirmed, got pack={spec.resources.pack} and "
-            f"{amount(seeds, 'seed')}: give confirm.seeds more, or drop resources.pack",
-            *keys,
-        )
-
-
-def check_packed(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Every arm must be one whose seeds can take their steps as one."""
-    if spec.resources.pack is None:
-        return
-    why = unstacked(arm.system.model) or apart(arm.system.train)
-    if why is not None:
-        faults.add(f"{why} (arm {arm.name})", "resources", "pack", about=("pack", why))
 
 
 def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:

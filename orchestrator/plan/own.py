@@ -14,7 +14,7 @@ from orchestrator.plan.draws import Drawn, Trying
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_fields import declared_fields, unknown_fields
-from orchestrator.plan.own_proof import Seen, differences_of, look
+from orchestrator.plan.own_proof import Builder, Seen, differences_of
 from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import assigned, related
@@ -52,6 +52,7 @@ class Own:
     def __init__(self, trainable: Trainable, progress: Progress = lambda _: None) -> None:
         self._trainable = trainable
         self._progress = progress
+        self._builder: Builder | None = None
         self._seen: dict[str, Seen] = {}
         self._arms: dict[str, Arm] = {}
         """Those that were seen, in this order."""
@@ -279,8 +280,8 @@ class Own:
         return self._seen[arm.name]
 
     def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Seen:
-        return look(
-            self._trainable,
+        self._builder = self._builder or Builder(self._trainable)
+        return self._builder.look(
             settings,
             lambda phase: self._progress(f"{phase} beside {self.path} to return, of {arm.name}"),
         )

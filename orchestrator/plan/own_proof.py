@@ -1,16 +1,22 @@
 """What building a model of an own trainable shows: weights, and with an example outputs and gradients too."""
 
 import copy
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.messages import ChildEnded, ChildOrder
+from orchestrator.isolation.working_folder import LaunchFiles
 from orchestrator.plan.proof import rounded
 from orchestrator.plan.types import ArmProof
-from orchestrator.process_state import ProcessState
 from trainables.extensions import said
-from trainables.outside import Trainable
+from trainables.generator_state import seed_generators
+from trainables.outside import Trainable, load
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -61,24 +67,51 @@ def look(
     import torch
 
     assert trainable.build is not None, "there must be something to build"
-    # What `build` sets for the process holds while its model runs; only generators start anew.
-    while_built, while_run = ProcessState(), ProcessState()
+    seed_generators(SEED)  # that `build` may draw from
+    begins("build(settings)")
+    model = _called(trainable.build, settings, "build")
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
+    if trainable.example is None:
+        return _built(model)
+    seed_generators(SEED)
+    begins("example(settings)")
+    example = _called(trainable.example, settings, "example")
+    begins("the model of build(settings)")
+    return _run(model, example)
+
+
+class Builder:
+    """Builds models of a trainable in child processes: whatever `build` sets for its process ends there."""
+
+    def __init__(self, trainable: Trainable) -> None:
+        """Start a server that imports the trainable."""
+        self._path = trainable.path
+        self._server = ChildServer(settings_here(trainable.path.partition(":")[0], Path.cwd(), [__name__]))
+        weakref.finalize(self, self._server.close)
+
+    def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Seen:
+        """`look` in a child. Raises ValueError if the model cannot be built or run."""
+        order = ChildOrder(f"{__name__}:look_in_child", (self._path, copy.deepcopy(dict(settings))))
+        self._server.start(order)
+        while not isinstance(message := self._server.receive(), Seen):
+            if isinstance(message, ChildEnded):
+                raise ValueError(f"the process that builds it ended with exit code {message.exit_code}")  # noqa: TRY004
+            if isinstance(message, ValueError):
+                raise message
+            begins(message)
+        return message
+
+
+def look_in_child(given: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles) -> None:
+    """Look at a model in this process, which is for nothing else."""
+    path, settings = given
     try:
-        while_built.begin(SEED)  # which seeds every global generator that `build` may draw from
-        begins("build(settings)")
-        model = _called(trainable.build, settings, "build")
-        if not isinstance(model, torch.nn.Module):
-            raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
-        if trainable.example is None:
-            return _built(model)
-        while_run.begin(SEED)
-        begins("example(settings)")
-        example = _called(trainable.example, settings, "example")
-        begins("the model of build(settings)")
-        return _run(model, example)
-    finally:
-        while_run.end()
-        while_built.end()
+        seen = look(load(path), settings, connection.send)
+    except ValueError as error:
+        connection.send(ValueError(str(error)))
+    else:
+        connection.send(seen)
 
 
 def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:

@@ -33,7 +33,6 @@ from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
-from trainables.extensions import exits_raised
 from trainables.outside import load
 from trainables.task_catalog import splits
 
@@ -104,6 +103,7 @@ def plan(
         metrics=metrics,
         factors=spec.combine.of if spec.combine is not None and spec.combine.way == "all" else (),
         limits=limits,
+        keep=spec.keep,
         selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
         continue_on_error=spec.on_error == "continue",
     )
@@ -124,7 +124,6 @@ def _check_search(search: Search, faults: Faults) -> "Chosen | None":
 def _check_seeds(spec: Spec, resolved: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     """Note what is wrong with the seeds. Raises `PlanError` with all faults where there is no baseline."""
     checks.check_seeds(spec, _search_plan(spec), faults)
-    checks.check_pack(spec, faults)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
 
@@ -241,7 +240,6 @@ def _together(
     return with_first(resolved, arms, trainable.trying, spec.search, faults)
 
 
-@exits_raised()
 def plan_file(
     path: Path,
     overrides: Sequence[str] = (),

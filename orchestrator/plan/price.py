@@ -39,9 +39,8 @@ def price(
     trials: Mapping[str, int] | None,
     *,
     calibrate: bool,
-    together: int = 1,
 ) -> ArmPrice:
-    """The price of `arm` with so many trials a phase, of which as many as are `together` share a process.
+    """The price of `arm` with so many trials a phase.
 
     Raises InputError if a step cannot be timed here.
     """
@@ -52,7 +51,7 @@ def price(
         trials=dict(sorted((trials or {}).items())),
         train_flops_min=step * structure.flops_min,
         train_flops_max=step * structure.flops_max,
-        peak_memory_bytes=together * _peak_memory(system, structure),
+        peak_memory_bytes=_peak_memory(system, structure),
         checkpoint_bytes=_checkpoint(system, structure),
         # Ranks work side by side, and are timed one after the other.
         seconds_per_step=_seconds_per_step(system) / system.train.ranks if calibrate else None,

@@ -358,12 +358,7 @@ def _means(plan: Plan) -> str:
     cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
     share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"
     has = f"{cores} and {share}" if gpus else cores
-    if (many := plan.resources.pack) is None:
-        return f"\nA trial has {has}."
-    return (
-        f"\nA process has {has}. Up to {many} confirm seeds of an arm are trained in one, their steps as "
-        "one: memory is that of all of them."
-    )
+    return f"\nA trial has {has}."
 
 
 def _totals(plan: Plan) -> str:

@@ -228,6 +228,8 @@ class Plan:
     """None where nothing but wall clock limits the sweep."""
     extended: tuple[Extension, ...] = ()
     """What was added after the launch, the first extension first."""
+    keep: tuple[str, ...] = ()
+    """Patterns of files of a trial that are kept."""
     selected_on: tuple[str, ...] = ()
     """Test splits that are read and whose examples valid has, in some arm."""
     continue_on_error: bool = False

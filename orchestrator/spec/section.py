@@ -5,13 +5,9 @@ Apart from `types`, for whoever reads a plan without its spec: models of pydanti
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
-
-MOST_PACKED: Final = 64
-"""Seeds that one process trains at once."""
-Packed = Annotated[int, Field(ge=2, le=MOST_PACKED), says(f"an integer from 2 to {MOST_PACKED}")]
 
 
 class Section(BaseModel):
@@ -51,24 +47,20 @@ class Resources(Section):
     `haltsweep status` and the screen show for how long it has been silent."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
+    working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
+    """`private`: each trial has a working folder of its own, in which it finds the files of the launch
+    folder; what it writes by relative paths is its own. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
-    pack: Annotated[int, Field(ge=2, le=MOST_PACKED), says(f"an integer from 2 to {MOST_PACKED}")] | None = (
-        None
-    )
-    """So many confirm seeds of one arm are trained by one process, their steps taken as one: fewer kernels
-    for each, where they bound a GPU; on a CPU it saves no time. Each is a trial of its own. Results are as
-    without, up to rounding, with every layer run (`early_exit: none`)."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         said: dict[str, Any] = whole(self)
-        for later in ("pack", "silent_minutes"):  # specs and plans without these are what they were
-            if said[later] is None:
-                del said[later]
-        return said
+        return {key: value for key, value in said.items() if (key, value) not in _LATER.items()}
 
 
+_LATER: Final = {"working_folder": "private", "silent_minutes": None}
+"""Fields that came later with their defaults: specs and plans without them are the bytes they were."""
 THREADS_MAX = 1024
 """What PyTorch is ever given."""
 

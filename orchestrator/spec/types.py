@@ -282,6 +282,9 @@ class Spec(Section):
     posthoc: Mapping[Path, SomeDistinct[Scalar]] = Field(default_factory=dict)
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)
+    keep: Distinct[Text] = ()
+    """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are kept
+    when the trial ends, in `kept/<trial id>` of the sweep, and as artifacts of its MLflow run."""
     on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"
     """`stop`: where the first three trials of an arm (all, where it has fewer) crash with the same error, the
     sweep stops with it, running trials are saved, and `haltsweep resume NAME --retry failed` goes on once the

@@ -27,6 +27,7 @@ from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.moved_store import follow_move
 from orchestrator.tracking.points import PREFIX, Point, batches
 from trainables.atomic import flush
+from trainables.process_label import process_label
 
 MOST_METRICS = 800
 MOST_PARAMS = MOST_TAGS = 100
@@ -385,7 +386,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
     clear_folders(file.parent, f".{file.name}-")  # of processes that were killed here
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    with tempfile.TemporaryDirectory(prefix=f".{file.name}-{os.getpid()}-", dir=file.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}-{process_label()}-", dir=file.parent) as folder:
         fresh = Path(folder) / file.name
         make: Any = SqlAlchemyStore
         with hurried(fresh):  # MLflow makes its tables in hundreds of transactions

@@ -133,7 +133,7 @@ class MlflowWriter:
 
     def upload(self, folder: SweepFolder) -> Counts:
         """Spec, plan, provenance and report beside the sweep's run, the report as text and its figures beside
-        those of its arms, unless these very files are there."""
+        those of its arms, kept files beside those of trials, unless these very files are there."""
         self._counts = Counts()
         files = list(_artifacts(folder))
         figures = [each for each in files if each[0] == folder.report / "report.md" or _figure(each[0])]
@@ -142,6 +142,8 @@ class MlflowWriter:
                 self._upload(key, files)
             elif key.startswith("arm/"):
                 self._upload(key, figures)
+            else:
+                self._upload(key, list(_kept(folder.kept(key))))
         return self._counts
 
     def _upload(self, key: str, files: Sequence[tuple[Path, str]]) -> None:
@@ -229,6 +231,13 @@ def _is_new(point: Point, stored: Stored, retried_ms: int) -> bool:
     """
     step, _, at_ms = stored.latest.get(point.key, NONE_LOGGED)
     return point.step > step or at_ms < retried_ms <= point.at_ms
+
+
+def _kept(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Files that a trial left to be kept, with their place beside its run."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            yield file, (Path("kept") / file.relative_to(folder).parent).as_posix()
 
 
 def _figure(file: Path) -> bool:

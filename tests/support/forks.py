@@ -17,10 +17,13 @@ from unittest.mock import patch
 
 import psutil
 
+from tests.support import child_servers
+
 PRELOADED = [
     "pytest",
     "optuna",
     "torch",
+    "torch._dynamo",
     "scipy.optimize",
     "scipy.stats",
     "sqlalchemy.dialects.postgresql",
@@ -166,6 +169,7 @@ class _Begin:
 
     def run(self, work: Callable[..., object], arguments: Sequence[Any]) -> None:
         """As `subprocess.Popen` would start it; what `work` returns is the exit code."""
+        child_servers.begin()
         if self.session:
             os.setsid()
         else:

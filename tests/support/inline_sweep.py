@@ -25,10 +25,8 @@ def plan() -> Plan:
     return make_plan(arms, trials_per_arm=2, sampler=sampler, seeds=(7,), posthoc=({"model.shift": 0.5},))
 
 
-def main(
-    root: Path, die_after: int | None, asked: Plan | None = None, workload: str = PATH, pack: int = 1
-) -> None:
-    """One session, of `plan` if no other is asked for."""
+def main(root: Path, die_after: int | None) -> None:
+    """One session of `plan`."""
     folder, changes = SweepFolder(root), 0
     root.mkdir(parents=True, exist_ok=True)
 
@@ -40,14 +38,13 @@ def main(
 
     with Ledger.open(folder.ledger_url, "synthetic", create=True) as ledger:
         lease = ledger.claim(Holder.current())
-        recorder = Recorder(asked or plan(), ledger, lease, folder)
+        recorder = Recorder(plan(), ledger, lease, folder)
         run_inline(
             recorder,
-            workload,
+            PATH,
             data_dir=root / "data",
             checkpoint_seconds=0.0,
             on_change=changed,
-            pack=pack,
         )
         recorder.close()
         ledger.release(lease)

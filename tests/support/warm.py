@@ -17,12 +17,14 @@ from orchestrator.plan.planner import plan
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.report import page
 from orchestrator.spec.load import read_spec
+from tests.support import child_servers
 from tests.support.commands import TINY
 from trainables.training.rehearsal import Rehearsals
 
 TRAINED = Rehearsals()
 """Of all plans in a fork."""
 
+child_servers.install()
 main.command()
 page._template()
 if torch.version.cuda is None:  # elsewhere a backward pass starts threads, after which no fork can make one

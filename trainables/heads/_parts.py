@@ -6,11 +6,9 @@ readout is Linear, ReLU, Linear; two classes share one logit. Dropout around the
 other paper, On the Design Space Between Transformers and Recursive Neural Nets, and off elsewhere.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,7 +17,6 @@ from trainables.layers.batch_parts import predictions_in_batch
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put
-from trainables.layers.stacked import stacked
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
 from trainables.recurrence.watching import answered
@@ -48,11 +45,9 @@ class Readout(nn.Module):
         self.inner_dropout = KeyedDropout(dropout)
         self.outer_dropout = KeyedDropout(dropout)
 
-    def forward(
-        self, x: Float[Tensor, "N D"], number: Int[Tensor, " N"] | None = None
-    ) -> Float[Tensor, "N C"]:
-        """Logits; `number` is that of each prediction among all of the batch, if not its place here."""
-        place = predictions_in_batch(x.shape[0], x.device) if number is None else number
+    def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Logits of all predictions of the batch."""
+        place = predictions_in_batch(x.shape[0], x.device)
         hidden = F.relu(self.inner(self.inner_dropout(x, place)))
         logits: Tensor = self.outer(self.outer_dropout(hidden, place))
         return logits
@@ -69,11 +64,6 @@ class TokenModel(nn.Module):
         self.readout = Readout(
             features * config.width, config.width, shape.num_logits, config.readout_dropout
         )
-
-    def gradients_of(self, batch: Batch) -> Hashable:
-        """What decides which parameters have a gradient on `batch`, where that differs between batches."""
-        own = getattr(self.encoder, "gradients_of", None)
-        return own(self.read_by_encoder(batch)[1]) if callable(own) else None
 
     def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
         """Sequences and their mask."""
@@ -133,15 +123,8 @@ class Asked:
 
     @cached_property
     def places(self) -> Int[Tensor, " K"]:
-        """Their indices in the flattened rows; in a pass of several models those of all positions."""
-        if stacked():
-            return torch.arange(self.mask.numel(), device=self.mask.device)
+        """Their indices in the flattened rows."""
         return self.mask.flatten().nonzero().squeeze(1)
-
-    @cached_property
-    def numbers(self) -> Int[Tensor, " K"] | None:
-        """Which prediction of the batch each is, where some of `places` are none; those have any number."""
-        return self.mask.flatten().cumsum(0) - 1 if stacked() else None
 
     @cached_property
     def counts(self) -> Int[Tensor, " N"]:
@@ -150,8 +133,6 @@ class Asked:
 
     def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
         """A value of each prediction at its position, zero elsewhere."""
-        if stacked():
-            return torch.where(self.mask, values.view(self.mask.shape), 0)
         return put(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
@@ -162,7 +143,6 @@ class Asked:
         self, logits: Float[Tensor, "K C"], labels: Int[Tensor, "N S"], encoded: Encoded
     ) -> tuple[Output, Float[Tensor, "N S"]]:
         """Means over each row, and whether it is right as a whole; beside them, which predictions are."""
-        labels = labels.clamp(min=0) if stacked() else labels
         labels = labels.flatten().index_select(0, self.places)
         predicted = predict(logits.to(sum_dtype(logits.dtype)), labels)
         hits = self.rows((predicted.chosen == labels).to(predicted.loss.dtype))

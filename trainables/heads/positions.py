@@ -65,7 +65,7 @@ class PositionsModel(TokenModel):
         columns = asked.mask.shape[1]
         before = (states.shape[1] - columns) // 2
         tokens = states[:, before : before + columns].flatten(0, 1)
-        logits: Tensor = self.readout(take(tokens, asked.places), asked.numbers)
+        logits: Tensor = self.readout(take(tokens, asked.places))
         return logits.to(sum_dtype(logits.dtype))
 
 

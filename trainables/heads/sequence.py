@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from trainables.heads._parts import EMBEDDING_STD, WHOLE, Asked, Readout, embedded
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.linear import Vector, linear
+from trainables.layers.linear import Vector
 from trainables.layers.packing import take
 from trainables.metrics import Metric
 from trainables.settings import ModelSettings
@@ -89,7 +89,7 @@ class SequenceModel(nn.Module):
         written: Encoded = self.decoder(
             self.answer(self.begun(batch.labels)), asked.mask, encoded.states, memory_mask
         )
-        logits = self.logits(take(written.states.flatten(0, 1), asked.places), asked.numbers)
+        logits = self.logits(take(written.states.flatten(0, 1), asked.places))
         output, _ = asked.output(logits, batch.labels, _together(encoded, written))
         depths = {"depth_encoder": encoded.depth, "depth_decoder": written.depth}
         return replace(output, shares={**output.shares, **depths})
@@ -109,13 +109,11 @@ class SequenceModel(nn.Module):
         before = F.pad(labels[:, :-1], (1, 0), value=self.end_id)
         return before.masked_fill(before == NOT_ASKED, self.end_id)
 
-    def logits(
-        self, states: Float[Tensor, "M D"], number: Int[Tensor, " M"] | None = None
-    ) -> Float[Tensor, "M C"]:
-        """How probable each answer token is next; `number` as in `Readout`."""
+    def logits(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
+        """How probable each answer token is next."""
         if self.readout is None:
-            return linear(states, self.answer.embedding())
-        logits: Tensor = self.readout(states, number)
+            return F.linear(states, self.answer.embedding())
+        logits: Tensor = self.readout(states)
         return logits
 
 

@@ -15,17 +15,17 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.dropout import Key, KeyedDropout
+from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
 from trainables.layers.explicit_offsets import OffsetBias, explicit_by_offset
 from trainables.layers.head_rows import gather, spread, spread_each
@@ -33,7 +33,6 @@ from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.row_parts import can_leave_padding
-from trainables.layers.stacked import for_all, stacked
 from trainables.layers.tokens import KeysValues, Tokens
 
 Backend = Literal["auto", "sdpa", "flash", "math"]
@@ -51,9 +50,9 @@ class WeightDropout:
     """Which attention weights one call drops."""
 
     dropout: KeyedDropout
-    key: Key
-    place: Int[Tensor, "*W B T"]
-    """Place of each query in the full batch, where there are keys of several members in that of each."""
+    key: int
+    place: Int[Tensor, "B T"]
+    """Place of each query in the full batch."""
     drawn: Bool[Tensor, "B H T K"] | None = None
     """The keyed mask, where it was drawn before."""
 
@@ -73,17 +72,6 @@ class WeightDropout:
         dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys), layers=layers)
 
     @property
-    def by_member(self) -> Tensor:
-        """What of this differs between the members of a stack."""
-        return self.place if self.drawn is None else self.drawn
-
-    def of_all(self, by_member: Shaped[Tensor, "W ..."]) -> "WeightDropout":
-        """That of the rows of all members, given `by_member` of all."""
-        if self.drawn is None:
-            return replace(self, place=by_member)
-        return replace(self, drawn=by_member.flatten(0, 1))
-
-    @property
     def rate(self) -> float:
         """Share of weights that are dropped."""
         return 1 - self.dropout.keep_share()
@@ -92,10 +80,7 @@ class WeightDropout:
         """The keyed mask."""
         if self.drawn is not None:
             return self.drawn
-        element, place = pairs_of_keys(heads, keys), self.place[..., None, :, None]
-        if isinstance(self.key, np.ndarray):
-            return self.dropout.mask(self.key.reshape(-1, 1, 1, 1, 1), place, element, keys).flatten(0, 1)
-        return self.dropout.mask(self.key, place, element, keys)
+        return self.dropout.mask(self.key, self.place[:, None, :, None], pairs_of_keys(heads, keys), keys)
 
     def kept(self, heads: int, keys: int) -> KeptWeights:
         """The mask with the scale of what it keeps."""
@@ -158,7 +143,7 @@ def attend_packed(
     if kernel == "flash":
         return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
     barred = _barred(queries, keys, reach, q)
-    if kernel == "math" and bias is None and seen.both is not None and _known(drop):
+    if kernel == "math" and bias is None and seen.both is not None:
         kept = None if drop is None else drop.kept(q.shape[1], keys.width)
         return explicit_packed(q[:, None], queries, seen.padded_both, keys, barred=barred, kept=kept)
     rows = (spread(q, queries), *seen.padded)
@@ -185,16 +170,11 @@ def attend_among(
         packings = (tokens.packing, tokens.packing)
         return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
     barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
-    if kernel == "math" and _known(drop):
+    if kernel == "math":
         kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
         return explicit_packed(qkv, tokens.packing, factors=tokens.factors, barred=barred, kept=kept)
     q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
     return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
-
-
-def _known(drop: WeightDropout | None) -> bool:
-    """Whether the mask is there already, or can be drawn here: those of a stack are drawn for all members."""
-    return drop is None or drop.drawn is not None or not stacked()
 
 
 def _barred(
@@ -208,23 +188,15 @@ def _barred(
         def made() -> tuple[Tensor, Tensor]:
             columns = torch.arange(keys.width, device=q.device)
             upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
-            barred = barring((columns < upto)[:, None], dtype)
-            return reach, for_all(Tensor.contiguous, barred) if stacked() else barred
+            return reach, barring((columns < upto)[:, None], dtype)
 
         same, barred = queries.once(("reach", keys.width, dtype), made)
         if same is not reach:
             del queries.made["reach", keys.width, dtype]
             return _barred(queries, keys, reach, q)
         return barred  # type: ignore[no-any-return]
-    if keys.full:
+    if keys.dense:
         return None
-    if stacked():
-        return keys.once(  # type: ignore[no-any-return]
-            ("barred", heads, dtype),
-            lambda: for_all(
-                lambda mask: barring(mask[:, :, None, None].expand(-1, -1, heads, 1, -1), dtype), keys.mask
-            ),
-        )
     return keys.once(  # type: ignore[no-any-return]
         ("barred", heads, dtype),
         lambda: _padding_barred(keys, dtype).expand(-1, heads, -1, -1).contiguous(),
@@ -246,8 +218,8 @@ def choose(
 
     `biased`: a bias is added to logits. `whole`: every token is a query, as flash-attn requires.
     """
-    if backend == "math" or (stacked() and dropping):
-        return "math"  # fused kernels draw the masks of one key
+    if backend == "math":
+        return "math"
     if backend in ("auto", "flash"):
         fault = BIASED if biased else flash_fault(q.device, q.dtype) if whole else GAPS
         fault = fault or _kernel().fault(q.shape[-1], _capability(q.device), dropping=dropping)
@@ -294,23 +266,6 @@ def _padded(
 ) -> Float[Tensor, "B H T E"]:
     """By one of the kernels that know rows and padding."""
     q, k, v = qkv
-    if stacked():
-
-        def of_all(  # noqa: PLR0917 as tensors come
-            q: Tensor,
-            k: Tensor,
-            v: Tensor,
-            barred: Barred | None,
-            dropped: Tensor | None,
-            bias: Tensor | None,
-        ) -> Tensor:
-            members, rows = q.shape[0], (q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
-            masked, leant = (None if each is None else each.flatten(0, 1) for each in (barred, bias))
-            weights = None if drop is None or dropped is None else drop.of_all(dropped)
-            found = _padded(kernel, rows, masked, weights, leant)
-            return found.view(members, -1, *found.shape[1:])
-
-        return for_all(of_all, *qkv, barred, None if drop is None else drop.by_member, bias)
     if kernel == "math":
         kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
         return explicit(q, k, v, barred=barred, bias=bias, kept=kept)
@@ -324,8 +279,6 @@ def _padded(
 
 def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
     """What to add to logits: nothing in `mask`, minus infinity elsewhere."""
-    if stacked():
-        return for_all(lambda mask: barring(mask, dtype), mask)
     barred = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
     return barred.masked_fill_(mask, 0.0)
 
@@ -419,7 +372,6 @@ def _kernel_stream(drop: WeightDropout | None) -> Iterator[None]:
     generator = _generator(drop.place.device)
     counts = generator.device.type == "cuda"
     before = (generator.initial_seed(), generator.get_offset()) if counts else generator.get_state()
-    assert isinstance(drop.key, int), "of several members masks are drawn by `math`"
     generator.manual_seed(drop.key)
     try:
         yield

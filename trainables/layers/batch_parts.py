@@ -53,8 +53,8 @@ def rows_in_batch(row: Numbers) -> Numbers:
     part = _PART.get()
     if part is None:
         return row
-    stacked = row // part.rows
-    found: Numbers = row + part.first + stacked * (part.whole - part.rows)
+    sequence = row // part.rows
+    found: Numbers = row + part.first + sequence * (part.whole - part.rows)
     return found
 
 

@@ -16,11 +16,10 @@ from torch.nn import functional as F
 from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, joined_sets, linear
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, joined_sets
 from trainables.layers.mask_draws import MOST_WORDS, MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
-from trainables.layers.stacked import stacked
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.regions.block import Mixing
 from trainables.regions.compiling import compiling
@@ -142,7 +141,7 @@ class CrossAttention(_Heads):
     def offer(self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
         """Keys and values of rows of normed vectors `z`, for `placed` or others of their pass."""
 
-        both = linear(z, *self.maps().whole(placed))
+        both = F.linear(z, *self.maps().whole(placed))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
 
     def forward(
@@ -169,10 +168,7 @@ class Attention(_Heads):
 
     def keys_values(self, z: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Rotated keys, and values, of `tokens` with normed states `z`."""
-        both = linear(z, *self.maps(alone=False).whole(tokens))
-        if stacked():
-            keys, values = both.view(z.shape[0], 2, self.heads, -1).unbind(1)
-            return KeysValues(tokens.key_rotation(keys).to(values.dtype), values, tokens.packing)
+        both = F.linear(z, *self.maps(alone=False).whole(tokens))
         beside = tokens.key_rotation.of_first(both, self.heads).view(z.shape[0], 2, self.heads, -1)
         return KeysValues.beside(beside, tokens.packing)
 
@@ -186,7 +182,7 @@ class Attention(_Heads):
         """What each of `tokens`, with normed states `z`, gathers from those it may see, all if not given;
         added `onto` what is given."""
         if seen is None:
-            qkv = linear(z, *self.maps(alone=True).whole(tokens)).view(z.shape[0], 3, self.heads, -1)
+            qkv = F.linear(z, *self.maps(alone=True).whole(tokens)).view(z.shape[0], 3, self.heads, -1)
             gathered = attend_among(
                 qkv, tokens, drop=self._drop(tokens, tokens.packing), backend=self.backend
             )
@@ -195,10 +191,7 @@ class Attention(_Heads):
 
     def _turned(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M H E"]:
         """Queries of `tokens`."""
-        queries: Tensor = self.query(z)
-        if stacked():
-            return tokens.query_rotation(self._split(queries)).to(queries.dtype)
-        return self._split(tokens.query_rotation.of_first(queries, self.heads))
+        return self._split(tokens.query_rotation.of_first(self.query(z), self.heads))
 
 
 def _keys_values(heads: _Heads) -> Maps:
@@ -241,7 +234,7 @@ def together(
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
     """Two feed-forwards of the same vectors, their hidden layers one product; the first is added `onto`
     something."""
-    inner = linear(z, *one.maps_beside(other).whole(placed))
+    inner = F.linear(z, *one.maps_beside(other).whole(placed))
     inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
     first, second = inner.split_with_sizes([one.inner.out_features, other.inner.out_features], 1)
     return one.outwards(first, placed, onto), other.outwards(second, placed)

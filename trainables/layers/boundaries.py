@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from trainables.layers.host import uploaded
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing, packed, packing_of, take
-from trainables.layers.stacked import by_token, stacked
 from trainables.settings import CausalSettings
 
 Pooling = Literal["mean", "end", "start"]
@@ -37,18 +36,8 @@ class Boundaries(nn.Module):
     ) -> tuple[Float[Tensor, "M D"], Packing]:
         """The packed tokens of right-padded `x`, between START and END; longer padding changes nothing."""
         packing = packing_of(mask, NUM_BOUNDARIES)
-        if stacked():
-            return self._of_members(x, packing), packing
         ends = (each().expand(x.shape[0], -1) for each in (self.start, self.end))
         return take(torch.cat((x.flatten(0, 1), *ends)), _places(packing, x.shape[1])), packing
-
-    def _of_members(self, x: Float[Tensor, "N S D"], packing: Packing) -> Float[Tensor, "M D"]:
-        """The same tokens of several models, whose lengths the host does not know."""
-        columns = torch.arange(packing.width, device=x.device)
-        wide = nn.functional.pad(x[:, : packing.width - NUM_BOUNDARIES], (0, 0, 1, 1))
-        wide = torch.where((columns == 0)[:, None], self.start(), wide)
-        wide = torch.where((columns == packing.counts[:, None] - 1)[..., None], self.end(), wide)
-        return by_token(packing.unpad(wide))
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]

@@ -7,25 +7,23 @@ tasks they count positions from the start of the sequence and not of the chunk: 
 and tokens attend to no other chunk, so that the choice does not matter.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
 from trainables.layers.host import uploaded
-from trainables.layers.packing import Packing, PaddedRows
-from trainables.layers.positions import Rotation, rotations
-from trainables.layers.stacked import by_row
+from trainables.layers.packing import Packing
+from trainables.layers.positions import rotations
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.settings import Settings, Small
 
-Number = TypeVar("Number", int, np.ndarray, Tensor)
+Number = TypeVar("Number", int, np.ndarray)
 
 
 class ChunkSettings(Settings):
@@ -160,88 +158,3 @@ class Cut:
         order = np.argsort(self.number, kind="stable")
         both = uploaded(np.concatenate((order, np.argsort(order))), self.packing.row.device)
         return both[: order.shape[0]], both[order.shape[0] :]
-
-
-@dataclass(frozen=True)
-class PaddedChunk:
-    """The chunks of one number of all rows: those that have none are given some token."""
-
-    tokens: Int[Tensor, " M"]
-    """Which tokens of the full batch; padding has any."""
-    exists: Bool[Tensor, " B"]
-    """Rows that have a chunk of that number."""
-    placed: Tokens
-    """The same tokens, positions counted from 0."""
-
-
-@dataclass(frozen=True)
-class PaddedCut:
-    """`Cut` where shapes must not depend on lengths (`layers.stacked`): every row has as many chunks, as long
-    as any could be."""
-
-    packing: Packing
-    length: Int[Tensor, " B"]
-    """Tokens of each chunk of a row, but for the last."""
-    counts: Int[Tensor, " B"]
-    """Chunks of each row."""
-    most: int
-    rows: PaddedRows
-    """Of one chunk, were all full."""
-    rotations: tuple[Rotation, Rotation]
-    place: Int[Tensor, " M"]
-    causal: bool
-
-    @classmethod
-    def of(
-        cls,
-        packing: Packing,
-        settings: ChunkSettings,
-        head_width: int,
-        dtype: torch.dtype,
-        *,
-        causal: bool,
-    ) -> "PaddedCut":
-        """As `settings` say."""
-        totals = np.arange(1, packing.width + 1)
-        lengths = settings.length(totals, causal=causal)
-        length = settings.length(packing.counts, causal=causal)
-        longest = int(np.minimum(lengths, totals).max())
-        rows = PaddedRows.of(torch.full((packing.num_rows,), longest, device=packing.row.device), longest)
-        return cls(
-            packing,
-            length,
-            -(-packing.counts // length),
-            int((-(-totals // lengths)).max()),
-            rows,
-            rotations(rows.column, longest, head_width, dtype),
-            packed_places(packing),
-            causal,
-        )
-
-    def chunks(self) -> list[PaddedChunk]:
-        """All of all rows, one number after the other; what is made of them is made for all at once."""
-        numbers = uploaded(np.arange(self.most)[:, None], self.length.device)
-        columns = self.rows.column[: self.rows.width]
-        first = self.length * numbers
-        exists = first < self.packing.counts
-        counts = torch.minimum(self.packing.counts - first, self.length).clamp(min=1)
-        begins = self.packing.starts[:-1, None]
-        tokens = begins + (first[..., None] + columns).clamp(max=self.packing.width - 1)
-        masks = columns < counts[..., None]
-        places = self.place.index_select(0, tokens.flatten()).view(self.most, -1)
-        made: dict[Any, Any] = {}
-        reach = self.rows.column + 1 if self.causal else None
-        placed = [
-            Tokens(self.rows.with_counts(count, mask), place, *self.rotations, reach, made=made)
-            for count, mask, place in zip(counts.unbind(), masks.unbind(), places.unbind(), strict=True)
-        ]
-        each = zip(tokens.flatten(1).unbind(), by_row(exists).unbind(), placed, strict=True)
-        return [PaddedChunk(*those) for those in each]
-
-    def whole(self, chunks: Sequence[Float[Tensor, "K D"]]) -> Float[Tensor, "M D"]:
-        """The tokens of the full batch, given those of all chunks."""
-        column, row = self.packing.column, self.packing.row
-        length = self.packing.spread(self.length)
-        number = torch.div(column, length, rounding_mode="floor").clamp(max=self.most - 1)
-        place = (number * self.packing.num_rows + row) * self.rows.width
-        return torch.cat([*chunks]).index_select(0, place + (column % length).clamp(max=self.rows.width - 1))

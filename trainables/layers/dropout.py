@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from trainables.layers.dropping import dropped
 from trainables.layers.host import modules_of, named_modules_of, uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix, salt_numbers, salted
-from trainables.layers.stacked import for_all, stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.masks import MASK_LEVELS, ODD_32, ElementMask, drawn
 from trainables.seeds import derive
@@ -43,23 +42,18 @@ class _Ready(NamedTuple):
 class _Stream:
     """Where a module has its random numbers from."""
 
-    seed: int | tuple[int, ...]
-    """Of each member, where it is that of several models (`layers.stacked`)."""
+    seed: int
     name: tuple[str | int, ...]
     calls: int = 0
     """Keys drawn so far."""
     ready: "deque[_Ready]" = field(default_factory=deque)
     """Of a dropout, the masks of the next uses that have been drawn already; their keys count as drawn."""
 
-    def key(self, call: int) -> "Key":
-        """Of call number `call`."""
-        if isinstance(self.seed, tuple):
-            return np.array([derive(each, *self.name, call) for each in self.seed], dtype=np.int64)
+    def key(self, call: int) -> int:
+        """What the masks of call number `call` depend on."""
         return derive(self.seed, *self.name, call)
 
 
-Key = int | Int[np.ndarray, " W"]
-"""What the masks of one call depend on, for each member of a stack."""
 Drawn = tuple[_Stream | None, int, tuple[_Ready, ...]]
 """A stream, if one was begun, and all that calls change of it."""
 
@@ -75,7 +69,7 @@ class Keyed(nn.Module):
         super().__init__()
         self._stream: _Stream | None = None
 
-    def begin(self, seed: int | tuple[int, ...], *name: str | int) -> None:
+    def begin(self, seed: int, *name: str | int) -> None:
         """Start the stream `name` of `seed`; the next call is number 0."""
         # PyTorch would look whether it is a weight.
         object.__setattr__(self, "_stream", _Stream(seed, name))
@@ -99,7 +93,7 @@ class Keyed(nn.Module):
         if self._stream is not None:
             self._stream.calls, self._stream.ready = calls, deque(ready)
 
-    def draw(self) -> Key:
+    def draw(self) -> int:
         """Key of the next call. Raises ValueError if no stream was begun."""
         stream = _begun(self)
         stream.calls += 1
@@ -120,17 +114,10 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
-        numbers, key = np.arange(columns, dtype=np.int64) * ODD_32, self.draw()
-        if isinstance(key, np.ndarray):
-            key = key[:, None, None]
-        salt = uploaded(salted(key, numbers), place.device)
-
-        def even(place: Tensor) -> Tensor:
-            words = place.to(torch.int32)[..., None] ^ salt
-            mix(words)
-            return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
-
-        return for_all(even, place) if stacked() else even(place)
+        salt = uploaded(salted(self.draw(), np.arange(columns, dtype=np.int64) * ODD_32), place.device)
+        words = place.to(torch.int32)[..., None] ^ salt
+        mix(words)
+        return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
 
 
 class KeyedDropout(Keyed):
@@ -156,7 +143,7 @@ class KeyedDropout(Keyed):
         return 1 - self.levels / MASK_LEVELS
 
     def mask(
-        self, key: Key, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
+        self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
     ) -> Bool[Tensor, "*K"]:
         """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
 
@@ -171,8 +158,6 @@ class KeyedDropout(Keyed):
         self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
     ) -> Float[Tensor, "*K"]:
         """`x` where `keep` has it, scaled, and zero elsewhere; added `onto` something if that is given."""
-        if stacked():
-            return for_all(self.drop, x, keep, onto)
         return dropped(x, keep, self.scale, onto)
 
     def forward(
@@ -184,8 +169,7 @@ class KeyedDropout(Keyed):
         """
         if not (self.training and self.levels):
             return x if onto is None else onto + x
-        keep = self.taken(place, x.shape[-1])
-        return self.drop(x, keep, onto) if stacked() else dropped(x, keep, self.scale, onto)
+        return dropped(x, self.taken(place, x.shape[-1]), self.scale, onto)
 
     def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
         """The mask of this call, which no other gets."""
@@ -243,20 +227,16 @@ class KeyedDropout(Keyed):
 
         draws.add(seen, salt, [(self.levels, salt.shape[-1])], give)
 
-    def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*W_C"]:
+    def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*C"]:
         """What places are hashed with in the next call, for each of the `element`s."""
-        key, numbers = self.draw(), element * ODD_32
-        if isinstance(key, np.ndarray):
-            key = key.reshape(-1, *(1,) * numbers.ndim)
-        return uploaded(salted(key, numbers), device)
+        return uploaded(salted(self.draw(), element * ODD_32), device)
 
     def _salts(
         self, element: Int[np.ndarray, "*C"], place: Tensor, axes: int, layers: int
-    ) -> Int[Tensor, "*W_L_C"]:
+    ) -> Int[Tensor, "*L_C"]:
         """The same in the next calls, for places seen in so many axes."""
-        keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64).T
-        salts = salted(keys.reshape(*keys.shape, *(1,) * axes), element * ODD_32)
-        return uploaded(np.ascontiguousarray(salts), place.device)
+        keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64)
+        return uploaded(salted(keys.reshape(layers, *(1,) * axes), element * ODD_32), place.device)
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`; if not, what waits is
@@ -367,9 +347,7 @@ class DropoutGroup:
             return
         seen = place[..., None]
         if layers > 1:
-            # Members of a stack come before layers.
-            salt = salt.movedim(0, -2).contiguous()
-            salt, seen = salt.view(*salt.shape[:-1], *(1,) * place.dim(), salt.shape[-1]), seen[None]
+            salt, seen = salt.view(layers, *(1,) * place.dim(), salt.shape[-1]), seen[None]
         draws.add(seen, salt, parts, give)
 
     def _give(
@@ -401,7 +379,7 @@ class DropoutGroup:
 
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device, layers: int = 1
-    ) -> Int[Tensor, "*L_W C"]:
+    ) -> Int[Tensor, "*L C"]:
         """Salts of this call for all columns, or of as many calls as `layers`; as many as the last pass had
         are made at once."""
         streams = [_begun(each) for each in active]
@@ -430,7 +408,7 @@ class _Salts:
     sizes: tuple[int, ...]
     first: int
     """Call of the first row."""
-    table: Int[Tensor, "K *W C"]
+    table: Int[Tensor, "K C"]
     last: int = 0
     """The last call that was made."""
 
@@ -440,11 +418,7 @@ class _Salts:
         words = tuple([(size + 1) // 2 for size in sizes])
         begin = streams[0].calls
         keys = np.array([[each.key(call) for each in streams] for call in range(begin, begin + calls)])
-        spread = keys.repeat(words, 1)
-        if keys.ndim > 2:
-            # The members of a stack come before the columns.
-            spread = np.ascontiguousarray(np.moveaxis(spread, 1, -1))
-        table = uploaded(salted(spread, salt_numbers(words)), device)
+        table = uploaded(salted(keys.repeat(words, 1), salt_numbers(words)), device)
         return cls(streams, sizes, streams[0].calls, table)
 
     def belong_to(self, streams: list[_Stream]) -> bool:
@@ -464,12 +438,12 @@ class _Salts:
         )
 
 
-def set_dropout_context(model: nn.Module, seed: int | tuple[int, ...], step: int, part: int = 0) -> None:
+def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:
     """Give all that is random in `model` its stream for one forward pass.
 
     To be called before each forward pass in training: `step` counts optimiser steps, `part` the forward
     passes within one (gradient accumulation), which matters for what draws without places alone. The same
-    (seed, step, part) gives the same masks. A pass of several models has a seed for each.
+    (seed, step, part) gives the same masks.
     """
     for module, name in named_modules_of(model).items():
         if isinstance(module, Keyed):

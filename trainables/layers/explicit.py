@@ -16,11 +16,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from trainables.layers.dropping import scaled
-from trainables.layers.head_rows import Factor, HeadRows, factors_of_all, moved, put_back, turn
+from trainables.layers.head_rows import Factor, HeadRows, moved, put_back, turn
 from trainables.layers.host import Function
-from trainables.layers.packing import Packing, PaddedRows
+from trainables.layers.packing import Packing
 from trainables.layers.row_parts import WHOLE, RowPart, can_leave_padding, row_parts
-from trainables.layers.stacked import for_all, stacked
 from trainables.types import sum_dtype
 
 Barred = Float[Tensor, "B #H #T K"]
@@ -292,22 +291,6 @@ def explicit_packed(
     `keys` is the packing of what is `given`, if it is known. `factors` are what parts of `x` are multiplied
     by, and its conjugate (`layers.head_rows`).
     """
-    if stacked():
-        assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
-
-        def of_all(x: Tensor, given: Tensor | None, barred: Barred | None, keep: Tensor | None) -> Tensor:
-            members = x.shape[0]
-            found = explicit_packed(
-                x.flatten(0, 1),
-                packing.rows_of_all(members),
-                None if given is None else given.transpose(0, 1).flatten(1, 2),
-                factors=factors_of_all(packing, factors, members),
-                barred=None if barred is None else barred.flatten(0, 1),
-                kept=None if kept is None or keep is None else KeptWeights(keep.flatten(0, 1), kept.scale),
-            )
-            return found.view(members, -1, *found.shape[1:])
-
-        return for_all(of_all, x, given, barred, None if kept is None else kept.keep)
     places, at_once = _arranged(packing, packing if given is None else keys, x.shape[2], x.shape[1])
     moves = _Moves(places, factors, RowMasks.of(barred, kept), at_once)
     found: Tensor = _Packed.run(x, given, moves)

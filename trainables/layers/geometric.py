@@ -32,7 +32,6 @@ from trainables.layers.head_rows import by_length, gather, sorts_rows, spread, s
 from trainables.layers.host import Function
 from trainables.layers.linear import Constant, Linear, XavierLinear
 from trainables.layers.packing import Packing, take
-from trainables.layers.stacked import for_all, stacked
 from trainables.layers.subnormal import flushed
 from trainables.types import sum_dtype
 
@@ -230,20 +229,6 @@ def attend_nearest(  # noqa: PLR0917 as tensors come
 ) -> Float[Tensor, "B H T E"]:
     """Values by A, its rows summing to one if they are to be normalised; logits are q k^T + `near`, and of
     keys that come after their query + `more`."""
-    if stacked():
-
-        def of_all(*given: Tensor | None) -> Tensor:
-            q, k, v, near, more, barred = (None if each is None else each.flatten(0, 1) for each in given)
-            assert q is not None
-            assert k is not None
-            assert v is not None
-            assert near is not None
-            assert barred is not None
-            found = attend_nearest(q, k, v, near, more, (Portion.of(barred),), normalise=normalise)
-            return found.view(-1, rows, *found.shape[1:])
-
-        rows = q.shape[0]
-        return for_all(of_all, q, k, v, near, more, portions[0].barred)
     flat = (each.flatten(0, 1) for each in (q, k, v))
     found: Tensor = _Nearest.run(*flat, near, more, portions, normalise)
     return found.view(q.shape)

@@ -6,7 +6,6 @@ has to be filled: keys there are barred, queries there are left out again, and n
 Legend: M packed tokens, P parts (queries, keys, values), H heads of width E, B rows of T columns.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.host import Function, uploaded
-from trainables.layers.packing import Packing, PaddedRows
-from trainables.layers.stacked import for_all, stacked
+from trainables.layers.packing import Packing
 
 Factor = Complex[Tensor, "R B 1 T half"]
 """What the first R parts are multiplied by, pairs of their numbers read as complex ones."""
@@ -171,8 +169,6 @@ def spread(
     longest_first: bool = False,
 ) -> Float[Tensor, "B H T E"]:
     """Rows of heads in the padded layout, contiguous; the `longest_first`, if that is asked for and pays."""
-    if stacked():
-        return for_all(lambda x: _by_member(spread, x, packing), x)
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     made: Tensor = _SpreadHeads.run(x, rows, None)
     return made.squeeze(0)
@@ -184,8 +180,6 @@ def spread_parts(
     factors: tuple[Factor, Factor] | None = None,
 ) -> Float[Tensor, "P B H T E"]:
     """All parts at once, multiplied by the first of the `factors`; the second is its conjugate."""
-    if stacked():
-        return for_all(lambda x: _parts_by_member(x, packing, factors), x)
     rows = HeadRows.of(packing, x.shape[2], x.shape[1])
     made: Tensor = _SpreadHeads.run(x, rows, factors)
     return made
@@ -204,43 +198,6 @@ def gather(
     longest_first: bool = False,
 ) -> Float[Tensor, "M H E"]:
     """The rows of tokens among those of the padded layout."""
-    if stacked():
-        return for_all(lambda x: _by_member(gather, x, packing), x)
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     made: Tensor = _GatherHeads.run(x, rows)
     return made.view(-1, *x.shape[1:2], x.shape[-1])
-
-
-def _by_member(
-    move: Callable[[Tensor, Packing], Tensor], x: Float[Tensor, "W ..."], packing: Packing
-) -> Float[Tensor, "W ..."]:
-    """`move` what all members of a stack have, as that of one with as many times the rows."""
-    assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
-    moved = move(x.flatten(0, 1), packing.rows_of_all(x.shape[0]))
-    return moved.view(x.shape[0], -1, *moved.shape[1:])
-
-
-def _parts_by_member(
-    x: Float[Tensor, "W M P H E"], packing: Packing, factors: tuple[Factor, Factor] | None
-) -> Float[Tensor, "W P B H T E"]:
-    assert isinstance(packing, PaddedRows), "members of a stack have padded rows"
-    members = x.shape[0]
-    factors = factors_of_all(packing, factors, members)
-    parts = spread_parts(x.flatten(0, 1), packing.rows_of_all(members), factors)
-    return parts.view(parts.shape[0], members, -1, *parts.shape[2:]).transpose(0, 1)
-
-
-def factors_of_all(
-    packing: Packing, factors: tuple[Factor, Factor] | None, members: int
-) -> tuple[Factor, Factor] | None:
-    """Those of the rows of all members of a stack, which are alike; made once for all layers."""
-    if factors is None:
-        return None
-    one, other = factors
-
-    def repeated() -> tuple[Any, tuple[Factor, Factor]]:
-        return factors, (one.repeat(1, members, 1, 1, 1), other.repeat(1, members, 1, 1, 1))
-
-    # The given ones stay with what was made of them, so that no others get their identity.
-    found: tuple[Factor, Factor] = packing.once_for_shape(("factors of all", id(one)), repeated)[1]
-    return found

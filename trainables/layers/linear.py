@@ -5,12 +5,9 @@ from itertools import chain
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from trainables.layers.host import Function
-from trainables.layers.stacked import for_all, stack, stacked
 
 Stream = Callable[[str], torch.Generator]
 """The random stream of a parameter, by its name within the module."""
@@ -24,37 +21,6 @@ class Initialised(nn.Module):
     def initialise(self, stream: Stream) -> None:
         """Fill every parameter of this module, those of children left out."""
         raise NotImplementedError
-
-
-def linear(x: Float[Tensor, "*any I"], weight: Tensor, bias: Tensor | None = None) -> Float[Tensor, "*any O"]:
-    """`x` times the transposed `weight`, plus `bias`."""
-    return for_all(_linear_of_all, x, weight, bias) if stacked() else F.linear(x, weight, bias)
-
-
-def _linear_of_all(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """One batched product for all members."""
-    found: Tensor = _Products.run(x.reshape(x.shape[0], -1, x.shape[-1]), weight, bias)
-    return found.view(*x.shape[:-1], -1)
-
-
-class _Products(Function):
-    """The maps of all members; the gradient of a weight has the layout of the weight, as that of one has."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.has_bias = bias is not None
-        columns = weight.transpose(1, 2)
-        return torch.bmm(x, columns) if bias is None else torch.baddbmm(bias[:, None], x, columns)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
-        (grad,), (x, weight) = grads, ctx.saved_tensors
-        back = None
-        if ctx.needs_input_grad[0]:
-            # In the layout of the inputs, which norms want back as they gave it.
-            back = torch.bmm(grad, weight, out=torch.empty_like(x))
-        return back, torch.bmm(grad.transpose(1, 2), x), grad.sum(1) if ctx.has_bias else None
 
 
 class _Addcmul(Function):
@@ -85,24 +51,12 @@ def _alike(grad: Tensor, dtype: torch.dtype, shape: torch.Size) -> Tensor:
 
 def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
     """x + one * other."""
-    if stacked():
-        return for_all(_addcmul_of_all, x, one, other)
     made: Tensor = _Addcmul.run(x, one, other)
     return made
 
 
-def _addcmul_of_all(*given: Tensor) -> Tensor:
-    axes = max(each.dim() for each in given)
-    x, one, other = (each[(slice(None), *(None,) * (axes - each.dim()))] for each in given)
-    return torch.addcmul(x, one, other)
-
-
 class _Linear(nn.Linear, Initialised):
     """A linear map without values on the device `meta`."""
-
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
-        """The map of the last axis."""
-        return linear(input, self.weight, self.bias)
 
     def reset_parameters(self) -> None:
         """As PyTorch; nothing on `meta`, where it would take most of the time of building a model."""
@@ -178,11 +132,8 @@ class LayerNorm(nn.LayerNorm, Initialised):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
         """The norm over the last axis."""
-        if (present := stack()) is None:
-            # What `torch.nn.functional` calls, which asks for a flag first.
-            return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
-        assert present.norm is not None, "a stack whose layers have norms must be given them"
-        return present.norm(self, input)
+        # What `torch.nn.functional` calls, which asks for a flag first.
+        return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 def joined(*weights: Tensor) -> Tensor:
@@ -206,42 +157,36 @@ class _JoinedSets(Function):
     otherwise be compiled anew for where the next begins."""
 
     @staticmethod
-    def forward(ctx: Any, counts: Sequence[int], axis: int, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, counts: Sequence[int], *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.axis = axis
         given = iter(weights)
         sets = [[next(given) for _ in range(count)] for count in counts]
-        ctx.sizes = [[each.shape[axis] for each in alike] for alike in sets]
+        ctx.sizes = [[each.shape[0] for each in alike] for alike in sets]
         ctx.dtype = weights[0].dtype
         made = [
             alike[0].new_empty(
-                (*alike[0].shape[:axis], sum(sizes), *alike[0].shape[axis + 1 :]),
+                (sum(sizes), *alike[0].shape[1:]),
                 dtype=dtype_of_products(alike[0]),
             )
             for alike, sizes in zip(sets, ctx.sizes, strict=True)
         ]
-        parts = [whole.split_with_sizes(sizes, axis) for whole, sizes in zip(made, ctx.sizes, strict=True)]
+        parts = [whole.split_with_sizes(sizes) for whole, sizes in zip(made, ctx.sizes, strict=True)]
         torch._foreach_copy_([*chain(*parts)], weights)
         return tuple(made)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         parts = (
-            (None,) * len(sizes) if grad is None else grad.to(ctx.dtype).split_with_sizes(sizes, ctx.axis)
+            (None,) * len(sizes) if grad is None else grad.to(ctx.dtype).split_with_sizes(sizes)
             for grad, sizes in zip(grads, ctx.sizes, strict=True)
         )
-        return None, None, *chain(*parts)
+        return None, *chain(*parts)
 
 
 def joined_sets(sets: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
     """What `joined` makes of each of several sets of weights of one precision, in one kernel for all."""
-    counts, axis = [len(each) for each in sets], int(stacked())
-
-    def join(*weights: Tensor) -> tuple[Tensor, ...]:
-        made: tuple[Tensor, ...] = _JoinedSets.run(counts, axis, *weights)
-        return made
-
-    return for_all(join, *chain(*sets)) if stacked() else join(*chain(*sets))
+    made: tuple[Tensor, ...] = _JoinedSets.run([len(each) for each in sets], *chain(*sets))
+    return made
 
 
 class Vector(Initialised):

@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from trainables.layers.stacked import for_all, stacked
 from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32
 
 MOST_WORDS = 1 << 22
-"""Most that are hashed at once for several masks, of one model: 16 MiB, and as much again while they are."""
+"""Most that are hashed at once for several masks: 16 MiB, and as much again while they are."""
 CACHED_WORDS = 1 << 18
 """Words that are hashed at once on a CPU where there are more than `MOST_WORDS`."""
 _LOW = 0 if sys.byteorder == "little" else 1
@@ -123,47 +122,18 @@ class MaskDraws:
         self._jobs.append(_Job.of(place, salt, parts, give))
 
     def run(self) -> None:
-        """Draw what was added, in portions of at most `MOST_WORDS` a model where there are several jobs."""
+        """Draw what was added, in portions of at most `MOST_WORDS` where there are several jobs."""
         jobs, self._jobs = self._jobs, []
-        if jobs and stacked():
-            _draw_for_members(jobs)
-        else:
-            _draw_in_portions(jobs)
-
-
-def _draw_in_portions(jobs: list[_Job], most: int = MOST_WORDS) -> None:
-    portion: list[_Job] = []
-    total = 0
-    for job in jobs:
-        if portion and total + job.words > most:
+        portion: list[_Job] = []
+        total = 0
+        for job in jobs:
+            if portion and total + job.words > MOST_WORDS:
+                _draw_all(portion)
+                portion, total = [], 0
+            portion.append(job)
+            total += job.words
+        if portion:
             _draw_all(portion)
-            portion, total = [], 0
-        portion.append(job)
-        total += job.words
-    if portion:
-        _draw_all(portion)
-
-
-def _draw_for_members(jobs: list[_Job]) -> None:
-    """Of a stack (`layers.stacked`), whose members have salts of their own: the first axis of them. Portions
-    are as many as of one member alone."""
-
-    def of_all(*places: Tensor) -> tuple[Tensor, ...]:
-        found: list[Tensor] = []
-        _draw_in_portions(
-            [_of_members(job, place, found.extend) for job, place in zip(jobs, places, strict=True)],
-            MOST_WORDS * jobs[0].salt.shape[0],
-        )
-        return tuple(found)
-
-    masks = iter(for_all(of_all, *(job.place for job in jobs)))
-    for job in jobs:
-        job.give([next(masks) for _ in job.parts])
-
-
-def _of_members(job: _Job, place: Int[Tensor, "W ..."], give: Callable[[list[Tensor]], None]) -> _Job:
-    between = (1,) * (place.dim() - job.salt.dim())
-    return _Job.of(place, job.salt.view(job.salt.shape[0], *between, *job.salt.shape[1:]), job.parts, give)
 
 
 def _draw_all(jobs: list[_Job]) -> None:
@@ -185,7 +155,7 @@ def _draw_all(jobs: list[_Job]) -> None:
     table = whole if several else kept(whole, levels.pop())
     pieces = table.split_with_sizes(sizes if several else [2 * size for size in sizes])
     found = {id(job): piece for job, piece in zip(grouped, pieces, strict=True)}
-    # In the order in which they were asked for, in which masks of members come back.
+    # In the order in which they were asked for.
     for job in jobs:
         mask = found[id(job)].view(*job.shape[:-1], -1)
         if several:

@@ -21,10 +21,9 @@ from trainables.layers.costs import linear_flops, offer_flops, recall_flops, rec
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.mask_draws import MaskDraws
-from trainables.layers.packing import Packing, PaddedRows
+from trainables.layers.packing import Packing
 from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
-from trainables.layers.stacked import by_token, stacked
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.regions.compiling import compiling
 from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
@@ -94,8 +93,7 @@ class Memory(nn.Module):
             # PyTorch says of views of weights that they have a gradient, though none is recorded, and what
             # hooks into its modules (its FLOP counter) then looks for one.
             slots = slots.detach()
-        slots = slots.expand(num_rows, -1, -1)
-        return by_token(slots.flatten(0, 1)).view(slots.shape) if stacked() else slots
+        return slots.expand(num_rows, -1, -1)
 
     def marked(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
         """Before any chunk: slots with their positions, if they have any."""
@@ -157,13 +155,9 @@ def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> Keys
 
 def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
     """Every row has as many slots; made once for all layers that run on the tokens of `packing`."""
-
-    def alike() -> Packing:
-        if stacked():
-            return PaddedRows.of(torch.full((rows,), each, device=packing.row.device), each, full=True)
-        return Packing.of_counts(np.full(rows, each), packing.row.device)
-
-    made: Packing = packing.once_for_shape(("slots", each), alike)
+    made: Packing = packing.once(
+        ("slots", each), lambda: Packing.of_counts(np.full(rows, each), packing.row.device)
+    )
     return made
 
 

@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.host import Function, on_host, uploaded
-from trainables.layers.stacked import by_token, stacked
 from trainables.regions.compiling import compiling
 from trainables.regions.rows import RowPlaces, means
 
@@ -107,7 +106,7 @@ class _CutInTwo(Function):
 
 def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor, "M ..."]:
     """Rows of `x` at `index`, in which nothing repeats."""
-    if stacked() or not x.requires_grad:
+    if not x.requires_grad:
         return x.index_select(0, index)
     taken: Tensor = _Take.run(x, index)
     return taken
@@ -178,10 +177,6 @@ class Packing:
             self.made[key] = make()
         return self.made[key]
 
-    def once_for_shape(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The same of what depends on rows and columns alone, which packings of one shape may share."""
-        return self.once(key, make)
-
     @classmethod
     def of_lengths(cls, lengths: Int[Tensor, " B"], width: int) -> "Packing":
         """Rows that hold their first `lengths` columns."""
@@ -216,11 +211,6 @@ class Packing:
     def dense(self) -> bool:
         """Whether the padded form holds no padding; known from shapes alone."""
         return self.row.shape[0] == self.num_rows * self.width
-
-    @property
-    def full(self) -> bool:
-        """Whether every place of the padded form holds a real token; known from shapes alone."""
-        return self.dense
 
     @property
     def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
@@ -341,110 +331,13 @@ class Packing:
         return rows, Packing.of_counts(left[rows], self.row.device, None if rows.shape[0] else 0)
 
 
-@dataclass(frozen=True)
-class PaddedRows(Packing):
-    """Rows that keep their padding, as tokens that nobody attends to and no mean counts.
-
-    For passes of several models (`layers.stacked`), whose shapes must not depend on lengths: `counts` are of
-    each, everything else is the same for all.
-    """
-
-    full: bool = False
-    """Whether there is no padding in any row."""
-    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What `once_for_shape` has made."""
-
-    def once_for_shape(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Made once for all that have the shape from each other."""
-        if key not in self.shared:
-            self.shared[key] = make()
-        return self.shared[key]
-
-    @classmethod
-    def of(cls, counts: Int[Tensor, " B"], width: int, *, full: bool = False) -> "PaddedRows":
-        """Rows of `width` columns, of which the first `counts` are tokens; `full`: all of them."""
-        row = uploaded(np.repeat(np.arange(counts.shape[0]), width), counts.device)
-        return cls(row, counts, width, full=full)
-
-    @property
-    def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-        """Where the first and the last token of each row are."""
-        first = self.starts[:-1]
-        return first, first + self.counts - 1
-
-    @cached_property
-    def starts(self) -> Int[Tensor, " B_1"]:
-        """Where each row begins, and the end of the last."""
-        return uploaded(np.arange(self.num_rows + 1) * self.width, self.row.device)
-
-    @cached_property
-    def column(self) -> Int[Tensor, " M"]:
-        """Column of each token."""
-        return uploaded(np.tile(np.arange(self.width), self.num_rows), self.row.device)
-
-    @cached_property
-    def index(self) -> Int[Tensor, " M"]:
-        """Its own number."""
-        return uploaded(np.arange(self.row.shape[0]), self.row.device)
-
-    @cached_property
-    def padded_index(self) -> Int[Tensor, "B T"]:
-        """The same by rows."""
-        return self.index.view(self.num_rows, self.width)
-
-    @cached_property
-    def real(self) -> Bool[Tensor, " M"]:
-        """Which are no padding."""
-        return self.mask.flatten()
-
-    def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
-        """The same by rows; what stands at padding is of no use."""
-        return x.reshape(self.num_rows, self.width, *x.shape[1:])
-
-    def unpad(self, x: Shaped[Tensor, "B T ..."]) -> Shaped[Tensor, "M ..."]:
-        """The same without rows."""
-        return x.flatten(0, 1)
-
-    def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
-        """A row's value at each of its tokens."""
-        return x[:, None].expand(-1, self.width, *x.shape[1:]).flatten(0, 1)
-
-    def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
-        """Mean over the real tokens of each row."""
-        total = x.masked_fill(~self.real[:, None], 0).view(self.num_rows, self.width, -1).sum(1)
-        counts = self.once(("counts", x.dtype), lambda: self.counts.to(x.dtype)[:, None])
-        mean: Tensor = total / counts
-        return mean
-
-    def with_counts(self, counts: Int[Tensor, " B"], mask: Bool[Tensor, "B T"]) -> "PaddedRows":
-        """Rows of the same shape, with so many tokens, which are those in `mask`."""
-        found = PaddedRows(self.row, counts, self.width, shared=self.shared)
-        vars(found)["column"], vars(found)["index"], vars(found)["mask"] = self.column, self.index, mask
-        return found
-
-    def rows_of_all(self, members: int) -> "PaddedRows":
-        """The rows of all members of a stack, one after the other; which of them are tokens is left out."""
-        found: PaddedRows = self.once_for_shape(
-            ("of all", members),
-            lambda: PaddedRows.of(self.row.new_zeros(members * self.num_rows), self.width),
-        )
-        return found
-
-
 def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
     """The real vectors of right-padded rows; longer padding changes nothing."""
     packing = packing_of(mask)
-    states = packing.unpad(x[:, : packing.width])
-    return by_token(states) if stacked() else states, packing
+    return packing.unpad(x[:, : packing.width]), packing
 
 
 def packing_of(mask: Bool[Tensor, "N S"], more: int = 0) -> Packing:
     """Of right-padded rows, each with `more` tokens than are in `mask`."""
-    if stacked():
-        return PaddedRows.of(mask.sum(1) + more, mask.shape[1] + more)
-    return Packing.of_counts(lengths_of(mask) + more, mask.device)
-
-
-def lengths_of(mask: Bool[Tensor, "N S"]) -> Int[np.ndarray, " N"]:
-    """Tokens of each row, for which the host waits."""
-    return np.asarray(mask.sum(1).tolist(), dtype=np.int64)
+    lengths = np.asarray(mask.sum(1).tolist(), dtype=np.int64)  # for which the host waits
+    return Packing.of_counts(lengths + more, mask.device)

@@ -12,13 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from trainables.layers.host import Function, modules_of
-from trainables.layers.stacked import for_all, stacked
-
-
-def learned(weight: Tensor) -> bool:
-    """Whether a backward pass gives it a gradient; inside `vmap` tensors do not say, and all that are asked
-    for here have one."""
-    return weight.requires_grad or stacked()
 
 
 class _Totals:
@@ -88,27 +81,16 @@ class _Sources:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._totals = _Totals()
-        self.tensors = self._through(_Collect, (), tensors)
+        self.tensors: tuple[Tensor, ...] = _Collect.run(self._totals, *tensors)
 
     def aliases(self, places: Sequence[int], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Of the `tensors` at these places, for one use."""
-        if stacked():
-            return self._through(_Use, (places,), tensors)
         made: tuple[Tensor, ...] = _Use.run(self._totals, places, *tensors)
         return made
 
     def all_aliases(self) -> tuple[Tensor, ...]:
         """Of all of them, for one use."""
         return self.aliases(range(len(self.tensors)), self.tensors)
-
-    def _through(
-        self, step: type[Function], arguments: tuple[Any, ...], tensors: Sequence[Tensor]
-    ) -> tuple[Tensor, ...]:
-        def run(*given: Tensor) -> tuple[Tensor, ...]:
-            made: tuple[Tensor, ...] = step.run(self._totals, *arguments, *given)
-            return made
-
-        return for_all(run, *tensors) if tensors and stacked() else run(*tensors)
 
 
 @dataclass
@@ -154,7 +136,7 @@ class Reused:
         self, part: nn.Module, read_by: Callable[[Callable[..., Any]], Sequence[nn.Module]] | None = None
     ) -> None:
         """`read_by` tells modules of which a use reads the weights; none, if it may read those of all."""
-        modules, inside = modules_of(part), stacked()
+        modules = modules_of(part)
         self._read_by = read_by
         self._modules = set(map(id, modules))
         found = [
@@ -162,7 +144,7 @@ class Reused:
             for module in modules
             if module._parameters
             for name, weight in module._parameters.items()
-            if weight is not None and (weight.requires_grad or inside)
+            if weight is not None and weight.requires_grad
         ]
         self.learns = bool(found)
         """Whether a backward pass gives any weight a gradient."""
@@ -252,7 +234,7 @@ class Reused:
     def _holds(self, key: Any, value: Any) -> bool:
         if not (isinstance(key, tuple) and id(key[0]) in self._modules):
             return False
-        return all(isinstance(each, Tensor) and learned(each) for each in _tensors(value))
+        return all(isinstance(each, Tensor) and each.requires_grad for each in _tensors(value))
 
 
 def _tensors(value: Tensor | tuple[Tensor, ...]) -> list[Tensor]:

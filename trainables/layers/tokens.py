@@ -15,7 +15,7 @@ from trainables.layers.batch_parts import rows_in_batch
 from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_parts
 from trainables.layers.host import changed, uploaded
 from trainables.layers.mask_draws import host_scattered, scattered
-from trainables.layers.packing import InTwo, Packing, PaddedRows, take
+from trainables.layers.packing import InTwo, Packing, take
 from trainables.layers.positions import NoRotation, Rotation, rotations, selected
 
 ROW_STRIDE = 1 << 16
@@ -125,7 +125,7 @@ class Placed:
         """What `make` makes of a number of each of the tokens and of how they are packed: once for all that
         share both."""
         # The numbers stay with what was made of them, so that no others get their identity.
-        return self.packing.once_for_shape(("made for", id(numbers)), lambda: (numbers, make()))[1]
+        return self.packing.once(("made for", id(numbers)), lambda: (numbers, make()))[1]
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
         """Only `tokens`, which are all in `rows`, packed by `packing`."""
@@ -312,9 +312,8 @@ def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
     """Place of every packed token of a full batch, or of only some `rows` of one."""
-    padded = isinstance(packing, PaddedRows)
-    if rows is None and (padded or packing.by_host) and packing.row.shape[0] <= MOST_BY_HOST:
-        counts = np.full(packing.num_rows, packing.width) if padded else packing.host_counts
+    if rows is None and packing.by_host and packing.row.shape[0] <= MOST_BY_HOST:
+        counts = packing.host_counts
         here, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
         number = rows_in_batch(here) * ROW_STRIDE + np.arange(here.shape[0]) - starts[here]
         return uploaded(host_scattered(number), packing.row.device)

@@ -14,7 +14,7 @@ from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.recomputing import RecomputableLayer, reusing
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.active_units import EarlyExit, exit_of_pass
+from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
 from trainables.regions.block import Affine
@@ -177,7 +177,7 @@ def depth_recurrence(
         running=config.running,
         transition=config.halt.transition,
         sees_mixture=config.sees_mixture,
-        early_exit=exit_of_pass(config.early_exit),
+        early_exit=config.early_exit,
         halted_proposals=config.halt.halted_proposals,
     )
 

@@ -71,7 +71,6 @@ class CompositionHaltSettings(Settings):
     """Ask to be trained to finish in time, by the auxiliary cost."""
 
 
-UNSTACKED: Final = "which of its nodes are still composed depends on the batch"
 COMPILED: Final = True
 """Its steps of soft composition are regions (`trainables.regions.composition`)."""
 COMPILE_PAYS: Final = 128

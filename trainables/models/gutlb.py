@@ -49,8 +49,6 @@ from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import SharedDepth
 from trainables.types import Encoded
 
-STACKED: Final = True
-"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 

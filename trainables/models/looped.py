@@ -42,7 +42,6 @@ from trainables.layers.boundaries import NoBoundaries
 from trainables.layers.costs import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import Packing
-from trainables.layers.stacked import stack
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import (
     PER_TOKEN,
@@ -59,8 +58,6 @@ from trainables.types import Encoded, Guide, TaskShape
 FEEDFORWARD_RATIO = 4
 NO_STEPS = "loops: task needs samples that come with the steps they take, got none; set loops to a number"
 
-STACKED: Final = True
-"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 
@@ -219,8 +216,6 @@ class Encoder(nn.Module):
 
     def _run_counted(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> LoopResult:
         """Each row after its number of loops, fixed or given by the task."""
-        if (several := stack()) is not None:
-            return self._run_masked(inputs, packing, guide, several.most_steps)
         steps, ends, bound = self._counted(packing, guide)
         compact = self.config.early_exit == "compact" or len(ends) == 1
         live, done, halted = LoopingRows.begin(inputs, packing, steps), 0, HaltedResults[LoopingRows]()
@@ -237,27 +232,6 @@ class Encoder(nn.Module):
         (states,) = halted.per_token(lambda rows: rows.states)
         run = {"batch": done, "none": bound}.get(self.config.early_exit, steps)
         return LoopResult(self._normed(states), steps, run, bound)
-
-    def _run_masked(
-        self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None, most_steps: int | None
-    ) -> LoopResult:
-        """The same where several models run at once: all rows run as often as any row of any model."""
-        fixed, counts = self.config.loops, packing.counts
-        if fixed != "task":
-            steps, ends, bound = self._counted(packing, guide)
-            states = self._advance(LoopingRows.begin(inputs, packing, steps), 0, ends[0]).states
-            return LoopResult(self._normed(states), steps, bound, bound)
-        if guide is None or guide.steps is None or most_steps is None:
-            raise ValueError(NO_STEPS)
-        bound = self.config.max_loops
-        live = LoopingRows.begin(inputs, packing, guide.steps)
-        chosen = inputs
-        for number in range(1, most_steps + 1):
-            live = self._advance(live, number - 1, number)
-            ends_here = packing.spread(guide.steps == number)[:, None]
-            chosen = torch.where(ends_here, live.states, chosen)
-        run = torch.full_like(counts, bound)
-        return LoopResult(self._normed(chosen), guide.steps, run, bound)
 
     def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
         """Loops of each row, those at which some row ends, and the most there could be."""

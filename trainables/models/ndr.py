@@ -39,7 +39,6 @@ from trainables.layers.geometric import GeometricAttention, RelativeAttention, R
 from trainables.layers.linear import LayerNorm, XavierLinear, addcmul
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer, reusing
-from trainables.layers.stacked import for_all, stacked
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
 from trainables.regions import router as region
@@ -53,8 +52,6 @@ GATE_BIAS = -3.0
 RELU_GAIN = 2**0.5
 TANH_GAIN = 5 / 3
 
-STACKED: Final = True
-"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its layer is a region (`trainables.regions.router`)."""
 COMPILE_PAYS: Final = 512
@@ -207,12 +204,7 @@ class RouterLayer(RecomputableLayer):
         if not self.gate_dropout.active:
             return gate
         dropout, key = self.gate_dropout, self.gate_dropout.draw()
-        key = key if isinstance(key, int) else key[:, None, None]
-
-        def kept(place: Tensor) -> Tensor:
-            return dropout.mask(key, place[..., None], np.zeros(1, np.int64), 1)
-
-        keep = for_all(kept, place) if stacked() else kept(place)
+        keep = dropout.mask(key, place[..., None], np.zeros(1, np.int64), 1)
         return gate * keep.to(gate.dtype)
 
 

@@ -67,7 +67,6 @@ from trainables.recurrence.result import written
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.types import Encoded
 
-UNSTACKED: Final = "which of its experts run depends on the batch"
 UNCOMPILED: Final = (
     "its experts take as many tokens as are routed to them, which the host must learn in between"
 )

@@ -36,8 +36,6 @@ from trainables.recurrence.chunks import Chunked, ChunkedSettings, ChunkPart, ch
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
-STACKED: Final = True
-"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 COMPILE_PAYS: Final = 512

@@ -32,8 +32,6 @@ from trainables.recurrence.result import RecurrenceResult, written
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 
-STACKED: Final = True
-"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 COMPILE_PAYS: Final = 512

@@ -74,8 +74,6 @@ from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
-STACKED: Final = True
-"""Several models of it can take their steps as one (`trainables.layers.stacked`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 COMPILE_PAYS: Final = None

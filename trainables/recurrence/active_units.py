@@ -20,17 +20,11 @@ from torch import Tensor
 
 from trainables.layers.host import changed, on_host, uploaded
 from trainables.layers.packing import InTwo, Packing, put, take
-from trainables.layers.stacked import stacked
 from trainables.layers.tokens import Placed
 
 EarlyExit = Literal["compact", "batch", "none"]
 """How halting saves computation, results being equal: halted units leave the batch (compact), the loop ends
 when all units have halted (batch), or every step is run on all of them (none)."""
-
-
-def exit_of_pass(asked: EarlyExit) -> EarlyExit:
-    """How the present forward pass saves it: one of several models (`layers.stacked`) runs every step."""
-    return "none" if stacked() else asked
 
 
 _AXIS: Final = "axis"

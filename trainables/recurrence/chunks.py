@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings, Maps, join_ahead
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunks import Chunk, ChunkSettings, Cut, PaddedCut, Parting
+from trainables.layers.chunks import Chunk, ChunkSettings, Cut, Parting
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
-from trainables.layers.packing import Packing, lengths_of, put, take
+from trainables.layers.packing import Packing, put
 from trainables.layers.recomputing import recomputes_any, reusing
-from trainables.layers.stacked import by_token, stacked
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -108,20 +107,10 @@ class Chunked(nn.Module):
         self.boundaries = boundaries(config.width, present=config.boundaries)
         self.memory = Memory(config, config.memory, is_read=config.reads_memory)
 
-    def gradients_of(self, mask: Bool[Tensor, "N S"]) -> bool:
-        """What decides which parameters have a gradient on such a batch: one that memory is not read from has
-        none for what fills it, if no sequence has a second chunk."""
-        config = self.chunked
-        if config.reads_memory:
-            return True
-        lengths = lengths_of(mask) + NUM_BOUNDARIES * config.boundaries
-        return bool((lengths > config.chunk.length(lengths, causal=config.causal)).any())
-
     def encode(self, x: Float[Tensor, "N S D"], mask: Tensor, layers: Layers, bound: int) -> Encoded:
         """Encode right-padded `x`; `bound` is the most layers a chunk can take."""
         states, packing = self.boundaries(x, mask)
-        carry = self._carry_masked if stacked() else self._carry
-        result, slots = carry(states, packing, layers, bound)
+        result, slots = self._carry(states, packing, layers, bound)
         return Encoded(
             states=self.boundaries.padded(result.states, packing, x),
             pooled=self._read(result.states, packing, slots),
@@ -199,40 +188,6 @@ class Chunked(nn.Module):
         means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
         depth, ponder, computed = means.unbind(1)
         return RecurrenceResult(final, depth.detach(), ponder, computed.detach()), slots
-
-    def _carry_masked(
-        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
-    ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
-        """The same where several models run at once: rows without a chunk of some number run all the same."""
-        config = self.chunked
-        cut = PaddedCut.of(packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal)
-        slots, places = self.memory.begin(packing.num_rows), self.memory.places(packing)
-        finals: list[Tensor] = []
-        totals: list[Float[Tensor, "B 3"]] = []
-        chunks = cut.chunks()
-        parts = [ChunkPart(each.placed, self.memory.placed(places, each.placed)) for each in chunks]
-        order = torch.cat([chunk.tokens for chunk in chunks])
-        given = torch.split(by_token(take(states, order)), chunks[0].tokens.shape[0])
-        self._draw_ahead(parts)
-        join_ahead([*self._maps(), *self.memory.maps()], chunks[0].placed)
-        with reusing(*self.memory.updates):
-            for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
-                memory = self.memory.marked(slots)
-                result = layers(given[number], part.tokens, memory, number)
-                if isinstance(result, RecurrenceResult):
-                    finals.append(result.states)
-                    costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-                    totals.append(torch.where(chunk.exists[:, None], costs, 0))
-                else:
-                    finals.append(result)
-                memory = self.memory.update(memory, part.slots, finals[-1], part.tokens.packing)
-                slots = torch.where(chunk.exists[:, None, None], memory.to(slots.dtype), slots)
-        whole = cut.whole(finals)
-        if not totals:
-            return RecurrenceResult.of_all(whole, packing, bound), slots
-        means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
-        depth, ponder, computed = means.unbind(1)
-        return RecurrenceResult(whole, depth.detach(), ponder, computed.detach()), slots
 
 
 def _parted(

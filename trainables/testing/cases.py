@@ -35,8 +35,6 @@ class ModelCases(Contract):
         "exiting": f"no field {EXIT}: nothing is left out when a part of a batch has halted",
         "causal": "no field causal, and no causal property: there is no causal form",
         "writing": "no class Decoder: it writes no answers",
-        "stacked": "its file says why its layers know of one model at a time, as UNSTACKED, or does not say "
-        "STACKED",
         "compiled": "its file says why it cannot be compiled, as UNCOMPILED, or does not say COMPILED",
     }
 

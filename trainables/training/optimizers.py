@@ -65,11 +65,6 @@ class Ranger(_Uncompiled, torch.optim.RAdam):
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """The optimiser of `config`, over every parameter of `model`."""
-    return optimizer_of(model.parameters(), config)
-
-
-def optimizer_of(parameters: Iterable[nn.Parameter], config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimiser of `config` over `parameters`."""
     keywords: dict[str, Any] = {
         "lr": learning_rate(config, 0),
         "betas": config.betas,
@@ -77,5 +72,5 @@ def optimizer_of(parameters: Iterable[nn.Parameter], config: TrainConfig) -> tor
         "weight_decay": config.weight_decay,
     }
     if config.optimizer == "ranger":
-        return Ranger(parameters, **keywords)
-    return AdamW(parameters, fused=True, **keywords)
+        return Ranger(model.parameters(), **keywords)
+    return AdamW(model.parameters(), fused=True, **keywords)

@@ -200,21 +200,14 @@ def _backward_of_part(
 def _update(learner: Learner, step: int) -> Float[Tensor, ""]:
     """Clip and step; the norm of the gradient before."""
     config, optimizer, scaler = learner.config, learner.optimizer, learner.scaler
-    set_rates(optimizer, config, step, learner.rate_scale)
+    for group in optimizer.param_groups:
+        group["lr"] = learner.rate_scale * learning_rate(config, step)
+        group["betas"] = (beta1(config, step), config.betas[1])
     scaler.unscale_(optimizer)
     norm = _clip(learner.model, config.clip)
     scaler.step(optimizer)
     scaler.update()
     return norm
-
-
-def set_rates(
-    optimizer: torch.optim.Optimizer, config: TrainConfig, step: int, rate_scale: float = 1.0
-) -> None:
-    """Learning rate and decay of the first moment at optimiser step number `step`."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate_scale * learning_rate(config, step)
-        group["betas"] = (beta1(config, step), config.betas[1])
 
 
 def _clip(model: nn.Module, clip: float | None) -> Float[Tensor, ""]:

@@ -13,7 +13,6 @@ import torch
 from trainables.assembly import model_config
 from trainables.checkpoint import load_weights, weights
 from trainables.heads.sequence import SequenceModel
-from trainables.meeting import Meeting, meeting
 from trainables.metrics import TRAIN_FLOPS, Metric
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.regions.compiling import Compiler
@@ -26,13 +25,11 @@ from trainables.training.ranks import Ranks
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
 from trainables.training.sources import VALID, Sources
-from trainables.training.stacked_step import NextStep, StepsTogether, apart
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
-from trainables.training.step import Learner, StepResult, one_step
+from trainables.training.step import Learner, one_step
 from trainables.training.tallies import MOST_EXAMPLES, tallied
 from trainables.training.work import Work
 from trainables.training.writing import measure_writing
-from trainables.types import Batch
 
 LOG = logging.getLogger(__name__)
 
@@ -100,10 +97,6 @@ class Training:
         self._work: Work = self._sources.work()
         self._examples: tuple[dict[str, Any], ...] = ()
         identity = {"settings": job.settings, "seed": job.seed}
-        # What a search has drawn may be nothing that can be trained together.
-        self._meeting = meeting() if apart(self._config) is None else None
-        self._others_s = 0.0
-        """Seconds that steps of other trials of this process took, while this one waited for its own."""
         self._state = TrainingState(
             learner, json.loads(json.dumps(identity, default=dict)), TrainingProgress()
         )
@@ -140,9 +133,9 @@ class Training:
         Raises Diverged if a loss or a gradient is not finite.
         """
         assert not self.finished, "a finished workload does not advance"
-        begin, progress = perf_counter() - self._others_s, self._state.progress
+        begin, progress = perf_counter(), self._state.progress
         metrics = self._evaluate_source() if self._job.phase == "posthoc" else self._train()
-        progress.seconds += perf_counter() - self._others_s - begin
+        progress.seconds += perf_counter() - begin
         metrics["model/parameters"] = float(sum(p.numel() for p in self._state.learner.model.parameters()))
         return Measurement(progress.step, progress.seconds, metrics, self._examples)
 
@@ -158,8 +151,6 @@ class Training:
         """Free the model and the data, device memory included, and end other ranks."""
         if self._state.learner.ranks is not None:
             self._state.learner.ranks.close()
-        if self._meeting is not None:
-            self._steps_together(self._meeting).release(self._state.learner)
         del self._state, self._sources
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -186,17 +177,15 @@ class Training:
         learner, progress = self._state.learner, self._state.progress
         accumulator = Accumulator(device=self._device, scaled=learner.scaler.is_enabled())
         before = 0.0 if learner.compiler is None else learner.compiler.seconds
-        begin, examples = perf_counter() - self._others_s, 0
+        begin, examples = perf_counter(), 0
         for step in range(progress.step, until):
             batch = self._sources.train_batch(step)
             examples += len(batch.labels)
-            accumulator.add(step, self._one_step(batch, step))
+            accumulator.add(step, one_step(learner, batch, step))
         accumulator.flush()
         compiler = learner.compiler
         compiling = 0.0 if compiler is None else compiler.seconds - before
-        seconds = perf_counter() - self._others_s - begin - compiling
-        if self._meeting is not None:
-            self._steps_together(self._meeting).settle(learner)
+        seconds = perf_counter() - begin - compiling
         progress.step = until
         found = accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
@@ -207,22 +196,6 @@ class Training:
             found[COMPILE_SECONDS] = compiler.seconds
         epoch = self._sources.epoch
         return found if epoch is None else found | {EPOCH_SECONDS: seconds * epoch / examples}
-
-    def _one_step(self, batch: Batch, step: int) -> StepResult:
-        """Step number `step`, with those of the other trials of this process where there are any."""
-        learner = self._state.learner
-        if self._meeting is None:
-            return one_step(learner, batch, step)
-        begin, together = perf_counter(), self._steps_together(self._meeting)
-        result: StepResult
-        result, seconds = self._meeting.step(NextStep(learner, batch), step, together)
-        self._others_s += perf_counter() - begin - seconds
-        return result
-
-    @staticmethod
-    def _steps_together(present: Meeting) -> StepsTogether:
-        found: StepsTogether = present.kept.setdefault("steps", StepsTogether())
-        return found
 
     def _measure(self, split: str) -> dict[str, float]:
         """Metrics of `split` under the present weights."""

@@ -29,8 +29,7 @@ class Worker:
 
     def report(self) -> list[Reply]:
         """What one call of `train` brings."""
-        ((_, replies),) = self._actor.train()[ray_trainable.REPLIES]
-        return list(replies)
+        return list(self._actor.train()[ray_trainable.REPLIES])
 
 
 @pytest.mark.parametrize("lost", range(5))

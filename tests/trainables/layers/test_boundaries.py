@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from trainables.layers.boundaries import Boundaries
-from trainables.layers.stacked import Stack, stacking
 
 LENGTHS = torch.tensor([3, 0, 5, 1])
 COLUMNS = 5
@@ -39,16 +38,3 @@ def test_each_row_stands_between_them_and_has_the_gradients_that_single_rows_hav
     toward = torch.arange(states.numel(), dtype=states.dtype).view_as(states)
     found, known = (torch.autograd.grad(each, inputs, toward) for each in (states, expected))
     assert all(map(torch.equal, found, known))
-
-
-def test_several_models_at_once_have_the_same() -> None:
-    made, (x, mask) = layer(), rows(COLUMNS)
-    alone = made(x, mask)[0]
-
-    def run(member: Tensor, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        with stacking(Stack(2, member)):
-            states, packing = made(x, mask)
-        return states, packing.real
-
-    found, real = torch.func.vmap(run)(torch.arange(2), torch.stack((x, x)), torch.stack((mask, mask)))
-    assert all(torch.equal(found[member][real[member]], alone) for member in range(2))

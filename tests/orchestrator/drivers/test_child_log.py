@@ -6,9 +6,9 @@ import sys
 import threading
 
 import pytest
+from orchestrator.drivers.output import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, PythonOutput, as_text, read
 
 from orchestrator.drivers import output as module
-from orchestrator.drivers.output import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, PythonOutput, as_text, read
 from orchestrator.drivers.worker import Harness
 from trainables.protocol import Job
 

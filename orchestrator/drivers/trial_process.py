@@ -1,0 +1,199 @@
+"""A slot: runs one trial after the other, each in a child process of its own.
+
+Whatever a trial does to its process ends with the process: it reaches neither the driver nor another trial.
+"""
+
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.drivers.checkpoint_stores import Unreachable, store_at
+from orchestrator.drivers.jobs import WorkerJob
+from orchestrator.drivers.worker import Harness
+from orchestrator.errors import InputError
+from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.messages import ChildEnded, ChildOrder
+from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
+from orchestrator.spec.section import threads_of
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.generator_state import seed_generators
+from trainables.process_label import process_label
+from trainables.protocol import TRIALS
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a trial does after a reply."""
+
+    stop: Outcome | None = None
+    """Let go of the trial, which has ended so."""
+    save: bool = False
+    """Write a checkpoint before letting go."""
+    heard: bool = True
+    """Whether the ledger holds everything that the trial has reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDied:
+    """The process of a trial ended before the trial did."""
+
+    reason: str
+    outcome: Outcome | None = None
+    """How the trial ends, where the trial itself ended its process; None if it may run again."""
+
+
+class Slot(Protocol):
+    """Runs one trial at a time. A driver calls `start`, then `next` and `answer` in turn."""
+
+    def start(self, order: WorkerJob) -> None:
+        """Begin a trial, after the one before has ended or was killed."""
+
+    def next(self, timeout_s: float) -> Reply | ChildDied | None:
+        """What the trial did next; None if nothing happened for so long. Raises Unreachable."""
+
+    def answer(self, answer: Answer) -> None:
+        """Let the trial go on after a reply that was not its end."""
+
+    def kill(self) -> None:
+        """End the process of the trial and all of its descendants."""
+
+    def close(self) -> None:
+        """End everything of the slot."""
+
+
+class ProcessSlot:
+    """A slot whose trials run in child processes."""
+
+    def __init__(self, workload: str, launch_folder: Path, cpus: float, *, hides_gpus: bool = False) -> None:
+        """Start a server that imports the trainable.
+
+        Args:
+            workload: `module:name` of the trainable.
+            launch_folder: Folder from which the sweep was launched.
+            cpus: Cores of a trial; its libraries use as many threads.
+            hides_gpus: Whether trials see no GPU.
+        """
+        module = workload.partition(":")[0]
+        settings = settings_here(
+            module, launch_folder, [__name__], threads=threads_of(cpus), hides_gpus=hides_gpus
+        )
+        self._server = ChildServer(settings)
+        self.owes_checkpoint = False
+        """Whether the trial waits with a checkpoint until everything that it reported is in the ledger."""
+
+    def start(self, order: WorkerJob) -> None:
+        """Begin a trial, after the one before has ended or was killed."""
+        if not order.kept.parents[1].is_dir():  # of the sweep, on a machine that shares nothing
+            scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
+            order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
+        self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
+
+    def next(self, timeout_s: float) -> Reply | ChildDied | None:
+        """What the trial did next; None if nothing happened for so long.
+
+        Raises:
+            Unreachable: The trial cannot begin, since the store of its checkpoints does not answer.
+        """
+        message = self._server.receive(timeout_s)
+        if message is None:
+            return None
+        if isinstance(message, ChildEnded):
+            return died_of(message.exit_code)
+        if isinstance(message, Unreachable):
+            raise message
+        reply, self.owes_checkpoint = message
+        assert isinstance(reply, Reply), "trials send replies"
+        return reply
+
+    def answer(self, answer: Answer) -> None:
+        """Let the trial go on after a reply that was not its end."""
+        self._server.send(answer)
+
+    def kill(self) -> None:
+        """End the process of the trial and all of its descendants."""
+        self._server.kill()
+
+    def close(self) -> None:
+        """End everything of the slot."""
+        self._server.close()
+
+
+def died_of(exit_code: int) -> ChildDied:
+    """What the end of a trial's process means, before the trial had ended."""
+    if exit_code >= 0:
+        reason = (
+            f"the training code ended its process with exit code {exit_code}, as os._exit does; a trial must "
+            "return from its training function or raise an exception"
+        )
+        return ChildDied(reason, Outcome(OutcomeKind.CRASHED, reason))
+    name = signal.Signals(-exit_code).name
+    hint = "; the system sends it when memory runs out" if name == "SIGKILL" else ""
+    return ChildDied(f"the trial's process was ended by {name}{hint}")
+
+
+def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:
+    """Run a trial in this process, which is its own, and report it on the connection."""
+    _limit_libraries(order)
+    seed_generators(order.job.seed)
+    exempt = (order.kept.parents[1], order.job.data_dir)
+    folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
+    try:
+        harness = Harness(
+            order.workload,
+            order.checkpoint_seconds,
+            store=store_at(order.store),
+            check=folder.require_unwritten,
+        )
+        folder.enter()
+    except (InputError, OSError) as error:
+        connection.send(
+            (Reply(ended=Outcome(OutcomeKind.CRASHED, f"the trial cannot begin: {error}")), False)
+        )
+        return
+    harness.start(order.job, order.checkpoints)
+    answer = Answer()
+    while True:
+        if answer.stop is not None:
+            saved = harness.stop(save=answer.save)
+            reply = Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+        else:
+            try:
+                reply = harness.advance(heard=answer.heard)
+            except Unreachable as error:
+                connection.send(error)
+                return
+        if reply.ended is not None:
+            _keep(order, folder)
+        connection.send((reply, harness.owes_checkpoint))
+        if reply.ended is not None:
+            return
+        answer = connection.recv()
+
+
+def _limit_libraries(order: WorkerJob) -> None:
+    """CPU threads as cores were asked for; with a share of a GPU goes that share of its memory."""
+    if (torch := sys.modules.get("torch")) is None:
+        return
+    torch.set_num_threads(threads_of(order.cpus))
+    if 0 < order.gpus < 1 and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(order.gpus)
+
+
+def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
+    """Copy the files that are to outlive the trial. A disk that refuses costs these files."""
+    own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
+    for source, name in kept_files(order.keep, own):
+        target = order.kept / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(shutil.SameFileError):
+                shutil.copy2(source, target)
+        except OSError as error:
+            print(f"{name} cannot be kept: {error}", file=sys.stderr)

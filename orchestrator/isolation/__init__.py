@@ -1,0 +1,1 @@
+"""Runs code of users in child processes of a clean server process."""

@@ -1,0 +1,138 @@
+"""What a trial prints, kept per attempt beside its checkpoints, and bounded: the beginning and the end.
+
+    logs/<trial id>/attempt-1.raw   while the attempt runs, as printed; a killed worker leaves it
+    logs/<trial id>/attempt-1.log   afterwards: secrets masked, control characters as text
+
+Written straight to the file, so that what was printed survives the death of the process. Both are readable
+by their owner alone. Where nothing was printed there is no file. A disk that refuses costs the log, not the
+trial.
+"""
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+from orchestrator.abandoned import own_file
+from orchestrator.redact import redact
+from orchestrator.regular_files import other_kind
+from search_spaces.wording import printable
+from trainables.atomic import PRIVATE, clear_unfinished, write_atomically
+
+HEAD_BYTES = 64 << 10
+TAIL_BYTES = 192 << 10
+RAW_BYTES = HEAD_BYTES + 2 * TAIL_BYTES
+"""Beyond it the middle of a raw log is dropped."""
+RAW = ".raw"
+_log = logging.getLogger(__name__)
+
+
+class ChildLog:
+    """The log of a child while it runs."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Open the raw log of `file`; without one, or where it cannot be made, nothing is kept."""
+        self._file = _opened(file)
+
+    @property
+    def descriptor(self) -> int | None:
+        """What the process of the trial writes to; None where nothing is kept."""
+        return None if self._file is None else self._file.descriptor
+
+    def bound(self) -> None:
+        """Drop the middle of a log that has become too long."""
+        if self._file is not None:
+            self._file.bound()
+
+    def close(self) -> None:
+        """The process has ended: turn the raw log into one that can be shown."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def read(file: Path) -> str | None:
+    """What `file`, or what a killed worker left of it, says; None if there is nothing. Raises OSError."""
+    for path in (file, file.with_suffix(RAW)):
+        if own_file(path):
+            with path.open("rb") as stream:
+                return as_text(stream.read(RAW_BYTES + HEAD_BYTES))
+    return None
+
+
+def seal_abandoned(folder: Path) -> None:
+    """Finish the logs of one trial that killed workers left; a worker may not be running it."""
+    for path in folder.glob(f"*{RAW}"):
+        if own_file(path):
+            _seal(path)
+
+
+def as_text(content: bytes) -> str:
+    """Bytes that were printed, as text that can be shown anywhere, without its middle if it is long."""
+    if len(content) > HEAD_BYTES + TAIL_BYTES:
+        left_out = len(content) - HEAD_BYTES - TAIL_BYTES
+        content = content[:HEAD_BYTES] + _gap(left_out) + content[-TAIL_BYTES:]
+    lines = redact(content.decode("utf-8", "backslashreplace")).split("\n")
+    return "\n".join(printable(line.rstrip("\r").expandtabs()) for line in lines)
+
+
+class _RawFile:
+    """An open raw log."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self.descriptor = os.open(path, flags, PRIVATE)
+        if kind := other_kind(os.fstat(self.descriptor).st_mode):
+            os.close(self.descriptor)
+            raise FileExistsError(f"{path} must be a file, and is {kind}")
+
+    def bound(self) -> None:
+        """Drop the middle if it has become too long. What is printed meanwhile may be lost with it."""
+        with contextlib.suppress(OSError):
+            size = os.fstat(self.descriptor).st_size
+            if size <= RAW_BYTES:
+                return
+            tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
+            # Not through our own descriptor, which always writes at the end: before it is cut, all is there.
+            other = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                kept = _gap(size - HEAD_BYTES - TAIL_BYTES) + tail
+                os.pwrite(other, kept, HEAD_BYTES)
+                os.ftruncate(other, HEAD_BYTES + len(kept))
+            finally:
+                os.close(other)
+
+    def close(self) -> None:
+        """The attempt is over: finish the log."""
+        os.close(self.descriptor)
+        _seal(self._path)
+
+
+def _opened(file: Path | None) -> _RawFile | None:
+    """Where the sweep's folder is not to be seen, as on machines that share nothing, there is no log."""
+    if file is None or not file.parent.parent.parent.is_dir():
+        return None
+    try:
+        seal_abandoned(file.parent)  # which takes a folder away that is empty then
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return _RawFile(file.with_suffix(RAW))
+    except OSError as error:
+        _log.warning("no log of the trial in %s: %s", file, error)
+        return None
+
+
+def _seal(raw: Path) -> None:
+    """Turn a raw log into one that can be shown; an empty one leaves nothing."""
+    with contextlib.suppress(OSError):
+        content = raw.read_bytes()
+        if content:
+            clear_unfinished(raw.with_suffix(".log"))  # of a process killed right here; it left `raw`, too
+            write_atomically(raw.with_suffix(".log"), as_text(content), mode=PRIVATE)
+        raw.unlink()
+        if not content:
+            raw.parent.rmdir()  # unless an earlier attempt has printed something
+
+
+def _gap(left_out: int) -> bytes:
+    return f"\n... {left_out:,} bytes left out ...\n".encode()

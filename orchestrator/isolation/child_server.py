@@ -1,0 +1,170 @@
+"""The owner's side of a server process: starts it, has it run one child after the other, and ends it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.reduction import send_handle
+from pathlib import Path
+from typing import Any
+
+from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
+
+MODULE = "orchestrator.isolation.server"
+END_S = 15.0
+"""How long a server may take to end its child and itself."""
+
+
+def settings_here(
+    module: str,
+    launch_folder: Path,
+    preloaded: Sequence[str],
+    *,
+    threads: int = 1,
+    hides_gpus: bool = False,
+) -> ServerSettings:
+    """Settings of a server that finds modules where this process does.
+
+    Args:
+        module: The user's module, imported beforehand.
+        preloaded: Modules of ours that children need.
+        launch_folder: Working directory of the server.
+        threads: How many threads libraries start.
+        hides_gpus: Whether children see no GPU.
+    """
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    environment = dict(os.environ) | dict.fromkeys(names, str(threads))
+    # Otherwise torch.cuda.is_available() would initialise CUDA, after which a process cannot fork.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    if hides_gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    here = str(Path.cwd())
+    places = tuple(each or here for each in sys.path)
+    return ServerSettings(module, tuple(preloaded), places, launch_folder, environment)
+
+
+def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None":
+    """Start a fresh interpreter that serves on the other end of `connection`."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {MODULE} import main; main({connection.fileno()})"
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[connection.fileno()],
+    )
+
+
+class ChildServer:
+    """Runs one child at a time: `start`, then `receive` and `send` in turn until the child has ended."""
+
+    start_process: Callable[[Connection], "subprocess.Popen[bytes] | None"] = staticmethod(start_interpreter)
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Start the server, which imports its module in the background."""
+        self._settings = settings
+        self._control: Connection | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Connection | None = None
+        self._is_running = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self._control, theirs = Pipe()
+        with theirs:
+            self._process = self.start_process(theirs)
+        with suppress(OSError):  # a server that died is noticed when it is read from
+            self._control.send(self._settings)
+
+    def start(self, order: ChildOrder) -> None:
+        """Start a child, after the one before has ended."""
+        self.await_end()
+        if self._control is None:
+            self._connect()
+        assert self._control is not None, "a server was started"
+        self._child, theirs = Pipe()
+        self._is_running = True
+        with theirs, suppress(OSError):
+            self._control.send(order)
+            send_handle(self._control, theirs.fileno(), None)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """What the child sent, or `ChildEnded` once it has sent everything; None if the time is up."""
+        until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        while self._control is not None:
+            left = None if timeout_s is None else max(0.0, until - time.monotonic())
+            ready = wait([each for each in (self._child, self._control) if each is not None], left)
+            if self._child is not None and self._child in ready:
+                try:
+                    return self._child.recv()
+                except (EOFError, OSError):  # the server says how the child ended
+                    self._close_child()
+            elif self._control in ready:
+                if (ended := self._read_control()) is not None:
+                    return ended
+            elif time.monotonic() >= until:
+                return None
+        return ChildEnded(-signal.SIGKILL)
+
+    def send(self, message: Any) -> None:
+        """Send to the child; how a child ended that cannot be reached is received later."""
+        if self._child is not None:
+            with suppress(OSError):
+                self._child.send(message)
+
+    def kill(self) -> None:
+        """End the child and all of its descendants."""
+        if self._is_running and self._control is not None:
+            with suppress(OSError):
+                self._control.send(KillChild())
+            self.await_end()
+
+    def await_end(self) -> None:
+        """Wait until the last child is gone; what it still sends is dropped."""
+        self._close_child()
+        until = time.monotonic() + END_S
+        while self._is_running and self._control is not None:
+            if self._control.poll(max(0.0, until - time.monotonic())):
+                self._read_control()
+            else:
+                self.close()
+
+    def close(self) -> None:
+        """End the child, all of its descendants and the server."""
+        self._close_child()
+        control, self._control = self._control, None
+        process, self._process = self._process, None
+        self._is_running = False
+        if control is not None:
+            with suppress(OSError):
+                control.send(None)
+            control.close()
+        if process is not None:
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                with suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _read_control(self) -> ChildEnded | None:
+        assert self._control is not None, "there is something to read"
+        try:
+            message = self._control.recv()
+        except (EOFError, OSError):
+            self.close()
+            message = ChildEnded(-signal.SIGKILL)
+        if isinstance(message, ServerReady):
+            return None
+        self._is_running = False
+        self._close_child()
+        return message if isinstance(message, ChildEnded) else None
+
+    def _close_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()

@@ -1,0 +1,219 @@
+"""A server process: clean, with one thread, and with a module of the user imported.
+
+Each child is a fork of the server, so that modules are as after their import and a child starts in tens of
+milliseconds. Where the import of the module started threads or initialised CUDA, or the platform cannot fork
+safely, each child is a fresh interpreter instead. When a child ends, everything that it started is killed.
+"""
+
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from orchestrator.isolation.child import die_with_parent, run_child
+from orchestrator.isolation.child_log import ChildLog
+from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
+from orchestrator.isolation.working_folder import LaunchFiles
+from trainables.extensions import imported
+from trainables.source_files import mentions
+
+LOOK_S = 0.5
+"""Between two looks whether the log of a child has grown too large."""
+POLL_S = 0.02
+"""The same where the end of a process cannot be waited for together with messages."""
+KILL_S, PAUSE_S = 10.0, 0.002
+"""How long killed processes are waited for, and between two looks."""
+LINUX = sys.platform == "linux"
+PR_SET_CHILD_SUBREAPER = 36
+CUDA_DEVICE = "/dev/nvidia-uvm"
+"""Held open by a process that has initialised CUDA."""
+TORCH = "torch"
+
+
+def main(descriptor: int) -> None:
+    """Serve on the connection with this descriptor."""
+    serve(Connection(descriptor))
+
+
+def serve(control: Connection) -> None:
+    """Read the settings, import the module, and run children until the other end is closed."""
+    with suppress(OSError):  # it leads one already
+        os.setsid()  # Ctrl-C is for the owner, which saves running trials
+    signal.signal(signal.SIGTERM, _terminated)
+    die_with_parent(signal.SIGTERM)
+    _adopt_orphans()
+    try:
+        settings: ServerSettings = control.recv()
+        os.environ.clear()
+        os.environ.update(settings.environment)
+        sys.path[:] = settings.sys_path
+        importlib.invalidate_caches()
+        sys.argv = [settings.module]
+        with suppress(OSError):
+            os.chdir(settings.launch_folder)
+        for each in settings.preloaded:
+            importlib.import_module(each)
+        spawn_reason = prepare(settings.module)
+        control.send(ServerReady(spawn_reason))
+        _Server(control, settings, forks=not spawn_reason).run()
+    except (EOFError, OSError):
+        pass  # nobody is connected any more
+    finally:
+        end_descendants()
+
+
+def prepare(module: str) -> str:
+    """Import what children need.
+
+    Args:
+        module: The user's module. One that cannot be imported is left to the children, which say why.
+
+    Returns:
+        Why children cannot be forks of this process; empty if they can.
+    """
+    import numpy as np  # noqa: F401 - the threads of its linear algebra survive a fork
+
+    threads = psutil.Process().num_threads()
+    with suppress(Exception):
+        imported(module, "a trainable's module")
+    if started := psutil.Process().num_threads() - threads:
+        return f"importing {module} starts {started} thread{'s' * (started > 1)}"
+    if not LINUX:
+        return f"processes cannot be forked safely on {sys.platform}"
+    if TORCH in sys.modules or mentions(module, TORCH):
+        importlib.import_module("torch")
+        # The first optimiser of a process imports it, which takes longer than a short trial.
+        importlib.import_module("torch._dynamo")
+    if _uses_cuda():
+        return f"importing {module} initialises CUDA"
+    gc.collect()
+    gc.freeze()  # objects that no collection visits stay in pages that all children share
+    return ""
+
+
+def _uses_cuda() -> bool:
+    with suppress(OSError):
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                if str(descriptor.readlink()) == CUDA_DEVICE:
+                    return True
+    return False
+
+
+class _Server:
+    def __init__(self, control: Connection, settings: ServerSettings, *, forks: bool) -> None:
+        self._control = control
+        self._forks = forks
+        self._files = LaunchFiles.of(settings.launch_folder)
+
+    def run(self) -> None:
+        while (order := self._control.recv()) is not None:
+            if not isinstance(order, ChildOrder):
+                continue  # the child that was to be killed has ended meanwhile
+            connection = recv_handle(self._control)
+            log = ChildLog(order.log)
+            try:
+                start = self._forked if self._forks else self._spawned
+                child = start(order, connection, log)
+                os.close(connection)
+                exit_code = self._watched(child, log)
+            finally:
+                end_descendants()
+                log.close()
+                if order.scratch is not None:
+                    shutil.rmtree(order.scratch, ignore_errors=True)
+            self._control.send(ChildEnded(exit_code))
+
+    def _forked(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
+        if child := os.fork():
+            return child
+        try:
+            self._control.close()
+            run_child(order, connection, log.descriptor, self._files)
+        finally:
+            os._exit(1)
+
+    def _spawned(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import spawned; spawned()"
+        output = subprocess.DEVNULL if log.descriptor is None else log.descriptor
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=[connection],
+        )
+        assert process.stdin is not None, "a pipe was asked for"
+        with suppress(OSError), process.stdin as stdin:
+            pickle.dump((sys.argv, order, connection, self._files), stdin)
+        return process.pid
+
+    def _watched(self, child: int, log: ChildLog) -> int:
+        """Wait until the child has ended; its exit code."""
+        ending = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
+        sources: list[Connection | int] = [self._control, *([] if ending is None else [ending])]
+        try:
+            while True:
+                ready = wait(sources, POLL_S if ending is None else LOOK_S)
+                if self._control in ready and not isinstance(self._control.recv(), KillChild):
+                    raise EOFError("the owner is done")
+                if self._control in ready:
+                    kill_descendants()
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    with suppress(OSError):
+                        os.killpg(child, signal.SIGKILL)  # where orphans cannot be found
+                    return os.waitstatus_to_exitcode(status)
+                log.bound()
+        finally:
+            if ending is not None:
+                os.close(ending)
+
+
+def spawned() -> None:
+    """In a fresh interpreter: run the child that the server describes on the standard input."""
+    sys.argv, order, connection, files = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above  # nosec B301
+    run_child(order, connection, None, files)
+
+
+def _adopt_orphans() -> None:
+    """Processes whose parent ends become children of this one, and are found when the child ends."""
+    if LINUX:
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_descendants() -> None:
+    """Kill every process that this one or its children have started."""
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+
+
+def end_descendants() -> None:
+    """Kill them, and wait until all are gone."""
+    until = time.monotonic() + KILL_S
+    while time.monotonic() < until:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        except ChildProcessError:
+            return  # there is none
+        kill_descendants()
+        time.sleep(PAUSE_S)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
+    raise EOFError("the owner has ended")

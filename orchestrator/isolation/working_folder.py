@@ -1,0 +1,234 @@
+"""The working folder of a trial: relative paths read the launch folder and write to the trial alone.
+
+A private working folder starts with the folders of the launch folder, copies of its small files, and symbolic
+links to its large files. New files are the trial's own. A file that existed at launch cannot be kept apart
+when the trial writes to it: a later trial would read the old content, so the trial ends with an error.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+COPIED_BYTES = 1 << 20
+"""Larger files are linked."""
+ALL_COPIED_BYTES = 32 << 20
+"""What copies may take together; beyond it files are linked."""
+MOST_ENTRIES = 2_000
+"""Beyond it folders are linked as a whole."""
+OPAQUE = frozenset({"node_modules", "site-packages", "__pycache__"})
+"""Folders that hold programs, linked as a whole, as are hidden ones, virtual environments and sweeps."""
+OPAQUE_MARKS = ("pyvenv.cfg", "plan.json")
+Mode = Literal["private", "shared"]
+LOCKS = "written"
+"""Folder of locks beside the folders of running trials."""
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+REMEDY = (
+    "write to trial.folder or to another name, delete the old file before the launch, or set "
+    "resources.working_folder: shared"
+)
+
+
+class SharedFileWritten(Exception):
+    """A trial has written to a file that it shares with other trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFiles:
+    """What lay in the launch folder when the session began, by relative path."""
+
+    root: Path
+    folders: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
+    linked: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, root: Path) -> "LaunchFiles":
+        """List `root`; folders near the top come first. A folder that is not there has no files."""
+        folders: list[str] = []
+        copied: list[str] = []
+        linked: list[str] = []
+        bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop(0)
+            entries = _entries(root / folder)
+            if folder and len(entries) > entries_left:
+                linked.append(folder)
+                continue
+            if folder:
+                folders.append(folder)
+            entries_left -= len(entries)
+            for entry in entries:
+                path = os.path.join(folder, entry.name)
+                size = _size_of_file(entry)
+                if entry.is_dir(follow_symlinks=False) and not _is_opaque(entry):
+                    waiting.append(path)
+                elif size is not None and size <= min(COPIED_BYTES, bytes_left):
+                    bytes_left -= size
+                    copied.append(path)
+                elif size is not None or entry.is_dir():
+                    linked.append(path)
+        return cls(root, tuple(folders), tuple(copied), tuple(linked))
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
+    """None of what is no regular file, nor a link to one."""
+    try:
+        found = entry.stat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _is_opaque(entry: "os.DirEntry[str]") -> bool:
+    marks = (os.path.join(entry.path, mark) for mark in OPAQUE_MARKS)
+    return entry.name in OPAQUE or entry.name.startswith(".") or any(map(os.path.lexists, marks))
+
+
+_Version = tuple[int, int, int]
+
+
+@dataclass
+class WorkingFolder:
+    """The working folder of the one trial of this process."""
+
+    files: LaunchFiles
+    mode: Mode
+    scratch: Path
+    """Folder of the trial alone."""
+    exempt: tuple[Path, ...] = ()
+    """Folders in which all trials may write at once: that of the sweep, and that of datasets."""
+    _versions: dict[str, _Version] = field(default_factory=dict)
+    _held: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """Where the trial starts."""
+        return self.files.root if self.mode == "shared" else self.scratch / "work"
+
+    def enter(self) -> None:
+        """Make the folder, and make it the working directory of this process."""
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        if self.mode == "private":
+            self._fill()
+        os.chdir(self.path)
+        check = self._check_private if self.mode == "private" else self._check_shared
+        sys.addaudithook(_hook(check))
+
+    def _fill(self) -> None:
+        source, target = str(self.files.root), str(self.path)
+        os.makedirs(target)
+        for folder in self.files.folders:
+            os.mkdir(os.path.join(target, folder))
+        for path in self.files.copied:
+            try:
+                shutil.copy2(os.path.join(source, path), os.path.join(target, path))
+            except FileNotFoundError:  # deleted since the session began
+                continue
+            self._versions[path] = _version(os.path.join(target, path))
+        for path in self.files.linked:
+            os.symlink(os.path.join(source, path), os.path.join(target, path))
+            if os.path.isfile(os.path.join(target, path)):
+                self._versions[path] = _version(os.path.join(target, path))
+
+    def require_unwritten(self) -> None:
+        """Raises SharedFileWritten if a file that existed at launch was written by its relative path."""
+        for path, version in self._versions.items():
+            try:
+                written = _version(os.path.join(self.path, path)) != version
+            except OSError:  # the trial deleted its copy, which is its own
+                continue
+            if written:
+                raise SharedFileWritten(_message(path))
+
+    def _check_private(self, path: str) -> None:
+        """What copies cannot show: writing through a link, to the launch folder itself."""
+        if os.path.isabs(path):
+            return
+        real = os.path.realpath(path)
+        if _is_below(real, str(self.files.root)) and not _is_below(real, os.path.realpath(self.scratch)):
+            raise SharedFileWritten(_message(os.path.relpath(real, self.files.root)))
+
+    def _check_shared(self, path: str) -> None:
+        """The first trial that writes to a path may go on to, until it ends."""
+        real = os.path.realpath(path)
+        if real in self._held or not _is_below(real, str(self.files.root)):
+            return
+        if any(_is_below(real, os.path.realpath(folder)) for folder in self.exempt):
+            return
+        locks = self.scratch.parent / LOCKS
+        locks.mkdir(parents=True, exist_ok=True)
+        name = hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()
+        lock = os.open(locks / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise SharedFileWritten(
+                f"{os.path.relpath(real, self.files.root)} must be written by one trial at a time, and "
+                "another running trial has written it (resources.working_folder: shared); write to "
+                "trial.folder or to a name that holds the trial's seed and arm"
+            ) from None
+        self._held[real] = lock
+
+
+def _message(path: str) -> str:
+    return (
+        f"{path} existed in the launch folder when the session began, and the trial has written it by its "
+        f"relative path; other trials would read the old content: {REMEDY}"
+    )
+
+
+def _version(path: str) -> _Version:
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _hook(check: Callable[[str], None]) -> Callable[[str, tuple[Any, ...]], None]:
+    """An audit hook that calls `check` with every path that is opened for writing."""
+    is_checking = False
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal is_checking
+        if event != "open" or is_checking:
+            return
+        path, mode, flags = arguments
+        if isinstance(path, int) or path is None:
+            return
+        writes = bool(flags & WRITE_FLAGS) if isinstance(flags, int) else any(each in mode for each in "wax+")
+        if not writes:
+            return
+        is_checking = True
+        try:
+            check(os.fsdecode(path))
+        finally:
+            is_checking = False
+
+    return hook
+
+
+def kept_files(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Files below `folders` that a pattern matches, and their paths relative to their folder."""
+    for folder in folders:
+        for pattern in patterns:
+            for path in sorted(folder.glob(pattern)):
+                if path.is_file() and not path.is_symlink():
+                    yield path, path.relative_to(folder)

@@ -1,0 +1,77 @@
+"""Servers of child processes that need not import again what takes longer to import than to run.
+
+A template is a process that has imported everything, has one thread, and forks a server when asked to. Forked
+commands have one of their own (`begin`); pytest's processes start one when they first need it.
+"""
+
+import os
+import signal
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from multiprocessing.reduction import recv_handle, send_handle
+from pathlib import Path
+
+from orchestrator.isolation.child import die_with_parent
+from orchestrator.isolation.child_server import ChildServer
+from orchestrator.isolation.server import serve
+
+_templates: dict[int, Connection] = {}
+"""Connection to the template of a process, by the process that owns it."""
+
+
+def install() -> None:
+    """From now on servers of this process and of its forks are forks of a template."""
+    ChildServer.start_process = staticmethod(_start)
+
+
+def begin() -> None:
+    """Fork the template of this process, which has one thread still."""
+    ours, theirs = Pipe()
+    if os.fork():
+        theirs.close()
+        _templates[os.getpid()] = ours
+        return
+    try:
+        _run_template(theirs)
+    finally:
+        os._exit(0)
+
+
+def _start(connection: Connection) -> None:
+    if os.getpid() not in _templates:
+        from tests.support.forks import forks
+
+        ours, theirs = forks.Pipe()
+        forks.Process(target=_run_template, args=(theirs,), daemon=True).start()
+        theirs.close()
+        _templates[os.getpid()] = ours
+    send_handle(_templates[os.getpid()], connection.fileno(), None)
+
+
+def _run_template(connection: Connection) -> None:
+    die_with_parent(signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _let_go_of_files(connection.fileno())
+    with suppress(EOFError, OSError):
+        while True:
+            descriptor = recv_handle(connection)
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                connection.close()
+                try:
+                    serve(Connection(descriptor))
+                finally:
+                    os._exit(0)
+            os.close(descriptor)
+
+
+def _let_go_of_files(kept: int) -> None:
+    """Pipes of a command must end with the command."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(nothing, number)
+    for descriptor in list(Path("/proc/self/fd").iterdir()):
+        if int(descriptor.name) > 2 and int(descriptor.name) != kept:
+            with suppress(OSError):
+                os.close(int(descriptor.name))
