@@ -1,14 +1,32 @@
 """What flows between planner, conductor, drivers, ledger and report: trials, outcomes, records."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import nan
 from typing import Any
 
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.protocol import Measurement, Phase
+
+NUMBER_MOST = 1e70
+"""Reports sum fourth powers of differences, which must stay finite."""
+_PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+
+
+def is_usable(value: float) -> bool:
+    """Return whether statistics can use a metric: it is neither NaN nor infinite, nor next to infinite."""
+    return abs(value) <= NUMBER_MOST
+
+
+def error_line(reason: str) -> str:
+    """Return the first line of the reason of a crash, with the innermost place of its traceback."""
+    places = _PLACE.findall(reason)
+    where = " ({}:{})".format(*places[-1]) if places else ""
+    return reason.partition("\n")[0] + where
 
 
 class OutcomeKind(StrEnum):
@@ -135,12 +153,18 @@ class Record:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     judged: Measurement | None = field(default=None, compare=False)
     """The last measurement with all objectives of the search; None where only the newest one was read."""
+    attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Texts that the trial reported, the newest of each name."""
+    retried: tuple[float, ...] = field(default=(), compare=False)
+    """Unix times in seconds at which the trial, which had failed, was made to run again."""
+    heard_at: float | None = field(default=None, compare=False)
+    """Unix time in seconds of the newest start or report."""
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
         """What the search judged the trial by: its objectives as last reported together; empty where they
         were not. Code may report more often than it measures them, and end on such a report."""
         for each in (self.last, self.judged):
-            if each is not None and all(name in each.metrics for name in objectives):
+            if each is not None and all(is_usable(each.metrics.get(name, nan)) for name in objectives):
                 return tuple(each.metrics[name] for name in objectives)
         return ()
 
@@ -150,6 +174,17 @@ class Record:
         if self.outcome is None:
             return "open"
         return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
+
+
+def with_usable_metrics(records: Iterable[Record]) -> list[Record]:
+    """Return `records` without the metrics, as last reported, that statistics cannot use."""
+    return [each if each.last is None else replace(each, last=with_usable(each.last)) for each in records]
+
+
+def with_usable(measurement: Measurement) -> Measurement:
+    """Return `measurement` without the metrics that statistics cannot use."""
+    usable = {name: value for name, value in measurement.metrics.items() if is_usable(value)}
+    return measurement if len(usable) == len(measurement.metrics) else replace(measurement, metrics=usable)
 
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:

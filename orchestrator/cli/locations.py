@@ -86,6 +86,13 @@ def more_budget(spent: str, folder: SweepFolder) -> str:
     return f"{spent}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
+def stopped_by_error(error: str, folder: SweepFolder) -> str:
+    """Return what to do about a sweep that stopped because the first trials of an arm crashed alike."""
+    retry = command("resume", folder, "--retry failed")
+    go_on = command("extend", folder, "on_error=continue")
+    return f"the sweep has stopped: {error}; correct that, then `{retry}`, or run the others with `{go_on}`"
+
+
 def existing(folder: Path) -> Path:
     """The folder itself, else the nearest above it that is there. Raises InputError if none can be."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.console import Name, Visible, complain, drawn, out, say
-from orchestrator.cli.running import HOUR_S, Pace, roughly, running_table, seconds_left, time_left
+from orchestrator.cli.running import HOUR_S, Pace, roughly, running_table, seconds_left, silence, time_left
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.plan.format import decimals
@@ -295,5 +295,8 @@ def may_end_early(plan: Plan) -> bool:
 
 def _moving(snapshot: "Snapshot") -> str:
     """How far running trials are, in a log in which nothing has ended for long."""
-    first = snapshot.outlook.running[:1]
-    return "".join(f"; {each.arm} {each.phase} {each.number} is at step {each.step:,}" for each in first)
+    running = snapshot.outlook.running
+    shown = [each for each in running if silence(each)] or running[:1]
+    return "".join(
+        f"; {each.arm} {each.phase} {each.number} is at step {each.step:,}{silence(each)}" for each in shown
+    )

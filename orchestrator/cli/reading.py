@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
-from orchestrator.conductor.budget import budget_end
+from orchestrator.conductor.budget import budget_end, error_end
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
@@ -65,8 +65,15 @@ class Opened:
 
     def spent(self) -> str:
         """What of the budget is used up, if that is why nobody runs the sweep; else empty."""
+        return budget_end(self._last_event(), self.plan)
+
+    def failing(self) -> str:
+        """Return the error that stopped the sweep, if that is why nobody runs it; else empty."""
+        return error_end(self._last_event())
+
+    def _last_event(self) -> Event | None:
         last = max(0, self.ledger.last_seq() - 1)
-        return budget_end(next(iter(self.ledger.events(after=last)), None), self.plan)
+        return next(iter(self.ledger.events(after=last)), None)
 
 
 def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, out, say
-from orchestrator.cli.locations import command, more_budget, runs_root
+from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.progress import line, may_end_early, progress_of, shortened, tables
 from orchestrator.cli.running import time_left
@@ -83,8 +84,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         records, held = sweep.newest_records(brief=not (as_json or trials)), sweep.ledger.held()
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
-        outlook = outlook_of(sweep.plan, records, held=held)
-        spent = "" if held else sweep.spent()
+        outlook = outlook_of(sweep.plan, records, held=held, now=time.time())
+        spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
     state = _state(progress, held=held)
     if as_json:
         emit_json(
@@ -92,6 +93,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
                 "sweep": sweep.plan.name,
                 "state": state,
                 "spent": spent,
+                "failing": failing,
                 "arms": [asdict(each) | {"ended": each.ended} for each in progress],
                 "running": [asdict(each) | {"rate": each.rate} for each in outlook.running],
                 "tracking": asdict(tracking) if tracking else None,
@@ -105,7 +107,9 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         out().print(part)
     left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
     say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
-    if spent:
+    if failing:
+        say(stopped_by_error(failing, sweep.folder))
+    elif spent:
         say(more_budget(spent, sweep.folder))
     elif state is SweepState.UNFINISHED:
         say(f"continue with: {command('resume', sweep.folder)}")

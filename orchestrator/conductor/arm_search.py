@@ -79,11 +79,25 @@ class ArmSearch:
         with self._working("sampler", number):
             if drawn and redraw and self._redrawn(number, assignment):
                 return
+        self._enqueue(number, assignment)
+
+    def _enqueue(self, number: int, assignment: Assignment) -> None:
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
         trial = self._study.ask()
         for path in assignment:
             suggest(trial, path, self._arm.space[path].domain)
         self._trials[number] = trial
+
+    def retried(self, number: int, assignment: Assignment) -> None:
+        """Trial `number`, which had failed, runs again.
+
+        The study keeps the failed trial and gets another one with the same assignment.
+        """
+        if number in self._unranked:
+            self._unranked.remove(number)
+            self.failed(number)
+        self._seen.pop(number, None)
+        self._enqueue(number, assignment)
 
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
         """Take a report of all objectives; whether the early stopper ends the trial. Raises `SearchError`."""

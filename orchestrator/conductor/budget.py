@@ -6,7 +6,7 @@ decides the same. Work that was lost with its process and done again is counted 
 
 from dataclasses import dataclass
 
-from orchestrator.ledger.events import BUDGET, Event, EventKind
+from orchestrator.ledger.events import BUDGET, ERROR, Event, EventKind
 from orchestrator.plan.types import Limits, Plan
 from orchestrator.trials import PlannedTrial
 from search_spaces.wording import amount
@@ -148,6 +148,13 @@ def budget_end(last: Event | None, plan: Plan) -> str:
         return ""
     # Sweeps from before the reason was written only say that it was the budget.
     return str(last.payload.get("why", "the budget is used up"))
+
+
+def error_end(last: Event | None) -> str:
+    """Return the error that stopped the sweep whose newest event is `last`; empty where none did."""
+    if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != ERROR:
+        return ""
+    return str(last.payload["why"])
 
 
 def _flops(measurement: Measurement) -> float:

@@ -36,6 +36,8 @@ class RunningTrial:
     metric: str = ""
     """What it is watched by: the first objective, else the first of validation or training; or empty."""
     value: float | None = None
+    silent_s: float | None = field(default=None, compare=False)
+    """Seconds since its newest start or report."""
 
     @property
     def rate(self) -> float | None:
@@ -107,7 +109,13 @@ class Watch:
     running: list[RunningTrial] = field(default_factory=list)
     phases: dict[tuple[str, str], PhaseWork] = field(default_factory=dict)
 
-    def runs(self, planned: PlannedTrial, settings: Mapping[str, Any], last: Measurement | None) -> None:
+    def runs(
+        self,
+        planned: PlannedTrial,
+        settings: Mapping[str, Any],
+        last: Measurement | None,
+        silent_s: float | None = None,
+    ) -> None:
         """A worker has it."""
         self._phase(planned)
         metric, value = _watched(self.plan, last)
@@ -122,6 +130,7 @@ class Watch:
             last.seconds if last else 0.0,
             metric,
             value,
+            silent_s,
         )
         self.running.append(made)
 
@@ -153,15 +162,16 @@ class Watch:
         return self.phases[key]
 
 
-def outlook_of(plan: Plan, records: Iterable[Record], *, held: bool) -> Outlook:
-    """From what the ledger holds; without a holder (`held`) nothing runs."""
+def outlook_of(plan: Plan, records: Iterable[Record], *, held: bool, now: float) -> Outlook:
+    """From what the ledger holds at Unix time `now`; without a holder (`held`) nothing runs."""
     watch, known = Watch(plan), {each.trial_id: each for each in records}
     for planned in plan.trials:
         record = known.get(planned.trial_id)
         if record is not None and record.outcome is not None and record.outcome.final:
             watch.ended(planned, record.outcome, record.last)
         elif record is not None and record.outcome is None and held:
-            watch.runs(planned, record.settings, record.last)
+            silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
+            watch.runs(planned, record.settings, record.last, silent_s)
         else:
             watch.waits(planned)
     return watch.outlook()

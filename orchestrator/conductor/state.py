@@ -2,7 +2,7 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -35,6 +35,10 @@ class TrialState:
     status: TrialStatus = TrialStatus.WAITING
     trial: Trial | None = None
     last: Measurement | None = None
+    evaluated: bool = False
+    """Whether it has reported anything but what training measures."""
+    saved: Measurement | None = None
+    """`last` at the newest checkpoint."""
     values: tuple[float, ...] | None = None
     """Every objective as last reported."""
     standing: Stop | None = None
@@ -56,6 +60,8 @@ class ArmState:
     """Search trials that have not ended."""
     winners: list[Assignment] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
+    first: dict[str, str] = field(default_factory=dict)
+    """By id, of the first trials that began and have ended: the error of a crash; empty for another end."""
     running: int = 0
     ended: Counter[OutcomeKind] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -63,6 +69,12 @@ class ArmState:
     def push(self, state: TrialState) -> None:
         """Let `state` be asked for."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
+
+    def withdraw(self, states: Iterable[TrialState]) -> None:
+        """Let none of `states` be asked for until it is pushed again."""
+        withdrawn = {state.planned.trial_id for state in states}
+        self.ready = [entry for entry in self.ready if entry[1] not in withdrawn]
+        heapq.heapify(self.ready)
 
     def phase(self, name: str) -> Iterator[TrialState]:
         """Cells of one phase, in order."""

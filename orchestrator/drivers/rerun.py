@@ -74,7 +74,10 @@ def _compared(record: Record, outcome: Outcome, last: Measurement | None, splits
         for metric, value in (record.last.metrics if record.last else {}).items()
         if metric.rpartition("/")[0] in splits
     }
-    other = [metric for metric, value in sorted(wanted.items()) if last.metrics.get(metric) != value]
+    # Of NaN only the text is the same.
+    other = [
+        metric for metric, value in sorted(wanted.items()) if repr(last.metrics.get(metric)) != repr(value)
+    ]
     if not other:
         read = ", ".join(dict.fromkeys(metric.rpartition("/")[0] for metric in wanted))
         message = f"{name}: all {len(wanted)} metrics of {read} the same, to the last digit"

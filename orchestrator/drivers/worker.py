@@ -226,7 +226,7 @@ class Harness:
                     return replace(job, source=checkpoint.state)
         raise NoSource(
             f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; put "
-            "that right and launch the spec under another name, for a trial that has ended is not run again"
+            "that right, then `haltsweep resume NAME --retry failed`"
         )
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:

@@ -1,7 +1,8 @@
 """What came of a sweep, computed from its log alone. Pure: the same events give the same records for ever."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import nan
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -9,10 +10,10 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial, is_usable
 from trainables.protocol import Measurement
 
-OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT})
+OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
 """Kinds of events that `measurements` is made of."""
 
 
@@ -31,7 +32,10 @@ def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list
 
 
 def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
-    """Every measurement by trial id, steps increasing, each with what single examples showed then."""
+    """Every measurement by trial id, steps increasing, each with what single examples showed then.
+
+    Of a retried trial the measurements behind the checkpoint that it went on from no longer count.
+    """
     found: dict[str, dict[int, Measurement]] = {}
     for event in events:
         if event.kind is EventKind.MEASURED:
@@ -41,6 +45,10 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
         elif event.kind is EventKind.KEPT and event.payload["step"] in found.get(event.trial_id or "", {}):
             of_trial, step = found[event.trial_id or ""], event.payload["step"]
             of_trial[step] = replace(of_trial[step], examples=tuple(event.payload["examples"]))
+        elif event.kind is EventKind.RETRIED:
+            of_trial, kept = found.get(event.trial_id or "", {}), event.payload.get("step", -1)
+            for step in [each for each in of_trial if each > kept]:
+                del of_trial[step]
     return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in found.items()}
 
 
@@ -51,9 +59,9 @@ def measurement_of(event: Event) -> Measurement:
 
 
 def better(one: Measurement, other: Measurement | None, objective: Objective) -> bool:
-    """Whether `one` beats `other`; a measurement without the objective's metric beats nothing."""
-    value = one.metrics.get(objective.metric)
-    if value is None:
+    """Whether `one` beats `other`; a measurement without a finite value beats nothing."""
+    value = one.metrics.get(objective.metric, nan)
+    if not is_usable(value):
         return False
     rival = other.metrics[objective.metric] if other is not None else None
     return rival is None or (value > rival if objective.goal == "max" else value < rival)
@@ -79,6 +87,8 @@ class Fold:
             self._provenance = {**self._provenance, "data": event.payload}
         elif event.trial_id is None:
             return
+        elif event.kind is EventKind.RETRIED and "cause" in event.payload:
+            self._histories.pop(event.trial_id, None)  # it is asked for anew, perhaps with other settings
         elif event.kind is EventKind.ASKED:
             # The first one stands: a trial is asked for once, whoever holds the sweep.
             history = _History(trial_from_json(event.payload), self._provenance)
@@ -116,8 +126,15 @@ class _History:
     started_at: float | None = None
     ended_at: float | None = None
     attempts: int = 0
+    heard_at: float | None = None
+    retried: tuple[float, ...] = ()
+    attributes: dict[str, str] = field(default_factory=dict)
+    saved: tuple[Measurement | None, ...] = (None, None, None)
+    """`last`, `best` and `judged` at the newest checkpoint."""
 
     def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
+        if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
+            self.heard_at = event.at
         if event.kind is EventKind.MEASURED:
             self._measure(measurement_of(event), objectives)
         elif event.kind is EventKind.STARTED:
@@ -125,14 +142,28 @@ class _History:
             self.outcome, self.reason, self.ended_at = None, "", None
             self.provenance = provenance
             self.started_at = event.at if self.started_at is None else self.started_at
+        elif event.kind is EventKind.ATTRIBUTES:
+            self.attributes |= event.payload
+        elif event.kind is EventKind.CHECKPOINTED:
+            self.saved = self.last, self.best, self.judged
         elif event.kind is EventKind.ENDED:
             self.outcome, self.reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
             self.ended_at = event.at
+        elif event.kind is EventKind.RETRIED:
+            self._retry(event)
+
+    def _retry(self, event: Event) -> None:
+        self.retried = (*self.retried, event.at)
+        self.outcome, self.reason, self.ended_at = None, "", None
+        if event.payload["step"] < 0:
+            self.saved, self.attributes = (None, None, None), {}
+        self.last, self.best, self.judged = self.saved
 
     def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        if objectives and newest and all(each.metric in measurement.metrics for each in objectives):
+        values = [measurement.metrics.get(each.metric, nan) for each in objectives]
+        if objectives and newest and all(map(is_usable, values)):
             self.judged = measurement
         if objectives and better(measurement, self.best, objectives[0]):
             self.best = measurement
@@ -158,5 +189,8 @@ class _History:
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,
+            heard_at=self.heard_at,
+            retried=self.retried,
+            attributes=dict(self.attributes),
             provenance=self.provenance,
         )

@@ -105,6 +105,7 @@ def plan(
         limits=limits,
         keep=spec.keep,
         selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
+        continue_on_error=spec.on_error == "continue",
     )
 
 

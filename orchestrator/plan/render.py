@@ -29,7 +29,7 @@ from orchestrator.plan.probe import LAYERS, NARROW
 from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
 from orchestrator.plan.settings import differences
-from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Change, Plan
+from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
 from orchestrator.spec.checks import BASELINE
 from search_spaces.dimensions import Assignment, Float, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
@@ -241,12 +241,9 @@ def _disk(plan: Plan) -> int:
 
 
 def _silence(plan: Plan) -> str:
-    if plan.resources.minutes is not None:
+    if plan.resources.silent_minutes is None:
         return ""
-    return (
-        f"\nA trial is ended that reports nothing for {SILENT_S / 60:.0f} minutes, or for {SILENT_PAUSES} "
-        "times its longest pause so far."
-    )
+    return f"\nA trial that reports nothing for {plan.resources.silent_minutes:g} minutes is ended."
 
 
 def _exhausted(plan: Plan) -> str:

@@ -101,10 +101,6 @@ class Limits:
         return self.flops is not None or (self.each_arm is not None and self.each_arm.flops is not None)
 
 
-SILENT_S, SILENT_PAUSES = 1800.0, 20
-"""Where no minutes are given: a trial may be silent for so long, or so many of its longest pauses so far."""
-
-
 @dataclass(frozen=True, slots=True)
 class ArmProof:
     """What building an arm showed, next to the baseline."""
@@ -244,6 +240,8 @@ class Plan:
     """Patterns of files of a trial that are kept."""
     selected_on: tuple[str, ...] = ()
     """Test splits that are read and whose examples valid has, in some arm."""
+    continue_on_error: bool = False
+    """Whether the sweep goes on where the first trials of an arm all crash with the same error."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

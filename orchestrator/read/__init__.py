@@ -35,7 +35,8 @@ def trials(name: str, *, runs: Path | str | None = None, storage: str | None = N
     `settings` (JSON, all of them), `step` and `seconds` of the last measurement; then
     `assignment.<path>` for what a search chose, `overrides.<path>` for what a posthoc trial was read under
     (nothing, where a checkpoint is read as trained for test splits that were added),
-    and `metric.<split>/<quantity>` for what was measured last. Null where a trial has none.
+    `attribute.<name>` for texts that it reported, and `metric.<split>/<quantity>` for what was measured last.
+    Null where a trial has none.
     """
     from orchestrator.tracking.flat import trials_table
 

@@ -24,10 +24,11 @@ from orchestrator.report.types import (
     FailedReadings,
     Report,
     ReportContext,
+    RetriedTrial,
     SearchBest,
 )
 from orchestrator.spec.scalars import assignments
-from orchestrator.trials import OutcomeKind, Record, skipped
+from orchestrator.trials import OutcomeKind, Record, is_usable, skipped, with_usable_metrics
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
 
@@ -53,7 +54,8 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
 
     `spent`: what of the budget is used up, if that ended the sweep.
     """
-    whole = with_late_splits(plan, known := list(records))
+    known = with_usable_metrics(given := list(records))
+    whole = with_late_splits(plan, known)
     confirmed, reread = (_ended(whole, phase) for phase in ("confirm", "posthoc"))
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
     declared = declared_by(plan)
@@ -104,7 +106,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         unread=_unread(plan, confirmed, expected),
         objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
     )
-    return _with_caveats(report, plan, known)
+    return _with_caveats(report, plan, given)
 
 
 def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
@@ -117,7 +119,27 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
         read_in_search=read_in_search(plan, records),
         code_versions=code_versions(records),
         data_versions=data_versions(records),
+        retried=tuple(
+            RetriedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried)
+            for each in records
+            if each.retried
+        ),
+        attributes={each.trial_id: dict(each.attributes) for each in records if each.attributes},
+        not_finite=_not_finite(records),
         extensions=tuple(extensions.sentences(plan)),
+    )
+
+
+def _not_finite(records: Iterable[Record]) -> dict[str, int]:
+    """Return by metric how many trials of which the report shows values have one that it cannot use."""
+    return dict(
+        Counter(
+            name
+            for each in records
+            if each.phase != "search" and each.outcome is OutcomeKind.FINISHED and each.last
+            for name, value in each.last.metrics.items()
+            if not is_usable(value)
+        )
     )
 
 

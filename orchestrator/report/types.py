@@ -163,6 +163,19 @@ class SearchBest:
 
 
 @dataclass(frozen=True, slots=True)
+class RetriedTrial:
+    """A trial that had failed and was made to run again."""
+
+    trial_id: str
+    arm: str
+    phase: str
+    number: int
+    seed: int
+    at: tuple[float, ...]
+    """Unix times in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class FailedReadings:
     """Checkpoints of an arm that were read again under one setting, and of which no seed has a value."""
 
@@ -239,6 +252,11 @@ class Report:
     """That trials ran different code, in one sentence; empty where they did not."""
     data_versions: str = ""
     """That trials read different data under one name, in one sentence; empty where they did not."""
+    retried: tuple[RetriedTrial, ...] = ()
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Texts that trials reported, by id and name."""
+    not_finite: Mapping[str, int] = field(default_factory=dict)
+    """By metric, how many confirm and posthoc trials that finished measured it last as NaN or infinite."""
     extensions: tuple[str, ...] = ()
     """What was added after the launch, and what that does to claims, one sentence each."""
     contexts: tuple[ReportContext, ...] = ()

@@ -41,8 +41,10 @@ class Resources(Section):
     """GPUs; several trials share one if it is a part like 0.25. Where it is two or more, each takes its share
     of every batch (`train.ranks`), and all must be on one machine."""
     minutes: Positive | None = None
-    """Limit of work; beyond it, or after longer silence, the trial has timed out. Without it: after 30
-    minutes of silence, or 20 times its longest pause between two reports."""
+    """Limit of work; beyond it, or after longer silence, the trial has timed out."""
+    silent_minutes: Positive | None = None
+    """A trial that reports nothing for longer has timed out. null: a silent trial goes on; after 10 minutes
+    `haltsweep status` and the screen show for how long it has been silent."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
@@ -57,7 +59,7 @@ class Resources(Section):
         return {key: value for key, value in said.items() if (key, value) not in _LATER.items()}
 
 
-_LATER: Final = {"working_folder": "private"}
+_LATER: Final = {"working_folder": "private", "silent_minutes": None}
 """Fields that came later with their defaults: specs and plans without them are the bytes they were."""
 THREADS_MAX = 1024
 """What PyTorch is ever given."""

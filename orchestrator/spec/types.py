@@ -293,6 +293,10 @@ class Spec(Section):
     keep: Distinct[Text] = ()
     """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are kept
     when the trial ends, in `kept/<trial id>` of the sweep, and as artifacts of its MLflow run."""
+    on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"
+    """`stop`: where the first three trials of an arm (all, where it has fewer) crash with the same error, the
+    sweep stops with it, running trials are saved, and `haltsweep resume NAME --retry failed` goes on once the
+    code is corrected. `continue`: the other trials run all the same."""
     budget: Budget | None = None
     published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
@@ -340,6 +344,8 @@ class Spec(Section):
             }
         if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
             confirm.pop("halting_examples", None)
+        if dumped["on_error"] == "stop":  # specs without it keep their digests
+            del dumped["on_error"]
         if isinstance(answer := dumped.get("answer"), dict) and answer.get("pool") is None:
             answer.pop("pool", None)
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}

@@ -60,6 +60,8 @@ class DesiredRun:
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
+    retried_ms: int = 0
+    """When the trial was retried last. What it measures since is written over what it had measured before."""
     inputs: tuple[Input, ...] = ()
 
 
@@ -98,6 +100,11 @@ class DesiredRuns:
         elif event.kind is EventKind.ASKED:
             trial = trial_from_json(event.payload)
             self._trials.setdefault(trial.trial_id, trial)
+            if (known := self.runs.get(f"trial/{trial.trial_id}")) is not None:
+                # MLflow keeps the first value of a parameter.
+                known.params = self._trial_run(trial, known.start_ms).params | known.params
+        elif event.kind is EventKind.RETRIED:
+            self._retry(event)
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
             self._hear_trial(event)
 
@@ -124,6 +131,7 @@ class DesiredRuns:
                 tags,
                 desired.params,
                 desired.points,
+                desired.retried_ms,
                 desired.inputs,
             )
         return desired
@@ -212,6 +220,19 @@ class DesiredRuns:
         outcome = OutcomeKind.FINISHED.value if finished else failed.most_common(1)[0][0]
         self._mark(key, "FINISHED" if finished else "FAILED", end_ms, outcome, reason)
 
+    def _retry(self, event: Event) -> None:
+        """The run of a trial that had ended is open again."""
+        assert event.trial_id is not None
+        key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
+        self._to_go[planned.arm] += 1
+        self._confirmed.get(planned.arm, {}).pop(event.trial_id, None)
+        if f"arm/{planned.arm}" in self.runs:
+            self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+        if "cause" in event.payload:  # it is asked for anew, perhaps with other settings
+            del self._trials[event.trial_id]
+        else:
+            self.runs[key].retried_ms = milliseconds(event.at)
+
     def _hear_trial(self, event: Event) -> None:
         assert event.trial_id is not None
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
@@ -223,7 +244,10 @@ class DesiredRuns:
                 self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
             self._add(self._trial_run(self._trials[event.trial_id], at_ms))
         running = self._running[planned.arm]
-        if event.kind is EventKind.STARTED:
+        if event.kind is EventKind.ATTRIBUTES:
+            self.runs[key].tags |= text_tags(event.payload)
+            self.dirty[key] = None
+        elif event.kind is EventKind.STARTED:
             running.start(event.trial_id, at_ms)
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
@@ -313,6 +337,16 @@ def status_of(kind: OutcomeKind) -> Status:
     if kind is OutcomeKind.STOPPED:
         return "KILLED"
     return "FAILED" if kind.failed else "FINISHED"
+
+
+def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts that a trial reported as tags; names that are MLflow's or ours get a prefix."""
+    return {
+        metric_key(f"text.{name}" if name.startswith(("mlflow.", PREFIX)) else name): visible(
+            _cut(text, MAX_TEXT)
+        )
+        for name, text in texts.items()
+    }
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:

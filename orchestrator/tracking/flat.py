@@ -54,7 +54,8 @@ MEASURED = pa.schema(
 
 
 def trials_table(records: Sequence[Record]) -> pa.Table:
-    """One row a record: `TRIALS`, then `assignment.<path>`, `overrides.<path>` and `metric.<name>`."""
+    """One row a record: `TRIALS`, then `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and
+    `metric.<name>`."""
     table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)
     for prefix, found in (
         ("assignment", [each.assignment for each in records]),
@@ -62,6 +63,9 @@ def trials_table(records: Sequence[Record]) -> pa.Table:
     ):
         for path in sorted({path for each in found for path in each}):
             table = table.append_column(f"{prefix}.{path}", _column([each.get(path) for each in found]))
+    for name in sorted({name for each in records for name in each.attributes}):
+        texts = pa.array([each.attributes.get(name) for each in records], pa.string())
+        table = table.append_column(f"attribute.{name}", texts)
     metrics = [each.last.metrics if each.last else {} for each in records]
     for name in sorted({name for each in metrics for name in each}):
         values = pa.array([each.get(name) for each in metrics], pa.float64())
@@ -74,6 +78,8 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     known = {each.trial_id: each for each in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
+        if event.kind is EventKind.RETRIED:
+            _drop(columns, event)
         if event.kind is not EventKind.MEASURED:
             continue
         assert event.trial_id is not None, "a measurement is one of a trial"
@@ -84,6 +90,18 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
             for column, cell in zip(columns.values(), (*who, *what), strict=True):
                 column.append(cell)
     return pa.Table.from_pydict(columns, schema=MEASURED)
+
+
+def _drop(columns: dict[str, list[Any]], retried: Event) -> None:
+    """Leave out what a retried trial had measured behind the checkpoint that it goes on from."""
+    kept = retried.payload.get("step", -1)
+    rows = [
+        row
+        for row in zip(*columns.values(), strict=True)
+        if row[0] != retried.trial_id or row[MEASURED.names.index("step")] <= kept
+    ]
+    for place, column in enumerate(columns.values()):
+        column[:] = [row[place] for row in rows]
 
 
 def _fixed(record: Record) -> dict[str, Any]:

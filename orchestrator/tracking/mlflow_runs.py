@@ -84,8 +84,8 @@ class Stored:
     end_ms: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
-    latest: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Newest step and value by metric."""
+    latest: dict[str, tuple[int, float, int]] = field(default_factory=dict)
+    """Newest step, its value and its time in Unix milliseconds by metric."""
     inputs: set[tuple[str, str, str]] = field(default_factory=set)
     """Name, digest and context of the data that it read."""
 
@@ -229,7 +229,7 @@ class RunStore:
                     [Param(key, value[:MOST_PARAM_TEXT]) for key, value in some_params],
                     [RunTag(key, value) for key, value in some_tags],
                 )
-                stored.latest |= {point.key: (point.step, point.value) for point in some_points}
+                stored.latest |= {point.key: (point.step, point.value, point.at_ms) for point in some_points}
                 stored.params |= {key: value[:MOST_PARAM_TEXT] for key, value in some_params}
                 stored.tags |= dict(some_tags)
         if long := {key: value for key, value in params.items() if len(value) > MOST_PARAM_TEXT}:
@@ -406,7 +406,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
 
 def _stored(run: Any) -> Stored:
     # Only the private list has the steps, and asking for each metric's history is a request a metric.
-    latest = {metric.key: (metric.step, metric.value) for metric in run.data._metric_objs}
+    latest = {metric.key: (metric.step, metric.value, metric.timestamp) for metric in run.data._metric_objs}
     return Stored(
         run_id=run.info.run_id,
         artifact_uri=run.info.artifact_uri,

@@ -259,7 +259,7 @@ def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):
     found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
     assert found.code == 1, "no trial reports it"
     look, first, why = map(
-        found.err.index, ("Look twice: valid/acuracy is searched", "first failure", "why trials")
+        found.err.index, ("Look twice: valid/acuracy is searched", "first failure", " failed; why: ")
     )
     assert look < first < why
     assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (

@@ -178,6 +178,8 @@ def test_the_digest_is_of_what_is_asked_not_how(whole: Path, write: Write) -> No
     assert load_spec(reworded).digest == spec.digest
     assert load_spec(whole, profile="small").digest != spec.digest
     assert load_spec(whole, ["search.seed=1"]).digest != spec.digest
+    assert load_spec(whole, ["on_error=stop", "resources.silent_minutes=null"]).digest == spec.digest
+    assert load_spec(whole, ["on_error=continue"]).digest != spec.digest
 
 
 def test_later_faults_can_say_where(whole: Path) -> None:

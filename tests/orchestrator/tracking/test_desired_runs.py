@@ -200,7 +200,7 @@ def test_what_another_version_wrote_is_behind_and_not_damaged() -> None:
             status = "KILLED" if late else run.status
             stored = Stored(key, "", status, 1 if late else run.end_ms, tags, dict(run.params))
             for point in run.points:
-                stored.latest[point.key] = (point.step, point.value)
+                stored.latest[point.key] = (point.step, point.value, point.at_ms)
             histories = {
                 name: [(point.step, point.value) for point in run.points if point.key == name]
                 for name in stored.latest
