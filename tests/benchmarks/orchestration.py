@@ -8,11 +8,11 @@ work, so the time is all orchestration. Floor and ours take turns, the least of 
 * floor: Ray Tune with a class trainable on reused actors; no Optuna, no MLflow, only what Tune itself writes.
 * naive: Ray Tune, OptunaSearch and MLflowLoggerCallback with a function trainable that imports torch.
 * ours: five arms, TPE, the ledger at full sync, MLflow on SQLite, Parquet, checkpoints; every trial is a
-  of its own, which has imported torch too.
+  process of its own, which has imported torch too.
 
-Measured is `Tuner.fit()`; Ray's start is counted apart. Ours counts in addition the wait, after the last trial,
-until MLflow and Parquet hold everything. The rest of `command_s` is imports, making folder and ledger, and
-shutting down. `idle_slot_mb` is the proportional set size of a worker and its trial server between two trials.
+Measured is `Tuner.fit()`; Ray's start is counted apart. Ours counts in addition the wait, after the last
+trial, until MLflow and Parquet hold everything. The rest of `command_s` is imports, making folder and ledger, and
+shutting down.
 """
 
 import argparse
