@@ -20,7 +20,7 @@ from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
 from orchestrator.keywords import can_be_written, fits, is_required, parameters, type_words
-from search_spaces.dimensions import Choice, Domain, Fixed, Float, Value, contains, greatest
+from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Powers, Value, contains, greatest
 from search_spaces.grid import NAME as GRID
 from search_spaces.wording import hint, nearest
 from trainables.extensions import BadName, imported
@@ -271,7 +271,7 @@ def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     Raises ValueError for one that is outside: Optuna believes a sampler, and what is enqueued.
     """
     value = _suggested(trial, name, domain)
-    if not isinstance(domain, Choice | Fixed) and not contains(domain, value):
+    if isinstance(domain, Float | Int) and not contains(domain, value):
         steps = "" if domain.step in (None, 1) else f" in steps of {domain.step}"
         raise ValueError(f"a sampler must draw {name} from {domain.low} to {domain.high}{steps}, got {value}")
     return value
@@ -284,6 +284,8 @@ def _suggested(trial: optuna.Trial, name: str, domain: Domain) -> Value:
         case Choice(values):
             # By position: Optuna takes True for 1, and would warn of choices it cannot store.
             return values[trial.suggest_categorical(name, range(len(values)))]
+        case Powers():
+            return domain.values[trial.suggest_int(name, 0, len(domain.values) - 1)]
         case Float(low, high, log, step):
             with warnings.catch_warnings():
                 # Of a step that leaves a rest: the last value is then below the high end, as it should be.

@@ -26,8 +26,9 @@ from orchestrator.samplers import (
     suggest,
 )
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Value, same
+from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations
+from search_spaces.predicates import PredicateFailed
 from trainables.extensions import said
 
 TRIES = 1000
@@ -125,6 +126,10 @@ class ArmSearch:
             yield
         except (NothingAdmitted, KeyboardInterrupt):
             raise
+        except PredicateFailed as error:
+            raise SearchError(
+                f"a constraint failed at search trial {number} of arm {self._arm.name!r}: {error}"
+            ) from error
         except BaseException as error:
             given = self._plan.sampler if part == "sampler" else self._plan.stopper
             assert given is not None, "only what there is can fail"
@@ -144,7 +149,7 @@ class ArmSearch:
         ]
 
     def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
-        broken: Constraint | None = None
+        broken: Rule | None = None
         for attempt in range(TRIES):
             trial, assignment = self._attempt(self._fresh(number, attempt))
             broken = self._broken(assignment)
@@ -188,7 +193,7 @@ class ArmSearch:
         self._study.tell(trial, state=TrialState.FAIL)
         return False
 
-    def _broken(self, assignment: Assignment) -> Constraint | None:
+    def _broken(self, assignment: Assignment) -> Rule | None:
         constraints = self._arm.space.constraints
         return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
 
@@ -206,7 +211,7 @@ def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[st
         path, domain = dimension.path, dimension.domain
         if path in assignment and not isinstance(domain, Fixed):
             value = assignment[path]
-            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice) else value
+            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice | Powers) else value
     return encoded
 
 

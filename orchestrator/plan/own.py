@@ -1,6 +1,7 @@
 """What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ class Own:
         """Those that were seen, in this order."""
         self._seen_again: dict[str, Seen] = {}
         self.path: str | None = trainable.path
-        self.trying = Trying(self._checked, lambda _: None, self._drawn)
+        self.trying = Trying(self._checked, lambda _: None, self._drawn, _found_again(trainable.config))
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""
@@ -358,6 +359,16 @@ class Own:
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
                     )
+
+
+def _found_again(config: type[BaseModel] | None) -> str | None:
+    """`module:name` of `config`; None where that leads to something else, as for a class of a function."""
+    if config is None:
+        return None
+    found: Any = sys.modules.get(config.__module__)
+    for part in config.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return f"{config.__module__}:{config.__qualname__}" if found is config else None
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:

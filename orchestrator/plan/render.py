@@ -29,7 +29,7 @@ from orchestrator.plan.probe import LAYERS, NARROW
 from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Change, Plan
-from search_spaces.dimensions import Assignment, Float, Space, contains, same
+from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
@@ -271,11 +271,30 @@ def _repeated(plan: Plan) -> str:
 def look_twice(plan: Plan) -> list[str]:
     """What no rule forbids and is not likely to be meant, for who is not shown the plan."""
     own = plan.proofs if plan.trainable else ()
-    return [*_unlikely(plan), *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes)]
+    repeated = [line] if (line := _repeated(plan).strip()) else []
+    return [
+        *repeated,
+        *_unlikely(plan),
+        *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes),
+    ]
 
 
 def _unlikely(plan: Plan) -> list[str]:
-    return [*_may_become_one(plan), *_of_own_code(plan)]
+    return [*_refused_draws(plan), *_may_become_one(plan), *_of_own_code(plan)]
+
+
+def _refused_draws(plan: Plan) -> Iterator[str]:
+    """Searches in which the trainable's pydantic model refuses combinations, once for all arms."""
+    found = {each.predicate: (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
+    for name, each in found.values():
+        yield (
+            f"Look twice: {each.predicate} refuses {each.refused:,} of {each.tried:,} combinations that were "
+            f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
+        )
+
+
+def _refusing(arm: Arm) -> Iterator[Predicate]:
+    return (each for each in arm.space.constraints if isinstance(each, Predicate) and each.refused)
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:

@@ -19,6 +19,7 @@ from search_spaces.dimensions import (
     Domain,
     Fixed,
     Float,
+    Powers,
     Space,
     Value,
     contains,
@@ -136,6 +137,8 @@ def ends(domain: Domain) -> tuple[Value, ...]:
     match domain:
         case Choice(values):
             return values
+        case Powers():
+            return (domain.values[0], domain.values[-1])
         case Fixed(value):
             return (value,)
         case _:
