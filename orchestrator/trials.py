@@ -22,6 +22,8 @@ class OutcomeKind(StrEnum):
     CRASHED = "crashed"
     STOPPED = "stopped"
     SKIPPED = "skipped"
+    INFEASIBLE = "infeasible"
+    """Of search trials alone. Every such trial has another one in its place, which the plan does not name."""
 
     @property
     def sentence(self) -> str:
@@ -47,6 +49,7 @@ _SENTENCES = {
     OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
     OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
     OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
+    OutcomeKind.INFEASIBLE: "The trial said that its settings cannot be trained; another was drawn for it.",
     OutcomeKind.SKIPPED: "The trial never began: what it was for had been decided without it.",
 }
 _FAILURES = frozenset(
@@ -150,6 +153,12 @@ class Record:
         if self.outcome is None:
             return "open"
         return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
+
+
+def num_ended(records: Iterable[Record]) -> int:
+    """How many trials of the plan have ended for good: an infeasible one has another in its place."""
+    ended = (each.outcome for each in records if each.outcome is not None and each.outcome.final)
+    return sum(kind is not OutcomeKind.INFEASIBLE for kind in ended)
 
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:

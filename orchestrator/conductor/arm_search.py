@@ -108,6 +108,11 @@ class ArmSearch:
         """The early stopper ended the trial."""
         self._tell(number, TrialState.PRUNED)
 
+    def infeasible(self, number: int) -> None:
+        """The settings cannot be trained: worse than all that was measured, for samplers that learn of it."""
+        self._seen.pop(number, None)
+        self._tell(number, TrialState.PRUNED)
+
     def diverged(self, number: int) -> None:
         """Bad but finite: ranked with the worst value seen, as soon as one has been seen."""
         if self._seen:

@@ -30,7 +30,7 @@ from orchestrator.sqlite_files import never_made
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.tracking.summary import ArmSummary
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, num_ended
 from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
@@ -108,10 +108,11 @@ class OpenSweep:
                 begun.add(event.trial_id)
             elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
-        left = len(self.plan.trials) - len(ends)
         spent = budget_end(event, self.plan)
         never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
         counts = Counter(ends.values())
+        # An infeasible trial has another one in its place.
+        left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
         self._finish = SweepResult(counts, left, self.interrupted, untracked, spent, never)
 
 
@@ -254,8 +255,7 @@ def _refuse_other_code(plan: Plan, origin: Mapping[str, Any], ledger: Ledger, le
         return
     try:
         known = records(ledger.newest(), plan)
-        ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
-        if not ended.issuperset(each.trial_id for each in plan.trials):
+        if num_ended(known) < len(plan.trials):
             require_same_code(plan, known, origin)
     except BaseException:
         ledger.release(lease, patient=False)

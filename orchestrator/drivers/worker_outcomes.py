@@ -7,11 +7,16 @@ from orchestrator.drivers.watchdog import TrialHangs
 from orchestrator.drivers.worker_measurements import BadMeasurement
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
-from trainables.protocol import Diverged
+from trainables.protocol import Diverged, Infeasible
 
 TRACEBACK_LINES = 12
 MOST_CHARACTERS = 20_000
 """Of a reason: an exception may quote a whole tensor."""
+_KINDS = {
+    Diverged: OutcomeKind.DIVERGED,
+    Infeasible: OutcomeKind.INFEASIBLE,
+    TrialHangs: OutcomeKind.TIMED_OUT,
+}
 _MEMORY_TEXTS = (
     "out of memory",
     "DefaultCPUAllocator: not enough memory",
@@ -30,10 +35,8 @@ def outcome_of(error: BaseException) -> Outcome:
         return error.outcome
     said = _said(error)
     text = f"{_fit(type(error).__name__)}: {said}".strip()
-    if isinstance(error, Diverged):
-        return Outcome(OutcomeKind.DIVERGED, said or text)
-    if isinstance(error, TrialHangs):
-        return Outcome(OutcomeKind.TIMED_OUT, said or text)
+    if kind := next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), None):
+        return Outcome(kind, said or text)
     if isinstance(error, NoSource):
         return Outcome(OutcomeKind.CRASHED, said)
     if is_out_of_memory(error):

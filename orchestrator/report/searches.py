@@ -90,7 +90,8 @@ class SearchCourse:
         larger = self.objectives[0].goal == "max"
         values = [each.values[0] for each in self.finished]
         worst = min(values) if larger else max(values)
-        values += [worst] * (len(self.trials) - len(values))
+        drawn = sum(each.outcome is not OutcomeKind.INFEASIBLE for each in self.trials)
+        values += [worst] * (drawn - len(values))
         draws = sorted({round(len(values) ** (step / DRAWS)) for step in range(DRAWS + 1)})
         return tuple(expected_best(values, draws, larger=larger))
 

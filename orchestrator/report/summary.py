@@ -18,7 +18,7 @@ from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_see
 from orchestrator.report.searches import read_in_search, search_bests, unranked
 from orchestrator.report.statistics import estimate
 from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report, SearchBest
-from orchestrator.trials import OutcomeKind, Record, skipped
+from orchestrator.trials import OutcomeKind, Record, num_ended, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
 
@@ -82,7 +82,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
-        left=len({each.trial_id for each in plan.trials}.difference(ended)),
+        left=len(plan.trials) - num_ended(known),
         spent=spent,
         searched=searched,
         changes=tuple(arm_changes(plan, _chosen(searched, tallies))),
