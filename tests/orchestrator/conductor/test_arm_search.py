@@ -359,7 +359,9 @@ def test_a_grid_tries_every_combination_once_those_asked_for_first():
 def test_a_sampler_turns_away_from_what_is_infeasible(objectives):
     """Half of the range is infeasible, and TPE draws from it less and less."""
     metrics = tuple(Objective(metric=f"valid/{name}", goal="max") for name in ("score", "cost")[:objectives])
-    plan = make_plan(1, trials_per_arm=60, sampler={"name": "tpe", "n_startup_trials": 10}, objectives=metrics)
+    plan = make_plan(
+        1, trials_per_arm=60, sampler={"name": "tpe", "n_startup_trials": 10}, objectives=metrics
+    )
     search = ArmSearch(plan.arms[0], plan.search)
     infeasible = []
     for number in range(60):
