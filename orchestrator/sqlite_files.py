@@ -1,8 +1,8 @@
 """SQLite files: URLs that mean the same file from anywhere, or beside what it belongs to; copies to look at.
 
-A URL is `sqlite:///PATH`, in which `%`, `?` and `#` of the path are written as `%25`, `%3F` and `%23`, for they
-mean something else in a URL. What SQLite itself would read otherwise (`:memory:`, `file:...?uri=true`) and
-every other URL stays as it is.
+A URL is `sqlite:///PATH`, in which `%`, `?` and `#` of the path are written as `%25`, `%3F` and `%23`, since
+they mean something else in a URL. What SQLite itself would read otherwise (`:memory:`, `file:...?uri=true`)
+and every other URL stays as it is.
 """
 
 import os

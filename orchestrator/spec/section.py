@@ -58,14 +58,17 @@ class Resources(Section):
     for each, where they bound a GPU; on a CPU it saves no time. Each is a trial of its own. Results are as
     without, up to rounding, with every layer run (`early_exit: none`)."""
 
+    max_concurrent: Annotated[int, Field(ge=1), says("an integer >= 1")] | None = None
+    """At most so many trials run at once, whatever there is room for."""
+
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         said: dict[str, Any] = whole(self)
-        if said["pack"] is None:  # it came later: specs and plans without it are what they were
-            del said["pack"]
-        return said
+        # They came later: specs and plans without them are what they were.
+        return {key: value for key, value in said.items() if value is not None or key not in _LATER}
 
 
+_LATER: Final = ("pack", "max_concurrent")
 THREADS_MAX = 1024
 """What PyTorch is ever given."""
 
