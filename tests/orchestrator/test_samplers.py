@@ -150,7 +150,7 @@ def test_samplers_refused(given: dict[str, object], message: str) -> None:
         ({"name": "asha", "grace_steps": 3, "min_resource": 4}, r"grace_steps is min_resource: give one"),
         ({"name": "PatientPruner", "wrapped": "median"}, r"must be given patience"),
         ({"name": "PatientPruner", "patience": 2}, r"must be given wrapped"),
-        ({"name": "PatientPruner", "patience": 2, "wrapped": 3}, r"wrapped must be a stopper, or null, got 3"),
+        ({"name": "PatientPruner", "patience": 2, "wrapped": 3}, r"wrapped must be a stopper, or null"),
         (
             {"name": "PatientPruner", "patience": 2, "wrapped": {"name": "medain"}},
             r"wrapped: no stopper named 'medain'",
@@ -422,7 +422,7 @@ def test_a_sampler_that_leaves_the_space_is_refused() -> None:
     [
         {"name": "PatientPruner", "patience": 1, "wrapped": "median"},
         {"name": "patient", "patience": 1, "wrapped_pruner": {"name": "MedianPruner", "n_warmup_steps": 5}},
-        {"name": "optuna.pruners.PatientPruner", "patience": 1, "wrapped": {"name": "median", "grace_steps": 5}},
+        {"name": "optuna.pruners.PatientPruner", "patience": 1, "wrapped": {"name": "median"}},
     ],
 )
 def test_a_patient_stopper_wraps_another(given: dict[str, object]) -> None:
