@@ -43,7 +43,7 @@ def admits(rule: Rule, assignment: Assignment, settings: Mapping[str, Any]) -> b
     Raises TypeError if values cannot be compared, e.g. a number and a word, and `PredicateFailed`.
     """
     if isinstance(rule, Predicate):
-        return admits_settings(rule.predicate, with_values(settings, assignment))
+        return admits_settings(str(rule), rule.predicate, with_values(settings, assignment), rule.trainable)
     if isinstance(rule, Formula):
         return holds(rule.formula, lambda path: effective(path, assignment, settings))
     left = effective(rule.left, assignment, settings)

@@ -225,12 +225,14 @@ class Predicate:
 
     predicate: str
     """`module:name`."""
+    trainable: str = ""
+    """Of the Config beside a trainable: what it is beside, which the predicate gets as a second argument."""
     refused: int = 0
     tried: int = 0
-    """Of a predicate that a plan found beside the trainable: so many of the draws tried it refuses."""
+    """Of such a Config: so many of the combinations that were tried for the plan it refuses."""
 
     def __str__(self) -> str:
-        return self.predicate
+        return f"Config beside {self.trainable}" if self.trainable else self.predicate
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ class PredicateFailed(Exception):
     """A predicate that cannot be found, raised an error or returned no truth value."""
 
 
-def predicate_at(target: str) -> Callable[[dict[str, Any]], bool]:
+def predicate_at(target: str) -> Callable[..., bool]:
     """The predicate at `module:name`. Raises `PredicateFailed`.
 
     A pydantic model is one too: it admits the settings that it validates.
@@ -35,7 +35,7 @@ def predicate_at(target: str) -> Callable[[dict[str, Any]], bool]:
             f"{target} must be a function of the settings that returns True or False, or a pydantic model, "
             f"got {type(found).__name__}"
         )
-    predicate: Callable[[dict[str, Any]], bool] = found
+    predicate: Callable[..., bool] = found
     return predicate
 
 
@@ -50,16 +50,26 @@ def _validates(model: Any) -> Callable[[dict[str, Any]], bool]:
     return validates
 
 
-def admits_settings(target: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the predicate at `target` admits `settings`. Raises `PredicateFailed`."""
+def admits_settings(name: str, target: str, settings: Mapping[str, Any], trainable: str = "") -> bool:
+    """Whether the predicate at `target`, which messages call `name`, admits `settings`.
+
+    Args:
+        name: How messages call the predicate.
+        target: Where it is, `module:name`.
+        settings: All settings of a trial.
+        trainable: A second argument of the predicate, unless it is empty.
+
+    Raises:
+        PredicateFailed: It cannot be imported, raises an error or returns no truth value.
+    """
     predicate = predicate_at(target)
     answer: object
     try:
-        answer = predicate(copy.deepcopy(dict(settings)))
+        answer = predicate(copy.deepcopy(dict(settings)), *filter(None, [trainable]))
     except (Exception, SystemExit) as error:
         raise PredicateFailed(
-            f"{target} must return True or False, and raised {type(error).__name__}: {error}"
+            f"{name} must return True or False, and raised {type(error).__name__}: {error}"
         ) from error
     if type(answer).__name__ in {"bool", "bool_"}:  # Python's, or NumPy's
         return bool(answer)
-    raise PredicateFailed(f"{target} must return True or False, got {shown(answer)}")
+    raise PredicateFailed(f"{name} must return True or False, got {shown(answer)}")

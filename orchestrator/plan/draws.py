@@ -6,7 +6,7 @@ all dimensions together, as a trial would get them. What fails is traced to the 
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations, islice, product
 from math import prod
 from typing import Any
@@ -71,15 +71,15 @@ class Trying:
     """Why no machine could train what was checked; None where one could. Raises ValueError if none can."""
     variants: Callable[[Mapping[str, Any]], Drawn]
     """Does for many draws in the same settings what `checked` does for one."""
-    config: str | None = None
-    """`module:name` of the pydantic model that reads settings, if there is one that can be found again."""
+    refusing: Predicate | None = None
+    """The rule that a search keeps to where the trainable's own Config refuses combinations."""
 
 
 def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> Space:
     """Note every value, and every combination of values, that could be drawn and not be trained.
 
     Returns:
-        `space`, in which combinations that the trainable's own pydantic model refuses are not drawn.
+        `space`, with a rule against combinations that the trainable's own Config refuses.
     """
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
@@ -96,13 +96,13 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
     refused = 0
     for draw in draws:
         if problem := drawing.refusal(draw):
-            if trying.config is not None and _is_rejected(draw, settings, trying):
+            if trying.refusing is not None and _is_rejected(draw, settings, trying):
                 refused += 1
             else:
                 _tell_together(arm, draw, problem, drawing, faults)
-    if refused and trying.config is not None:
-        tried = sum(map(drawing.admits, draws))
-        space = Space(space.dimensions, (*space.constraints, Predicate(trying.config, refused, tried)))
+    if refused and trying.refusing is not None:
+        rule = replace(trying.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
+        space = Space(space.dimensions, (*space.constraints, rule))
         drawing = _Drawing(settings, space, drawing.variant, trying.too_large)
     if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
         broken = ", ".join(map(str, space.constraints))
@@ -125,7 +125,7 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
 
 
 def _is_rejected(draw: Assignment, settings: Mapping[str, Any], trying: Trying) -> bool:
-    """Whether the trainable's own model of settings refuses them with `draw`."""
+    """Whether the trainable's own Config refuses `settings` with `draw`."""
     given = assigned(settings, draw)
     return given is not None and isinstance(trying.checked(given), list)
 

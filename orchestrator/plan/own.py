@@ -1,7 +1,6 @@
 """What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.redact import storable, storable_value
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Assignment, Choice, Fixed, Space, key_of
+from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
@@ -58,7 +57,13 @@ class Own:
         """Those that were seen, in this order."""
         self._seen_again: dict[str, Seen] = {}
         self.path: str | None = trainable.path
-        self.trying = Trying(self._checked, lambda _: None, self._drawn, _found_again(trainable.config))
+        self.trying = Trying(self._checked, lambda _: None, self._drawn, self._refusing())
+
+    def _refusing(self) -> Predicate | None:
+        """The rule that the Config beside the trainable is for what a search draws, if there is one."""
+        if self._trainable.config is None:
+            return None
+        return Predicate("trainables.outside:config_admits", self._trainable.path)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""
@@ -359,16 +364,6 @@ class Own:
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
                     )
-
-
-def _found_again(config: type[BaseModel] | None) -> str | None:
-    """`module:name` of `config`; None where that leads to something else, as for a class of a function."""
-    if config is None:
-        return None
-    found: Any = sys.modules.get(config.__module__)
-    for part in config.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return f"{config.__module__}:{config.__qualname__}" if found is config else None
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:

@@ -284,11 +284,11 @@ def _unlikely(plan: Plan) -> list[str]:
 
 
 def _refused_draws(plan: Plan) -> Iterator[str]:
-    """Searches in which the trainable's pydantic model refuses combinations, once for all arms."""
-    found = {each.predicate: (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
+    """Searches in which the Config beside the trainable refuses combinations, once for all arms."""
+    found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
     for name, each in found.values():
         yield (
-            f"Look twice: {each.predicate} refuses {each.refused:,} of {each.tried:,} combinations that were "
+            f"Look twice: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
             f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
         )
 
