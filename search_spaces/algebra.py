@@ -19,13 +19,13 @@ def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) ->
     """The value a trial would have at `path`: the assignment's, else the settings', else `MISSING`."""
     if path in assignment:
         return assignment[path]
-    if (outer := _around(path, assignment)) is not None:
+    if (outer := around(path, assignment)) is not None:
         return lookup({outer: assignment[outer]}, path)
     return lookup(settings, path)
 
 
-def _around(path: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that holds the field at `path` inside of its value, if there is one."""
+def around(path: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that has the field at `path` inside of its value; None if none has."""
     return next((each for each in known if path.startswith(f"{each}.")), None)
 
 
@@ -80,7 +80,7 @@ def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
             path: [
                 needed
                 for each in dimension.when
-                if (needed := each.path if each.path in by_path else _around(each.path, by_path))
+                if (needed := each.path if each.path in by_path else around(each.path, by_path))
             ]
             for path, dimension in by_path.items()
         }
