@@ -23,8 +23,8 @@ from orchestrator.samplers import (
     chosen_stopper,
     make_sampler,
     make_stopper,
-    suggest,
 )
+from orchestrator.suggestions import suggest
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations
