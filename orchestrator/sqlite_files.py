@@ -27,7 +27,9 @@ def url_of(file: Path) -> str:
 def file_of(url: str) -> Path | None:
     """The file that the URL names; None if it names none."""
     text = url.removeprefix(SQLITE).partition("?")[0]
-    return None if text == url or not text or text.startswith((":", "file:")) else Path(unquote(text))
+    if not url.startswith(SQLITE) or not text or text.startswith((":", "file:")):
+        return None
+    return Path(unquote(text))
 
 
 def url_for_mlflow(url: str) -> str:

@@ -21,6 +21,7 @@ from orchestrator.sqlite_files import (
 OTHERS = (
     "http://host:5000",
     "postgresql+psycopg://u@h/d",
+    "postgresql://u@/d?host=/tmp/x",
     "sqlite://",
     "sqlite:///:memory:",
     "sqlite:///file:x?uri=true",
