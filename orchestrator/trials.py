@@ -40,6 +40,8 @@ class OutcomeKind(StrEnum):
     CRASHED = "crashed"
     STOPPED = "stopped"
     SKIPPED = "skipped"
+    INFEASIBLE = "infeasible"
+    """Of search trials alone. Every such trial has another one in its place, which the plan does not name."""
 
     @property
     def sentence(self) -> str:
@@ -65,6 +67,7 @@ _SENTENCES = {
     OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
     OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
     OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
+    OutcomeKind.INFEASIBLE: "The trial said that its settings cannot be trained; another was drawn for it.",
     OutcomeKind.SKIPPED: "The trial never began: what it was for had been decided without it.",
 }
 _FAILURES = frozenset(
@@ -185,6 +188,12 @@ def with_usable(measurement: Measurement) -> Measurement:
     """Return `measurement` without the metrics that statistics cannot use."""
     usable = {name: value for name, value in measurement.metrics.items() if is_usable(value)}
     return measurement if len(usable) == len(measurement.metrics) else replace(measurement, metrics=usable)
+
+
+def num_ended(records: Iterable[Record]) -> int:
+    """How many trials of the plan have ended for good: an infeasible one has another in its place."""
+    ended = (each.outcome for each in records if each.outcome is not None and each.outcome.final)
+    return sum(kind is not OutcomeKind.INFEASIBLE for kind in ended)
 
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:

@@ -24,13 +24,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from trainables.process_label import process_label
-from trainables.protocol import TRIALS, Job, Measurement
+from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
 
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
@@ -69,6 +69,19 @@ class FunctionTrial:
     def generator(self, *name: str | int) -> np.random.Generator:
         """A fresh NumPy generator for the random stream `name`."""
         return np.random.Generator(np.random.PCG64(derive(self.seed, *name)))
+
+    def infeasible(self, reason: str) -> NoReturn:
+        """End this trial because its settings cannot be trained, e.g. a model that does not fit.
+
+        A search draws another trial in its place; a confirmation counts it as failed.
+
+        Args:
+            reason: What is wrong with the settings, for people.
+
+        Raises:
+            Infeasible: Always.
+        """
+        raise Infeasible(str(reason).strip() or "no reason was given")
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record what was measured after `step` steps, by `<split>/<quantity>`, e.g. `valid/accuracy`.

@@ -74,6 +74,10 @@ class Workload(Protocol):
         """Free memory and files; the workload is not used again."""
 
 
+class Infeasible(Exception):
+    """Raised by a trial whose settings cannot be trained: the search draws another trial in its place."""
+
+
 class Diverged(Exception):
     """Training stopped giving finite numbers: an outcome of the trial, not a fault of the program."""
 

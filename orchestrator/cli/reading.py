@@ -97,10 +97,10 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
     if url != folder.ledger_url or os.access(folder.root, os.W_OK) or not folder.ledger.is_file():
         yield url
         return
-    from orchestrator.sqlite_files import snapshot
+    from orchestrator.sqlite_files import snapshot, url_of
 
     with snapshot(folder.ledger) as copy:
-        yield f"sqlite:///{copy}"
+        yield url_of(copy)
 
 
 @contextmanager

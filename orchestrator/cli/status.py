@@ -3,6 +3,7 @@
 import gc
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -22,10 +23,11 @@ from orchestrator.conductor.outlook import outlook_of
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.format import setting_words
-from orchestrator.trials import Record, skipped
-from search_spaces.wording import visible
+from orchestrator.trials import OutcomeKind, Record, skipped
+from search_spaces.wording import amount, visible
 
 SHOWN_FAILURES = 10
+MOST_REASONS = 3
 
 
 class SweepState(StrEnum):
@@ -117,8 +119,10 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         say(tracking.line(command("sync", sweep.folder), held=held))
     for reason in skipped(records):
         say(f"ended early: {reason}")
+    for reason, count in _infeasible(records).most_common(MOST_REASONS):
+        say(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each with another in its place)")
     if state is SweepState.FINISHED:
-        for verdict in _verdicts(sweep.folder, sum(each.ended for each in progress)):
+        for verdict in _verdicts(sweep.folder, sum(each.ended + each.infeasible for each in progress)):
             say(verdict)
     failed = [record for record in records if record.outcome and record.outcome.failed]
     _print_failures(failed)
@@ -127,6 +131,11 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
+
+
+def _infeasible(records: Sequence[Record]) -> Counter[str]:
+    """Why trials said that their settings cannot be trained, with how many of them did."""
+    return Counter(each.reason for each in records if each.outcome is OutcomeKind.INFEASIBLE)
 
 
 def _verdicts(folder: SweepFolder, ended: int) -> list[str]:

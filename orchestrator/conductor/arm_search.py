@@ -23,11 +23,12 @@ from orchestrator.samplers import (
     chosen_stopper,
     make_sampler,
     make_stopper,
-    suggest,
 )
+from orchestrator.suggestions import suggest
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Value, same
+from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations
+from search_spaces.predicates import PredicateFailed
 from trainables.extensions import said
 
 TRIES = 1000
@@ -121,6 +122,11 @@ class ArmSearch:
         """The early stopper ended the trial."""
         self._tell(number, TrialState.PRUNED)
 
+    def infeasible(self, number: int) -> None:
+        """The settings cannot be trained: worse than all that was measured, for samplers that learn of it."""
+        self._seen.pop(number, None)
+        self._tell(number, TrialState.PRUNED)
+
     def diverged(self, number: int) -> None:
         """Bad but finite: ranked with the worst value seen, as soon as one has been seen."""
         if self._seen:
@@ -139,6 +145,10 @@ class ArmSearch:
             yield
         except (NothingAdmitted, KeyboardInterrupt):
             raise
+        except PredicateFailed as error:
+            raise SearchError(
+                f"a constraint failed at search trial {number} of arm {self._arm.name!r}: {error}"
+            ) from error
         except BaseException as error:
             given = self._plan.sampler if part == "sampler" else self._plan.stopper
             assert given is not None, "only what there is can fail"
@@ -158,7 +168,7 @@ class ArmSearch:
         ]
 
     def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
-        broken: Constraint | None = None
+        broken: Rule | None = None
         for attempt in range(TRIES):
             trial, assignment = self._attempt(self._fresh(number, attempt))
             broken = self._broken(assignment)
@@ -202,7 +212,7 @@ class ArmSearch:
         self._study.tell(trial, state=TrialState.FAIL)
         return False
 
-    def _broken(self, assignment: Assignment) -> Constraint | None:
+    def _broken(self, assignment: Assignment) -> Rule | None:
         constraints = self._arm.space.constraints
         return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
 
@@ -220,7 +230,7 @@ def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[st
         path, domain = dimension.path, dimension.domain
         if path in assignment and not isinstance(domain, Fixed):
             value = assignment[path]
-            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice) else value
+            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice | Powers) else value
     return encoded
 
 

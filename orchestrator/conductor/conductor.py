@@ -19,6 +19,7 @@ from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, replacement, tries_each_once
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial, error_line
 from search_spaces.dimensions import Assignment
@@ -114,6 +115,9 @@ class Conductor:
         state = self._open(trial_id)
         if state.standing is not None and state.standing.kind in {OutcomeKind.CRASHED, OutcomeKind.DIVERGED}:
             return state.standing.outcome
+        if outcome.kind is OutcomeKind.INFEASIBLE and state.planned.phase != "search":
+            reason = f"settings that a search found were called infeasible: {outcome.reason}"
+            return Outcome(OutcomeKind.CRASHED, reason)
         if outcome.kind is not OutcomeKind.FINISHED:
             return outcome
         trains, reported = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
@@ -422,7 +426,9 @@ class Conductor:
         arm_state.ended[outcome.kind] += 1
         if planned.phase == "search":
             arm_state.searching -= 1
-            if outcome.kind is not OutcomeKind.SKIPPED:
+            if outcome.kind is OutcomeKind.INFEASIBLE:
+                self._replace(state)
+            elif outcome.kind is not OutcomeKind.SKIPPED:
                 value = state.values[0] if outcome.kind is OutcomeKind.FINISHED and state.values else None
                 self._spending.search_ended(planned.arm, value)
             if not arm_state.searching:
@@ -442,6 +448,42 @@ class Conductor:
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
             self._look()
+
+    def _replace(self, infeasible: TrialState) -> None:
+        """Let another trial be drawn in place of an infeasible one, as long as that may help."""
+        assert self._plan.search is not None, "only a search draws again"
+        arm_state = self._arms[infeasible.planned.arm]
+        number = sum(1 for _ in arm_state.phase("search"))
+        planned = replacement(arm_state.arm, self._plan.search, number)
+        state = TrialState(planned, infeasible.place)
+        arm_state.trials.append(state)
+        self._states[planned.trial_id] = state
+        self._left += 1
+        arm_state.searching += 1
+        why = self._why_not_replaced(arm_state, number)
+        if not why:
+            arm_state.push(state)
+            return
+        waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
+        over = f"the search of {arm_state.arm.name} ended: {why}"
+        for each in waiting if arm_state.has_too_many_infeasible else [state]:
+            self._end_unrun(each, over, OutcomeKind.SKIPPED)
+
+    def _why_not_replaced(self, arm_state: ArmState, number: int) -> str:
+        """Why no trial is drawn in place of an infeasible one; empty if one is."""
+        assert self._plan.search is not None, "only a search draws again"
+        ended = amount(arm_state.ended[OutcomeKind.INFEASIBLE], "trial")
+        if arm_state.has_too_many_infeasible:
+            return (
+                f"{ended} called their settings infeasible, {INFEASIBLE_MAX} for each that was asked for; "
+                "write a constraint or narrow the ranges"
+            )
+        if not arm_state.arm.space.dimensions:
+            return "it has no other settings to try in place of infeasible ones"
+        if not tries_each_once(self._plan.search.sampler):
+            return ""
+        points = num_points(arm_state.arm)
+        return "every combination was tried" if points is not None and number >= points else ""
 
     def _look(self) -> None:
         """Where a round is over, let the next seeds run of what is not decided, and skip the others."""
@@ -487,6 +529,8 @@ class Conductor:
                 self._arms[state.planned.arm].candidates.append(candidate)
             case OutcomeKind.PRUNED:
                 search.pruned(number)
+            case OutcomeKind.INFEASIBLE:
+                search.infeasible(number)
             case OutcomeKind.DIVERGED:
                 search.diverged(number)
             case _:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.wording import amount
@@ -152,7 +153,7 @@ class Watch:
     def outlook(self) -> Outlook:
         """All that was reported."""
         order = {each.trial_id: place for place, each in enumerate(self.plan.trials)}
-        running = sorted(self.running, key=lambda each: order[each.trial_id])
+        running = sorted(self.running, key=lambda each: order.get(each.trial_id, len(order)))
         return Outlook(tuple(running), tuple(self.phases.values()))
 
     def _phase(self, planned: PlannedTrial) -> PhaseWork:
@@ -165,7 +166,9 @@ class Watch:
 def outlook_of(plan: Plan, records: Iterable[Record], *, held: bool, now: float) -> Outlook:
     """From what the ledger holds at Unix time `now`; without a holder (`held`) nothing runs."""
     watch, known = Watch(plan), {each.trial_id: each for each in records}
-    for planned in plan.trials:
+    is_replaced = any(each.outcome is OutcomeKind.INFEASIBLE for each in known.values())
+    drawn = [each for each in replacements(plan) if each.trial_id in known] if is_replaced else []
+    for planned in (*plan.trials, *drawn):
         record = known.get(planned.trial_id)
         if record is not None and record.outcome is not None and record.outcome.final:
             watch.ended(planned, record.outcome, record.last)

@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.winners import Candidate
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX
 from orchestrator.plan.types import Arm
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
@@ -66,6 +67,13 @@ class ArmState:
     ended: Counter[OutcomeKind] = field(default_factory=Counter)
     seconds: float = 0.0
 
+    @property
+    def has_too_many_infeasible(self) -> bool:
+        """Whether its search has drawn as many infeasible trials as it may."""
+        infeasible = self.ended[OutcomeKind.INFEASIBLE]
+        asked = sum(1 for _ in self.phase("search")) - infeasible
+        return infeasible >= INFEASIBLE_MAX * asked
+
     def push(self, state: TrialState) -> None:
         """Let `state` be asked for."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
@@ -95,7 +103,7 @@ class ArmState:
         best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
         return Progress(
             arm=self.arm.name,
-            planned=len(self.trials),
+            planned=len(self.trials) - self.ended[OutcomeKind.INFEASIBLE],
             running=self.running,
             finished=self.ended[OutcomeKind.FINISHED],
             pruned=self.ended[OutcomeKind.PRUNED],
@@ -103,4 +111,5 @@ class ArmState:
             best=best,
             seconds=self.seconds,
             skipped=self.ended[OutcomeKind.SKIPPED],
+            infeasible=self.ended[OutcomeKind.INFEASIBLE],
         )

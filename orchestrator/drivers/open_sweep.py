@@ -33,7 +33,7 @@ from orchestrator.sqlite_files import never_made
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.tracking.summary import ArmSummary
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, num_ended
 from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
@@ -123,10 +123,11 @@ class OpenSweep:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
             elif event.kind is EventKind.RETRIED:
                 ends.pop(event.trial_id, None)
-        left = len(self.plan.trials) - len(ends)
         spent, failing = budget_end(event, self.plan), error_end(event)
         never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
         counts = Counter(ends.values())
+        # An infeasible trial has another one in its place.
+        left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
         unanswered = _unanswered(self.plan, ends)
         self._finish = SweepResult(
             counts, left, self.interrupted, untracked, spent, never, unanswered, failing
@@ -286,8 +287,7 @@ def _refuse_other_code(
         known = records(ledger.newest(), plan)
         again = choose(plan, known, retry).trial_ids
         known = [each for each in known if each.trial_id not in again]
-        ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
-        if not ended.issuperset(each.trial_id for each in plan.trials):
+        if num_ended(known) < len(plan.trials):
             require_same_code(plan, known, origin)
     except BaseException:
         ledger.release(lease, patient=False)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
-from types import MappingProxyType
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
+from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial, is_usable
@@ -25,7 +25,7 @@ def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list
     `brief`: the events were left out by which trials were asked for that have ended; the plan says what they
     are, but for their assignments and settings.
     """
-    fold = Fold(plan, {each.trial_id: each for each in plan.trials} if brief else {})
+    fold = Fold(plan, brief=brief)
     for event in events:
         fold.hear(event)
     return fold.records()
@@ -70,10 +70,11 @@ def better(one: Measurement, other: Measurement | None, objective: Objective) ->
 class Fold:
     """Records of a log that is still growing: hears each event once, answers at any time."""
 
-    def __init__(self, plan: Plan, unasked: Mapping[str, PlannedTrial] = MappingProxyType({})) -> None:
-        """`unasked`: trials by id that may come without the event by which they were asked for."""
-        self._sweep = plan.name
-        self._unasked = unasked
+    def __init__(self, plan: Plan, *, brief: bool = False) -> None:
+        """`brief`: trials may come without the event by which they were asked for."""
+        self._plan = plan
+        self._brief = brief
+        self._unasked: dict[str, PlannedTrial] = {}
         self._objectives = tuple(plan.search.objectives) if plan.search is not None else ()
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
@@ -98,18 +99,22 @@ class Fold:
             history.hear(event, self._objectives, self._provenance)
 
     def _without_asking(self, trial_id: str) -> "_History":
+        if self._brief and not self._unasked:
+            self._unasked = {each.trial_id: each for each in self._plan.trials}
+        if self._brief and trial_id not in self._unasked:
+            self._unasked |= {each.trial_id: each for each in replacements(self._plan)}
         planned = self._unasked.get(trial_id)
         if planned is None:
             raise StoreError(
-                f"a ledger must hold trials of its plan, and {trial_id} is none of {self._sweep!r}, or was "
-                "never asked for; `haltsweep verify` says what else is wrong"
+                f"a ledger must hold trials of its plan, and {trial_id} is none of {self._plan.name!r}, or "
+                "was never asked for; `haltsweep verify` says what else is wrong"
             )
         trial = Trial(planned, {}, {})
         return self._histories.setdefault(trial_id, _History(trial, self._provenance))
 
     def records(self) -> list[Record]:
         """One record a trial, in the order they were asked for."""
-        return [history.record(self._sweep) for history in self._histories.values()]
+        return [history.record(self._plan.name) for history in self._histories.values()]
 
 
 @dataclass(slots=True)

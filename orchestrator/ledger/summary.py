@@ -34,8 +34,8 @@ class Summary:
 
     @property
     def num_ended(self) -> int:
-        """Trials that have ended for good."""
-        return sum(self.ended.values())
+        """Trials of the plan that have ended for good: an infeasible one has another in its place."""
+        return sum(count for kind, count in self.ended.items() if kind is not OutcomeKind.INFEASIBLE)
 
     @property
     def num_failed(self) -> int:

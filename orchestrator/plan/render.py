@@ -31,7 +31,7 @@ from orchestrator.plan.published_rows import name_of, read_nowhere
 from orchestrator.plan.settings import differences
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
 from orchestrator.spec.checks import BASELINE
-from search_spaces.dimensions import Assignment, Float, Space, contains, same
+from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
@@ -278,11 +278,16 @@ def _repeated(plan: Plan) -> str:
 def look_twice(plan: Plan) -> list[str]:
     """What no rule forbids and is not likely to be meant, for who is not shown the plan."""
     own = plan.proofs if plan.trainable else ()
-    return [*_unlikely(plan), *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes)]
+    repeated = [line] if (line := _repeated(plan).strip()) else []
+    return [
+        *repeated,
+        *_unlikely(plan),
+        *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes),
+    ]
 
 
 def _unlikely(plan: Plan) -> list[str]:
-    return [*_may_become_one(plan), *_may_be_contexts(plan), *_of_own_code(plan)]
+    return [*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan), *_of_own_code(plan)]
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:
@@ -299,6 +304,20 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
             f"Look twice: the grid sets {path}, so that {arm.name} is compared with {arm.reference}. Write "
             f"{path} under contexts instead of grid to compare arms for each value of it alone."
         )
+
+
+def _refused_draws(plan: Plan) -> Iterator[str]:
+    """Searches in which the Config beside the trainable refuses combinations, once for all arms."""
+    found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
+    for name, each in found.values():
+        yield (
+            f"Look twice: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
+            f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
+        )
+
+
+def _refusing(arm: Arm) -> Iterator[Predicate]:
+    return (each for each in arm.space.constraints if isinstance(each, Predicate) and each.refused)
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:

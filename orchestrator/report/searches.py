@@ -15,7 +15,7 @@ from orchestrator.report.types import SearchBest
 from orchestrator.spec.section import Objective
 from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
 from orchestrator.trials import OutcomeKind, Record
-from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Value, greatest
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Powers, Value, greatest
 
 if TYPE_CHECKING:
     from orchestrator.importance import Importance
@@ -90,7 +90,8 @@ class SearchCourse:
         larger = self.objectives[0].goal == "max"
         values = [each.values[0] for each in self.finished]
         worst = min(values) if larger else max(values)
-        values += [worst] * (len(self.trials) - len(values))
+        drawn = sum(each.outcome is not OutcomeKind.INFEASIBLE for each in self.trials)
+        values += [worst] * (drawn - len(values))
         draws = sorted({round(len(values) ** (step / DRAWS)) for step in range(DRAWS + 1)})
         return tuple(expected_best(values, draws, larger=larger))
 
@@ -236,7 +237,7 @@ def _end(dimension: Dimension, value: Value) -> str:
         if len(numbers) < len(domain.values) or len(numbers) < 3:
             return ""
         return "low" if value == ordered[0] else "high" if value == ordered[-1] else ""
-    if not isinstance(domain, Float | Int):
+    if not isinstance(domain, Float | Int | Powers):
         return ""
     share = place(dimension, value)
     last = place(dimension, greatest(domain))
@@ -249,7 +250,7 @@ def _end(dimension: Dimension, value: Value) -> str:
 def place(dimension: Dimension, value: float) -> float:
     """Where in its range a value lies, from 0 to 1, on the scale that is searched."""
     domain = dimension.domain
-    assert isinstance(domain, Float | Int), "only ranges have places"
+    assert isinstance(domain, Float | Int | Powers), "only ranges have places"
     if domain.log:
         return (log(value) - log(domain.low)) / (log(domain.high) - log(domain.low))
     return (value - domain.low) / (domain.high - domain.low)

@@ -28,7 +28,14 @@ from orchestrator.report.types import (
     SearchBest,
 )
 from orchestrator.spec.scalars import assignments
-from orchestrator.trials import OutcomeKind, Record, is_usable, skipped, with_usable_metrics
+from orchestrator.trials import (
+    OutcomeKind,
+    Record,
+    is_usable,
+    num_ended,
+    skipped,
+    with_usable_metrics,
+)
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
 
@@ -96,7 +103,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
-        left=len({each.trial_id for each in plan.trials}.difference(ended)),
+        left=max(0, len(plan.trials) - num_ended(known)),
         spent=spent,
         searched=searched,
         changes=tuple(arm_changes(plan, _chosen(searched, tallies))),

@@ -4,6 +4,7 @@ The rules look at the written values, right or wrong, so that a fault in one pla
 rule passes over what has not the form it expects, because that is a fault already.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from orchestrator.spec.types import names_trainable
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.parse import parse_space
-from search_spaces.paths import ROOTS, Paths, built_in_problem, path_problem
+from search_spaces.paths import ROOTS, Paths, built_in_problem, leaves, path_problem
 from search_spaces.wording import hint
 from trainables.extensions import BadName
 
@@ -129,8 +130,16 @@ def _phases(written: _Written) -> Problems:
 
 
 def _nesting(written: _Written) -> Problems:
-    sections = [(BASELINE,)] if written.own else [(BASELINE, root) for root in ROOTS]
-    for section in sections:
+    if written.own:
+        baseline = written.mapping(BASELINE)
+        for path, many in Counter(path for path, _ in leaves(baseline)).items():
+            if many > 1:
+                yield (
+                    (BASELINE, path),
+                    f"names two fields, the key {path!r} and one inside of a mapping: rename one of them",
+                )
+        return
+    for section in [(BASELINE, root) for root in ROOTS]:
         for key in written.mapping(*section):
             outer, dot, inner = str(key).partition(".")
             if dot:

@@ -5,7 +5,7 @@ Apart from `types`, for whoever reads a plan without its spec: models of pydanti
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
 
@@ -53,13 +53,16 @@ class Resources(Section):
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
 
+    max_concurrent: Annotated[int, Field(ge=1), says("an integer >= 1")] | None = None
+    """At most so many trials run at once, whatever there is room for."""
+
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         said: dict[str, Any] = whole(self)
         return {key: value for key, value in said.items() if (key, value) not in _LATER.items()}
 
 
-_LATER: Final = {"working_folder": "private", "silent_minutes": None}
+_LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}
 """Fields that came later with their defaults: specs and plans without them are the bytes they were."""
 THREADS_MAX = 1024
 """What PyTorch is ever given."""

@@ -11,11 +11,12 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from orchestrator import identity
 from orchestrator.spec.kinds import (
+    ArmName,
     Component,
+    Condition,
     Count,
     Dimensions,
     Distinct,
-    Inequality,
     Json,
     Level,
     Listed,
@@ -89,10 +90,15 @@ class Search(Section):
     spaces: Distinct[Text] = ()
     """Ready-made spaces: `halting` for published ranges, `halting.wide` for wide ones."""
     also: Dimensions = ()
-    """Further ranges by field path; they override those of `spaces`."""
-    constraints: Distinct[Inequality] = ()
-    """What must hold of everything drawn, e.g. `model.chunk.size <= task.train_length_max`, beside what the
-    ready-made spaces have; nothing is asked of a field that an arm lacks."""
+    """Further ranges by field path; they override those of `spaces`. A range is `{float: [low, high]}` or
+    `{int: [low, high]}`, with `log: true` or a step that is added (`step: 8`) or multiplied with (`step: x2`,
+    which must lead to the high end); `{choice: [...]}` of any values, lists and mappings included; or
+    `{fixed: value}`."""
+    constraints: Distinct[Condition] = ()
+    """Conditions on everything that is drawn, beside those of ready-made spaces: formulas of fields such as
+    `width % heads == 0` or `optimizer == 'sgd' or width * layers <= 4096`, with paths that are no plain names
+    in backticks, and `module:function` for a function of the settings that returns True or False. What breaks
+    one is drawn again and costs no trial. Nothing is asked of a field that an arm lacks."""
     first: Listed[Point] = ()
     """Points that each arm's search tries before its sampler is asked: value by field path, `{}` for the
     arm's own settings, or `{from: SWEEP}` for what another sweep's search found best, arm by arm. What a
@@ -229,7 +235,7 @@ class Published(Section):
     """One row of a published table, shown beside the very reading of ours that it belongs to. It is left out
     where overrides or a profile change what its arm is trained with."""
 
-    arm: Name | None = None
+    arm: ArmName | None = None
     """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its
     quantity: a system that no arm is, named by `reference`."""
     cell: Mapping[Path, Scalar] = Field(default_factory=dict)
@@ -272,7 +278,7 @@ class Spec(Section):
     trainable: Trainable | None = None
     """What runs a trial, as package.module:name; without it the models and tasks of the box."""
     baseline: Baseline
-    arms: Mapping[Name, ArmSpec] = Field(default_factory=dict)
+    arms: Mapping[ArmName, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
     components: Mapping[Name, ArmSpec] = Field(default_factory=dict)
     """Parts of the baseline by name, each with what takes it away: what `combine` makes arms of."""

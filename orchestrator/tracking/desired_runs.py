@@ -270,7 +270,7 @@ class DesiredRuns:
             self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
         if kind.final:
             self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
-            self._to_go[planned.arm] -= 1
+            self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
             if not self._to_go[planned.arm]:
                 self._arm_ended(planned.arm)
 

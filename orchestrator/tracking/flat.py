@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator.identity import canonical
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Record
 
@@ -80,6 +80,9 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     for event in events:
         if event.kind is EventKind.RETRIED:
             _drop(columns, event)
+        if event.kind is EventKind.ASKED and event.trial_id not in known:  # in place of an infeasible one
+            trial = trial_from_json(event.payload).planned
+            known[trial.trial_id] = trial
         if event.kind is not EventKind.MEASURED:
             continue
         assert event.trial_id is not None, "a measurement is one of a trial"

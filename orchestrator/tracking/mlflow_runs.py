@@ -21,6 +21,7 @@ from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, hurried, refuse_network_file_system, relax
 from orchestrator.redact import MASK, needs_encoding, redact_url
+from orchestrator.sqlite_files import file_of, url_for_mlflow, url_of
 from orchestrator.tracking.arms_view import view_tags
 from orchestrator.tracking.desired_runs import DesiredRun, Status
 from orchestrator.tracking.inputs import Input
@@ -101,7 +102,7 @@ class Stored:
 
 def default_uri(sweep_folder: Path) -> str:
     """The embedded store that all sweeps of one runs folder share."""
-    return f"sqlite:///{sweep_folder.resolve().parent / 'mlflow.db'}"
+    return url_of(sweep_folder.resolve().parent / "mlflow.db")
 
 
 def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
@@ -136,10 +137,9 @@ def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
             "an MLflow store in SQLite must be a file, without user or host, got "
             f"{redact_url(uri)!r}; use sqlite:////absolute/path/mlflow.db"
         )
-    if scheme == "sqlite":
-        file = Path(uri.removeprefix("sqlite:///")).resolve()
-        refuse_network_file_system(file, mounts)
-        _refuse_other_files(file)
+    if (file := file_of(uri)) is not None:
+        refuse_network_file_system(file.resolve(), mounts)
+        _refuse_other_files(file.resolve())
 
 
 def _in_memory(uri: str) -> bool:
@@ -363,12 +363,12 @@ def open_store(uri: str, artifacts: Path) -> Any:
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if uri.startswith("sqlite:///"):
-        _make_database(Path(uri.removeprefix("sqlite:///")), artifacts)
+    if (file := file_of(uri)) is not None:
+        _make_database(file, artifacts)
     from mlflow.tracking._tracking_service import utils
 
     tracking: Any = utils
-    store = tracking._get_store(uri, artifacts.resolve().as_uri())
+    store = tracking._get_store(url_for_mlflow(uri), artifacts.resolve().as_uri())
     if uri.startswith("sqlite:"):
         relax(store.engine)
     return store
@@ -390,7 +390,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
         fresh = Path(folder) / file.name
         make: Any = SqlAlchemyStore
         with hurried(fresh):  # MLflow makes its tables in hundreds of transactions
-            make(f"sqlite:///{fresh}", artifacts.resolve().as_uri()).engine.dispose()
+            make(url_for_mlflow(url_of(fresh)), artifacts.resolve().as_uri()).engine.dispose()
         with sqlite3.connect(fresh) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
         connection.close()

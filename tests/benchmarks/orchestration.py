@@ -11,8 +11,8 @@ work, so the time is all orchestration. Floor and ours take turns, the least of 
   process of its own, which has imported torch too.
 
 Measured is `Tuner.fit()`; Ray's start is counted apart. Ours counts in addition the wait, after the last
-trial, until MLflow and Parquet hold everything. The rest of `command_s` is imports, making folder and ledger, and
-shutting down.
+trial, until MLflow and Parquet hold everything. The rest of `command_s` is imports, making folder and ledger,
+and shutting down.
 """
 
 import argparse

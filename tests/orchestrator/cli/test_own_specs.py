@@ -189,9 +189,9 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
             "baseline: walk:Walk refuses these settings: walk.py:",
         ),
         (
-            "torch",
-            [("width: 16", "width.x: 16")],
-            "baseline.width.x: must be nested here, as width: {x: ...}",
+            "workload",
+            [("drift: 0.5", "drift: 0.5, a.b: 1, a: {b: 2}")],
+            "baseline.a.b: names two fields, the key 'a.b' and one inside of a mapping: rename one of them",
         ),
     ],
 )

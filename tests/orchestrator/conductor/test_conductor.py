@@ -224,6 +224,71 @@ def test_a_space_that_admits_nothing_makes_unrunnable_its_search(monkeypatch):
     ] == [True] * 2
 
 
+INFEASIBLE = Outcome(OutcomeKind.INFEASIBLE, "the model does not fit")
+
+
+def end_infeasible(conductor, trial):
+    outcome = conductor.settle(trial.trial_id, INFEASIBLE)
+    conductor.tell(trial.trial_id, outcome)
+    return outcome
+
+
+def test_an_infeasible_trial_costs_no_trial():
+    plan = make_plan(1, trials_per_arm=2, seeds=(7,))
+    conductor = Conductor(plan)
+    first, second = ask_all(conductor)
+    assert end_infeasible(conductor, first) == INFEASIBLE
+    third = conductor.ask()
+    assert names([third]) == [("arm-0", "search", 2)]
+    assert third.trial_id not in {each.trial_id for each in plan.trials}
+    (progress,) = conductor.progress()
+    assert (progress.planned, progress.ended, progress.infeasible, progress.failed) == (3, 0, 1, 0)
+    finish(conductor, second, 0.1)
+    assert conductor.ask() is None
+    finish(conductor, third, 0.9)
+    confirm = conductor.ask()
+    assert (confirm.planned.phase, confirm.assignment) == ("confirm", third.assignment)
+    finish(conductor, confirm)
+    assert conductor.finished
+
+
+def test_a_search_of_infeasible_settings_alone_ends_with_a_reason():
+    conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
+    ended = 0
+    while (trial := conductor.ask()) is not None:
+        end_infeasible(conductor, trial)
+        ended += 1
+    assert ended == 20
+    outcomes = [outcome for _, outcome in conductor.take_unrunnable()]
+    assert [each.kind for each in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
+    assert "20 trials called their settings infeasible, 10 for each that was asked for" in outcomes[0].reason
+    assert "20 infeasible" in outcomes[2].reason
+    assert conductor.finished
+
+
+def test_a_grid_has_no_more_combinations_in_place_of_infeasible_ones():
+    space = Space((Dimension("model.x", Choice((0.1, 0.2))),))
+    plan = make_plan([make_arm("grid", space)], trials_per_arm=2, seeds=(7,), sampler="grid")
+    conductor = Conductor(plan)
+    first, second = ask_all(conductor)
+    end_infeasible(conductor, first)
+    assert conductor.ask() is None
+    ((_, outcome),) = conductor.take_unrunnable()
+    assert outcome.kind is OutcomeKind.SKIPPED
+    assert "every combination was tried" in outcome.reason
+    finish(conductor, second)
+    assert conductor.ask().assignment == second.assignment
+
+
+def test_a_confirmation_that_is_infeasible_has_failed():
+    conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7,)))
+    finish(conductor, conductor.ask())
+    outcome = end_infeasible(conductor, conductor.ask())
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert "the model does not fit" in outcome.reason
+    assert conductor.finished
+
+
 def test_a_trial_over_its_time_limit_is_stopped():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
     trial = conductor.ask()

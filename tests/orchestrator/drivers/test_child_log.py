@@ -1,6 +1,7 @@
 """What trials print: kept whole or bounded, masked, as text, by attempt; kill -9 is in tests/faults."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -124,6 +125,19 @@ def test_long_text_keeps_its_head_and_its_tail(size):
     assert text.startswith("HEADx")
     assert text.endswith("xTAIL")
     assert ("bytes left out" in text) is (size > HEAD_BYTES + TAIL_BYTES)
+
+
+def test_a_log_that_is_cut_again_and_again_states_all_that_was_cut(file):
+    file.parent.mkdir(parents=True)
+    raw = module._RawFile(file.with_suffix(module.RAW))
+    written = 0
+    for _ in range(5):
+        raw.write("x" * RAW_BYTES)
+        written += RAW_BYTES
+        raw.bound()
+    raw.close()
+    (stated,) = re.findall(r"\.\.\. ([\d,]+) bytes left out \.\.\.", read(file))
+    assert int(stated.replace(",", "")) == written - HEAD_BYTES - TAIL_BYTES
 
 
 def test_a_talkative_trial_fills_no_disk(file):
