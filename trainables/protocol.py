@@ -19,7 +19,7 @@ class Measurement:
     seconds: float
     """Seconds of work since the trial began, across restarts, waiting not counted."""
     metrics: Mapping[str, float]
-    """`<split>/<quantity>`, e.g. `valid/accuracy`; every value is finite."""
+    """By name: `<split>/<quantity>` as `valid/accuracy`, or a name without a split; every value is finite."""
     examples: Sequence[Mapping[str, Any]] = ()
     """What single examples show at the end of a confirm trial, as JSON values of a few kilobytes: see
     `trainables.training.examples`."""

@@ -145,7 +145,7 @@ def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
     """That the spec no longer says which values of its answer are good, where only its search did."""
     if found.by != "confirm" or found.goal is None or report.quantity(found.metric).better is not None:
         return
-    quantity = found.metric.rpartition("/")[2]
+    quantity = report.splits.quantity(found.metric)
     end = {"min": "lowest", "max": "highest"}[found.goal]
     yield (
         f"search.objectives, which are left out, said that the {end} {found.metric} is best: declare "

@@ -19,6 +19,7 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
+from orchestrator.scopes import CountedReports, counted_name
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values
@@ -312,14 +313,15 @@ class Conductor:
         plan, planned = self._plan.search, state.planned
         if plan is None or planned.phase != "search":
             return None
-        metrics = measurement.metrics
-        if not all(each.metric in metrics for each in plan.objectives):
+        if state.counted is None:
+            state.counted = CountedReports(plan.objectives)
+        if not state.counted.add(measurement):
             return None
-        state.values = tuple(metrics[each.metric] for each in plan.objectives)
+        state.values = state.counted.values
         if not self._searches[planned.arm].hear(planned.number, measurement.step, state.values):
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
-        value = f"{plan.objectives[0].metric}={state.values[0]:.6g} at step {measurement.step}"
+        value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
 
     def _end(self, state: TrialState, outcome: Outcome) -> None:

@@ -9,6 +9,7 @@ from enum import Enum, auto
 from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.winners import Candidate
 from orchestrator.plan.types import Arm
+from orchestrator.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
 from trainables.protocol import Measurement
@@ -36,7 +37,9 @@ class TrialState:
     trial: Trial | None = None
     last: Measurement | None = None
     values: tuple[float, ...] | None = None
-    """Every objective as last reported."""
+    """Every objective as its scope counts the reports so far."""
+    counted: CountedReports | None = None
+    """Reports of a search trial, once it has one."""
     standing: Stop | None = None
     """A stop that was decided and is not yet recorded as an outcome."""
     outcome: Outcome | None = None

@@ -8,6 +8,7 @@ from typing import Any, Final
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
+from orchestrator.scopes import CountedReports
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial
 from trainables.protocol import Measurement
@@ -112,7 +113,7 @@ class _History:
     reason: str = ""
     last: Measurement | None = None
     best: Measurement | None = None
-    judged: Measurement | None = None
+    counted: CountedReports | None = None
     started_at: float | None = None
     ended_at: float | None = None
     attempts: int = 0
@@ -132,8 +133,9 @@ class _History:
     def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        if objectives and newest and all(each.metric in measurement.metrics for each in objectives):
-            self.judged = measurement
+        if objectives and newest and self.trial.planned.phase == "search":
+            self.counted = self.counted or CountedReports(objectives)
+            self.counted.add(measurement)
         if objectives and better(measurement, self.best, objectives[0]):
             self.best = measurement
 
@@ -154,7 +156,8 @@ class _History:
             reason=self.reason,
             last=self.last,
             best=self.best,
-            judged=self.judged,
+            judged=self.counted.measurement if self.counted else None,
+            reports=self.counted.reports if self.counted else 0,
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,

@@ -23,6 +23,7 @@ from orchestrator.plan.format import (
     signed,
     value_words,
 )
+from orchestrator.plan.objective_words import objective_lines, reversed_goals
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
@@ -31,6 +32,7 @@ from orchestrator.plan.published_rows import name_of, read_nowhere
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Change, Plan
 from search_spaces.dimensions import Assignment, Float, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
+from trainables.metrics import split_and_quantity
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
 MEANT_FALSE = {"no", "off", "false"}
@@ -138,6 +140,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     if arm == plan.baseline:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
+        yield from objective_lines(plan)
     yield from (f"tries first {_point(arm, each)}" for each in arm.first)
 
 
@@ -275,7 +278,7 @@ def look_twice(plan: Plan) -> list[str]:
 
 
 def _unlikely(plan: Plan) -> list[str]:
-    return [*_may_become_one(plan), *_of_own_code(plan)]
+    return [*_may_become_one(plan), *reversed_goals(plan), *_of_own_code(plan)]
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
@@ -338,7 +341,7 @@ def _undeclared(plan: Plan) -> list[str]:
             ("published", published),
         )
         for metric in metrics
-        if metric.rpartition("/")[2] not in known
+        if known.isdisjoint({metric, split_and_quantity(metric)[1]})
     ]
 
 

@@ -151,7 +151,7 @@ class AnswerPlan:
     """What decides the question."""
 
     outcomes: tuple[str, ...]
-    """Primary outcomes, `<split>/<quantity>`, the one that the sweep is about first. Empty where only the
+    """Primary outcomes by name, the one that the sweep is about first. Empty where only the
     trials can tell what they measure: then it is the first quantity on the first confirm split."""
     margin: float | None
     """The least difference in the first of them that matters."""
@@ -159,6 +159,8 @@ class AnswerPlan:
     """Family-wise error of all claims."""
     family: int
     """Comparisons that the claims hold for together: arms that have a reference, times primary outcomes."""
+    split: str = ""
+    """Split of those outcomes whose names do not begin with one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.conductor.rounds import decisions, measured
+from orchestrator.metric_splits import metric_splits
 from orchestrator.plan.answer import answer_plan, better
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.extensions import exploratory
@@ -66,13 +67,15 @@ def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) ->
     if plan.confirm is None:
         return None
     compared = sum(bool(arm.reference) for arm in plan.arms)
-    quantities = {name.rpartition("/")[2] for name in measured}
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    quantities = {*measured, *map(names.quantity, measured)}
     known = [each for each in metrics if each.name in quantities]
     found = plan.answer or answer_plan(None, plan.confirm, plan.search, known, compared)
     if found.outcomes:
         return found
-    splits = plan.confirm.splits or (() if plan.search else ("valid",))
-    first = [name for name in measured if name.rpartition("/")[0] in splits[:1]]
+    of_no_search = () if plan.search else (*names.selection, "")
+    splits = plan.confirm.splits[:1] or of_no_search
+    first = [name for name in measured if names.split(name) in splits]
     return replace(found, outcomes=tuple(first[:1]))
 
 

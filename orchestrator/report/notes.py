@@ -54,6 +54,14 @@ VERDICTS = (
     "failed, below 3 seeds, and where without one single seed the others would not show it. Else it is "
     "undecided; the number of further seeds takes those to come to be like these."
 )
+COUNTED = (
+    "Trials of the search counted with the {which} in {metric}; values of confirmed trials are those of "
+    "their last report."
+)
+OPTIMISTIC = (
+    " The best of several reports is chosen by the very value that is shown: it is optimistic, the more so "
+    "the more reports there are."
+)
 EXPLORATORY = "All other differences are exploratory{many}. Values on the split valid are too good{where}."
 SEARCH_CHOSE = ", for it chose what was kept"
 MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
@@ -128,6 +136,15 @@ def in_words(report: Report) -> list[str]:
     return lines
 
 
+def _scopes(report: Report) -> list[str]:
+    """Which reports of search trials counted, unless it was the last one."""
+    found = []
+    for metric, scope in report.scopes.items():
+        which = "best of their reports" if scope == "best" else f"{scope.replace('-', ' ')} reports"
+        found.append(COUNTED.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else ""))
+    return found
+
+
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
@@ -142,6 +159,7 @@ def notes(report: Report) -> list[str]:
         found.append(FACTORIAL.format(chance=chance))
     if report.searched:
         found.append(NO_CLAIM)
+    found += _scopes(report)
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
         found += [SEARCHED_ONCE, *_search_failed(report)]
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:

@@ -19,10 +19,10 @@ from orchestrator.spec.kinds import (
     Json,
     Level,
     Listed,
+    Metric,
     Name,
     Named,
     Number,
-    Outcome,
     Path,
     Point,
     Positive,
@@ -131,13 +131,16 @@ class Confirm(Section):
 class Answer(Section):
     """What decides the question: one primary outcome, and what difference matters."""
 
-    metric: Outcome | None = None
-    """`<split>/<quantity>`, e.g. near-iid/accuracy; null for the headline quantity of the task on the first
-    split of confirm.splits."""
+    metric: Metric | None = None
+    """Name of a metric as confirm trials report it, e.g. near-iid/accuracy; null for the headline quantity of
+    the task on the first split of confirm.splits."""
+    split: Split | None = None
+    """Data that `metric` and those of `also` are measured on, e.g. test for test_accuracy. A name that begins
+    with a split of confirm.splits, or a word such as valid, and a slash needs none."""
     margin: Positive | None = None
     """The least difference in `metric` that matters, in its own units; without it no arm can be found to make
     no difference."""
-    also: Distinct[Outcome] = ()
+    also: Distinct[Metric] = ()
     """Further primary outcomes; every one of them makes all intervals wider."""
     level: Level = 0.05
     """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
@@ -324,6 +327,8 @@ class Spec(Section):
             }
         if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
             confirm.pop("halting_examples", None)
+        if isinstance(answer := dumped.get("answer"), dict) and answer.get("split") is None:
+            answer.pop("split", None)
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 
