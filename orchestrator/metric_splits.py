@@ -1,14 +1,10 @@
 """Which data a metric is measured on: as the spec declares it, else as the metric's name says."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from trainables.metrics import TRAIN, VALIDATION_SPLITS, metric_name, split_and_quantity
-
-if TYPE_CHECKING:
-    from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 
 SELECTION_SPLIT = "valid"
 """Split of an objective that neither declares one nor begins with the name of one."""
@@ -66,25 +62,6 @@ class MetricSplits:
     def is_selection(self, metric: str) -> bool:
         """Whether `metric` is measured on validation data."""
         return self.split(metric) in self.selection
-
-
-def metric_splits(
-    search: "SearchPlan | None", confirm: "ConfirmPlan | None", answer: "AnswerPlan | None"
-) -> MetricSplits:
-    """Collect what a plan declares about the splits of its metrics."""
-    test = confirm.splits if confirm is not None else ()
-    declared = dict(_declared(search, answer, test))
-    return MetricSplits(declared, test)
-
-
-def _declared(
-    search: "SearchPlan | None", answer: "AnswerPlan | None", test: tuple[str, ...]
-) -> Iterable[tuple[str, str]]:
-    for metric in answer.outcomes if answer is not None else ():
-        assert answer is not None
-        yield metric, outcome_split(metric, answer.split, test)
-    for objective in search.objectives if search is not None else ():
-        yield objective.metric, declared_split(objective.metric, objective.split, test)
 
 
 def outcome_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:

@@ -11,7 +11,8 @@ from orchestrator.drivers.node_check import needs_of, parts_of
 from orchestrator.drivers.worker import Harness, load_workload
 from orchestrator.findings import Finding
 from orchestrator.identity import digest
-from orchestrator.metric_splits import MetricSplits, metric_splits
+from orchestrator.metric_splits import MetricSplits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Record
 from trainables.protocol import Job, Measurement

@@ -1,11 +1,11 @@
 """What decides a question: which outcomes are primary, and whether they can be."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import HaltsweepError, SpecError
-from orchestrator.metric_splits import SELECTION_SPLIT, declared_split
+from orchestrator.metric_splits import SELECTION_SPLIT, MetricSplits, declared_split, outcome_split
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.paired import LEVEL
@@ -35,6 +35,25 @@ def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None
     objectives = search.objectives if search is not None else ()
     goals = {split_and_quantity(each.metric)[1]: each.goal for each in objectives}
     return known.better or goals.get(split_and_quantity(metric)[1])
+
+
+def metric_splits(
+    search: SearchPlan | None, confirm: ConfirmPlan | None, answer: AnswerPlan | None
+) -> MetricSplits:
+    """Collect what a plan declares about the splits of its metrics."""
+    test = confirm.splits if confirm is not None else ()
+    declared = dict(_declared(search, answer, test))
+    return MetricSplits(declared, test)
+
+
+def _declared(
+    search: SearchPlan | None, answer: AnswerPlan | None, test: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    for metric in answer.outcomes if answer is not None else ():
+        assert answer is not None
+        yield metric, outcome_split(metric, answer.split, test)
+    for objective in search.objectives if search is not None else ():
+        yield objective.metric, declared_split(objective.metric, objective.split, test)
 
 
 def answer_plan(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from orchestrator.metric_splits import metric_splits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from trainables.metrics import look_up

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.metric_splits import metric_splits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.published_rows import name_of, of_cell
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power
 from orchestrator.spec.checks import BASELINE

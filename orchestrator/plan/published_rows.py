@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.metric_splits import SELECTION_SPLIT, metric_splits
+from orchestrator.metric_splits import SELECTION_SPLIT
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import Plan
 from search_spaces.dimensions import same

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.conductor.rounds import decisions, measured
-from orchestrator.metric_splits import metric_splits
-from orchestrator.plan.answer import answer_plan, better
+from orchestrator.plan.answer import answer_plan, better, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.extensions import exploratory
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
-from orchestrator.metric_splits import SELECTION_SPLIT, metric_splits
+from orchestrator.metric_splits import SELECTION_SPLIT
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement

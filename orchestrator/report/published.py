@@ -5,7 +5,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from orchestrator.metric_splits import MetricSplits, metric_splits
+from orchestrator.metric_splits import MetricSplits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
 from orchestrator.plan.published_rows import Row, name_of, of_cell, of_reading
 from orchestrator.plan.types import Arm, Plan

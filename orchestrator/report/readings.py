@@ -14,7 +14,7 @@ from statistics import fmean
 
 from orchestrator.conductor.rounds import one_run
 from orchestrator.identity import canonical
-from orchestrator.metric_splits import metric_splits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.identity import canonical
-from orchestrator.metric_splits import metric_splits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import SearchBest

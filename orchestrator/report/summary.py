@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from types import MappingProxyType
 
-from orchestrator.metric_splits import metric_splits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published

@@ -80,8 +80,8 @@ class Winner:
         yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
         if self.reports > 1:
             yield (
-                f"The value is the best of {self.reports} reports of the trial, so it is optimistic: training "
-                "ends with the last report."
+                f"The value is the best of {self.reports} reports of the trial, so it is optimistic: "
+                "training ends with the last report."
             )
         yield (
             "It was chosen by this very value on the split that steered the search: expect less of the same "

@@ -195,8 +195,7 @@ def _objective(written: _Written, place: int, objective: Mapping[str, Any], seve
     if several > 1 and objective.get("scope") == "best":
         yield (
             (*keys, "scope"),
-            f"must be last or mean-of-last-N with {several} objectives, got best: best values of different "
-            + "reports belong to no one model",
+            f"must be last or mean-of-last-N with {several} objectives, got best: it may mix reports",
         )
     if isinstance(given, str) and given in tests:
         yield (*keys, "split"), f"must not be a test split, got {given!r}: no search chooses by test data"
