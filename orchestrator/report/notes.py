@@ -55,7 +55,7 @@ VERDICTS = (
     "undecided; the number of further seeds takes those to come to be like these."
 )
 COUNTED = (
-    "Trials of the search counted with the {which} in {metric}; values of confirmed trials are those of "
+    "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
     "their last report."
 )
 OPTIMISTIC = (
@@ -140,7 +140,8 @@ def _scopes(report: Report) -> list[str]:
     """Which reports of search trials counted, unless it was the last one."""
     found = []
     for metric, scope in report.scopes.items():
-        which = "best of their reports" if scope == "best" else f"{scope.replace('-', ' ')} reports"
+        most = amount(report.search_reports, "report")
+        which = f"best of up to {most}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
         found.append(COUNTED.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else ""))
     return found
 

@@ -96,6 +96,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         unread=_unread(plan, confirmed, expected),
         objectives=tuple(map(counted_name, plan.search.objectives)) if plan.search is not None else (),
         scopes=_scopes(plan),
+        search_reports=max((each.reports for each in known), default=0),
         unranked=unranked(plan, known),
         selected_on=plan.selected_on,
         read_in_search=read_in_search(plan, known),

@@ -215,6 +215,8 @@ class Report:
     """What the search was for, each with its scope unless that is the last report."""
     scopes: Mapping[str, str] = field(default_factory=dict)
     """By objective, which reports of search trials counted; those whose last report did are left out."""
+    search_reports: int = 0
+    """Most reports with all objectives that a trial of the search made."""
     unranked: Mapping[str, int] = field(default_factory=dict)
     """Arms whose search told none of its finished trials apart, with how many finished."""
     selected_on: tuple[str, ...] = ()

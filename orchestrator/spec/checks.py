@@ -193,10 +193,8 @@ def _objective(written: _Written, place: int, objective: Mapping[str, Any], seve
     metric, given = objective.get("metric"), objective.get("split")
     tests = [split for _, split in written.texts("confirm", "splits")]
     if several > 1 and objective.get("scope") == "best":
-        yield (
-            (*keys, "scope"),
-            f"must be last or mean-of-last-N with {several} objectives, got best: it may mix reports",
-        )
+        why = "the best report may be another one for each"
+        yield (*keys, "scope"), f"must be last or mean-of-last-N with {several} objectives, got best: {why}"
     if isinstance(given, str) and given in tests:
         yield (*keys, "split"), f"must not be a test split, got {given!r}: no search chooses by test data"
     elif isinstance(metric, str):
@@ -282,7 +280,10 @@ def _answer(written: _Written) -> Problems:
     primary = written.at("answer", "metric")
     named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]
     named += [(("answer", "also", place), name) for place, name in written.texts("answer", "also")]
-    yield from _answer_split(written, splits)
+    given = written.at("answer", "split")
+    if isinstance(given, str) and given not in (*splits, TRAIN, *VALIDATION_SPLITS):
+        yield ("answer", "split"), f"must be a split of confirm.splits, got {given!r}. {hint(given, splits)}"
+        return
     for keys, name in named:
         if isinstance(name, str) and (problem := _outcome_problem(name, splits, written)):
             yield keys, problem
@@ -309,13 +310,6 @@ def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | N
         f"must not be on {split}, by which the search has chosen, got {name}: name the split of "
         f"confirm.splits that it is measured on, as in split: {first}"
     )
-
-
-def _answer_split(written: _Written, splits: list[str]) -> Problems:
-    split = written.at("answer", "split")
-    known = [*splits, TRAIN, *VALIDATION_SPLITS]
-    if isinstance(split, str) and split not in known:
-        yield ("answer", "split"), f"must be a split of confirm.splits, got {split!r}. {hint(split, splits)}"
 
 
 def _budget(written: _Written) -> Problems:

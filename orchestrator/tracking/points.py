@@ -13,13 +13,12 @@ PREFIX = "haltsweep."
 """Of our tags."""
 MAX_NAME = 250
 """Characters of a name in MLflow."""
-
-
 MAX_TAG = 1000
 """Characters of a metric's name that are kept in a tag."""
 EMPTY_PART = "_x_"
 """Stands for the nothing between two slashes, which MLflow refuses."""
-_REFUSED = re.compile(r"[^\w/.\- :]|_(?=x[0-9a-f]*_)")
+_REFUSED = re.compile(r"[^\w/.\- :]|_(?=x[0-9a-f]*([^\w/.\- :]|_))")
+"""What MLflow refuses, and underscores that would begin a code point."""
 _ONLY_DOTS = re.compile(r"^\.{1,2}$")
 
 
@@ -64,8 +63,10 @@ def _code_point(character: re.Match[str]) -> str:
 def original_names(names: Iterable[str]) -> dict[str, str]:
     """Tags that give the name of every metric that MLflow stores under another key."""
     keys = {name: metric_key(name) for name in names}
+    prefix = f"{PREFIX}metric."
+    # Of a long key the end is unlike others: it is a digest.
     return {
-        metric_key(f"{PREFIX}metric.{key}"): visible(name[:MAX_TAG])
+        prefix + key[-(MAX_NAME - len(prefix)) :]: visible(name[:MAX_TAG])
         for name, key in keys.items()
         if key != name
     }
