@@ -19,7 +19,7 @@ from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
 from orchestrator.trials import OutcomeKind
 from search_spaces.wording import amount
-from trainables.metrics import Metric
+from trainables.metrics import Metric, split_and_quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,18 @@ def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) ->
     known = [each for each in metrics if each.name in quantities]
     found = plan.answer or answer_plan(None, plan.confirm, plan.search, known, compared)
     if found.outcomes:
-        return found
+        may_be_bare = plan.search is None and not plan.confirm.splits
+        return replace(found, outcomes=_as_reported(found.outcomes, measured)) if may_be_bare else found
     of_no_search = () if plan.search else (*names.selection, "")
     splits = plan.confirm.splits[:1] or of_no_search
     first = [name for name in measured if names.split(name) in splits]
     return replace(found, outcomes=tuple(first[:1]))
+
+
+def _as_reported(outcomes: Sequence[str], measured: Sequence[str]) -> tuple[str, ...]:
+    """The outcomes, each without its split where trials report it without one and never with it."""
+    bare = {name: split_and_quantity(name)[1] for name in outcomes if name not in measured}
+    return tuple(bare[name] if bare.get(name) in measured else name for name in outcomes)
 
 
 def effects(

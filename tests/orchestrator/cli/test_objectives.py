@@ -33,6 +33,19 @@ def train(settings, trial):
     trial.report(1, {"eval_loss": 1 - settings["x"], "eval_accuracy": settings["x"]} | (
         tested if trial.splits else {}))
 """
+CONFIRMED = """
+def train(settings, trial):
+    trial.report(1, {"accuracy": 0.5 + settings["x"] / 10 + trial.seed % 7 / 1000})
+"""
+SEARCHED_NOTHING = """
+name: named
+question: Does x matter?
+trainable: code_of_ours:train
+baseline: {x: 0.1}
+arms: {big: {why: more, set: {x: 0.5}}}
+confirm: {seeds: 4}
+resources: {cpus: 1}
+"""
 SEARCH = """
 name: named
 question: Does x matter?
@@ -64,8 +77,16 @@ def run(tmp_path, haltsweep):
 
 @pytest.mark.parametrize(
     "metric",
-    ["valid/mAP@50", "valid/both.realistic.hits_at_10", "val/loss", "valid/huber[delta=1.3]", "hits@10"]
-    + ["valid/macro avg/f1-score", "valid/точность", "eval_accuracy"],
+    [
+        "valid/mAP@50",
+        "valid/both.realistic.hits_at_10",
+        "val/loss",
+        "valid/huber[delta=1.3]",
+        "hits@10",
+        "valid/macro avg/f1-score",
+        "valid/точность",
+        "eval_accuracy",
+    ],
 )
 def test_any_name_can_be_searched_for(run, metric):
     answer, report = run(NAMES, SEARCH.replace("OBJECTIVE", json.dumps({"metric": metric, "goal": "max"})))
@@ -146,3 +167,13 @@ published:
         "eval_accuracy": "exploratory",
     }
     assert haltsweep("best", "named").code == 0
+
+
+@pytest.mark.parametrize("metrics", ["", 'metrics = {"accuracy": {"better": "max"}}\n'])
+def test_names_without_a_split_decide_where_nothing_is_searched(run, metrics):
+    code = metrics + CONFIRMED
+    answer, report = run(code, SEARCHED_NOTHING)
+    assert answer.code == 0, answer
+    (verdict,) = report["verdicts"]
+    assert verdict["metric"] == "accuracy"
+    assert verdict["kind"] == ("better" if metrics else "higher")

@@ -13,8 +13,19 @@ from trainables.metrics import Metric
 
 @pytest.mark.parametrize(
     "name",
-    ["valid/accuracy", "val_acc", "valid/mAP@50", "hits@10", "valid/macro avg/f1-score", "MulticlassF1Score"]
-    + ["eval/R2", "valid/both.realistic.hits_at_10", "AUROC", "valid/BLEU-4", "top1Accuracy"],
+    [
+        "valid/accuracy",
+        "val_acc",
+        "valid/mAP@50",
+        "hits@10",
+        "valid/macro avg/f1-score",
+        "MulticlassF1Score",
+        "eval/R2",
+        "valid/both.realistic.hits_at_10",
+        "AUROC",
+        "valid/BLEU-4",
+        "top1Accuracy",
+    ],
 )
 def test_names_of_what_should_be_large(name: str) -> None:
     assert usual_goal(name) == "max"
@@ -36,8 +47,10 @@ def test_names_of_what_should_be_small(name: str) -> None:
         "neg_mean_squared_error",
         "accuracy_loss",
         "valid/glossary",
-    ]
-    + ["valid/depth", "huber[delta=1.3]", "точность"],
+        "valid/depth",
+        "huber[delta=1.3]",
+        "точность",
+    ],
 )
 def test_names_that_say_nothing(name: str) -> None:
     assert usual_goal(name) is None
