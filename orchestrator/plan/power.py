@@ -41,7 +41,9 @@ def power(
         sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."
         return Power(seeds, family, sentence)
     if searched and not answer.outcomes and not confirm.splits:
-        sentence = f"With {given} there can be no verdict: they are read on valid alone, which chose."
+        sentence = (
+            f"With {given} there can be no verdict: they are read on validation data alone, which chose."
+        )
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
     if stated is not None:

@@ -35,8 +35,9 @@ NOTHING_CLAIMED = (
     "a p: nothing is claimed of any arm."
 )
 NO_OUTCOME = (
-    "Nothing is claimed of any arm: the confirm trials read no split but valid, by which the search has "
-    "chosen. Name test splits in confirm.splits, or an outcome in answer.metric."
+    "Nothing is claimed of any arm: no metric of the confirm trials is known to be of other data than the "
+    "validation data by which the search has chosen. Name test splits in confirm.splits, or an outcome and "
+    "its split in answer."
 )
 RAISED = (
     "The seeds of {arms} lie closer together than chance explains, or than the steps of the quantity "
@@ -62,7 +63,7 @@ OPTIMISTIC = (
     " The best of several reports is chosen by the very value that is shown: it is optimistic, the more so "
     "the more reports there are."
 )
-EXPLORATORY = "All other differences are exploratory{many}. Values on the split valid are too good{where}."
+EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
 SEARCH_CHOSE = ", for it chose what was kept"
 MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
 """Of values on valid where nothing was searched: what training kept is for the training code to know."""
