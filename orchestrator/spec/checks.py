@@ -298,6 +298,9 @@ def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | N
     if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
         return f"must be on a split of confirm.splits, got {name}. {hint(prefix, splits)}"
     split = outcome_split(name, given, splits)
+    searched_for = [each.get("metric") for _, each in written.mappings("search", "objectives")]
+    if name in searched_for and prefix != split and given is not None:
+        return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
     if split == TRAIN or split in splits or written.at("search") is None:
         return None
     first = splits[0] if splits else "<split>"

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from orchestrator.identity import digest
@@ -41,6 +42,7 @@ def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
     ]
 
 
+@lru_cache(maxsize=4096)
 def metric_key(name: str) -> str:
     """Make a key that MLflow accepts of a name, another one for every name.
 

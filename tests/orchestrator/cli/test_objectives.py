@@ -137,6 +137,9 @@ def test_the_scope_says_which_report_counts(run, haltsweep, scope, value, choice
         "mean-of-last-2": "the mean of the last 2 reports",
     }
     assert f"searches for valid/accuracy (max) on valid data: {words[scope]} of each trial counts" in planned
+    rows = list(csv.DictReader(haltsweep("records", "named").out.splitlines()))
+    column = "metric.valid/accuracy" if scope == "last" else "counted.valid/accuracy"
+    assert max(float(row[column]) for row in rows) == pytest.approx(value)
     (arm,) = json.loads(haltsweep("status", "named", "--json").out)["arms"]
     assert arm["best"] == pytest.approx(value)
 
