@@ -5,6 +5,7 @@ the box, and trainables of others alike.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,15 @@ VALIDATION_SPLITS = ("valid", "val", "validation", "eval", "dev")
 """Words that name validation data wherever they stand before the first slash of a metric."""
 TRAIN_FLOPS = "train/flops"
 """What a budget of FLOPs goes by: those of training since the trial began, across restarts."""
+HIGHER_IS_BETTER = {
+    *("acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "hits", "iou", "map", "miou", "mrr"),
+    *("ndcg", "precision", "r2", "recall", "rouge"),
+}
+LOWER_IS_BETTER = {"cer", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse", "wer"}
+NEGATED = {"neg", "negative", "minus"}
+"""Words in names of metrics: of quantities that should be large, of quantities that should be small, and words
+that negate a quantity, as in `neg_mean_squared_error`."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 Place = Literal["table", "headline", "beside", "posthoc", "figure"]
 """Where a report shows a quantity: in its own table; as what the first table is about; beside that; where
 checkpoints are read again; as a figure."""
@@ -88,6 +98,16 @@ def look_up(metrics: Iterable[Metric], name: str) -> Metric:
     split, quantity = split_and_quantity(name)
     named = [each for each in metrics if each.name in (name, quantity) and each.split in ("", split)]
     return max(named, key=lambda each: (each.split, len(each.name)), default=Metric(quantity))
+
+
+def usual_goal(metric: str) -> Literal["max", "min"] | None:
+    """Find the goal that words in the last part of a metric's name suggest; None for no goal or both."""
+    name = metric.rpartition("/")[2]
+    words = {*re.split(r"[^a-z0-9]+", name.lower()), *(each.lower() for each in _WORD.findall(name))}
+    if words & NEGATED:
+        return None
+    higher, lower = bool(words & HIGHER_IS_BETTER), bool(words & LOWER_IS_BETTER)
+    return None if higher == lower else "max" if higher else "min"
 
 
 def declared(written: object) -> tuple[Metric, ...]:

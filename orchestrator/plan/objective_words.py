@@ -1,21 +1,11 @@
 """What a plan says of its objectives: the data and the reports that count, and goals that look reversed."""
 
-import re
 from collections.abc import Iterator
-from typing import Final, Literal
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from trainables.metrics import look_up
-
-HIGHER_IS_BETTER: Final = {
-    *("acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "hits", "iou", "map", "miou", "mrr"),
-    *("ndcg", "precision", "r2", "recall", "rouge"),
-}
-LOWER_IS_BETTER: Final = {"cer", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse", "wer"}
-NEGATED: Final = {"neg", "negative", "minus"}
-_WORD: Final = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
+from trainables.metrics import look_up, usual_goal
 
 
 def objective_words(objective: Objective, split: str) -> str:
@@ -55,13 +45,3 @@ def reversed_goals(plan: Plan) -> Iterator[str]:
                 f"Look twice: the goal of {objective.metric} is {objective.goal}, and by its name "
                 f"{what[usual]} values are better: write goal: {usual} if that is meant."
             )
-
-
-def usual_goal(metric: str) -> Literal["max", "min"] | None:
-    """Find the goal that words in the last part of a metric's name suggest; None for no goal or both."""
-    name = metric.rpartition("/")[2]
-    words = {*re.split(r"[^a-z0-9]+", name.lower()), *(each.lower() for each in _WORD.findall(name))}
-    if words & NEGATED:
-        return None
-    higher, lower = bool(words & HIGHER_IS_BETTER), bool(words & LOWER_IS_BETTER)
-    return None if higher == lower else "max" if higher else "min"

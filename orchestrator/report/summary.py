@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
@@ -94,21 +95,24 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         factorial=_factorial(plan, readings, answer, ended),
         skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
-        objectives=tuple(map(counted_name, plan.search.objectives)) if plan.search is not None else (),
-        scopes=_scopes(plan),
-        search_reports=max((each.reports for each in known), default=0),
-        unranked=unranked(plan, known),
+        **_of_search(plan, known),
         selected_on=plan.selected_on,
-        read_in_search=read_in_search(plan, known),
         code_versions=code_versions(known),
         data_versions=data_versions(known),
         extensions=tuple(extensions.sentences(plan)),
     )
 
 
-def _scopes(plan: Plan) -> dict[str, str]:
+def _of_search(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
+    """The fields of a report that say what its search was for and what its trials reported."""
     objectives = plan.search.objectives if plan.search is not None else ()
-    return {each.metric: each.scope for each in objectives if each.scope != "last"}
+    return {
+        "objectives": tuple(map(counted_name, objectives)),
+        "scopes": {each.metric: each.scope for each in objectives if each.scope != "last"},
+        "search_reports": max((each.reports for each in known), default=0),
+        "unranked": unranked(plan, known),
+        "read_in_search": read_in_search(plan, known),
+    }
 
 
 def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:

@@ -208,7 +208,7 @@ Metric = Annotated[
     str,
     Field(min_length=1, pattern=r"\S"),
     AfterValidator(_printable),
-    says("the name of a metric as it is reported, printable and on one line, e.g. valid/accuracy"),
+    says("the name of a metric as it is reported, printable and on one line"),
 ]
 Scope = Annotated[str, Field(pattern=SCOPE_PATTERN), says("last, best or mean-of-last-N with N of 1 or more")]
 Level = Annotated[float, Field(gt=0, lt=0.5, allow_inf_nan=False), says("a number above 0 and below 0.5")]
