@@ -24,8 +24,8 @@ HIGHER_IS_BETTER = {
 }
 LOWER_IS_BETTER = {"cer", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse", "wer"}
 NEGATED = {"neg", "negative", "minus"}
-"""Words in names of metrics: of quantities that should be large, of those that should be small, and words that
-negate, as in `neg_mean_squared_error`."""
+"""Words in names of metrics: of quantities that should be large, of those that should be small, and words
+that negate, as in `neg_mean_squared_error`."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 Place = Literal["table", "headline", "beside", "posthoc", "figure"]
 """Where a report shows a quantity: in its own table; as what the first table is about; beside that; where
