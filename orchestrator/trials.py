@@ -155,7 +155,10 @@ class Record:
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     judged: Measurement | None = field(default=None, compare=False)
-    """The last measurement with all objectives of the search; None where only the newest one was read."""
+    """`search`: the report that counts, its objectives as their scopes count them. None where no report has
+    all objectives; where only the newest report was read it is that one."""
+    reports: int = field(default=0, compare=False)
+    """`search`: number of reports with all objectives, of those that were read."""
     attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Texts that the trial reported, the newest of each name."""
     retried: tuple[float, ...] = field(default=(), compare=False)
@@ -164,9 +167,8 @@ class Record:
     """Unix time in seconds of the newest start or report."""
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
-        """What the search judged the trial by: its objectives as last reported together; empty where they
-        were not. Code may report more often than it measures them, and end on such a report."""
-        for each in (self.last, self.judged):
+        """Values of the objectives that count for the search; empty where no report has all of them."""
+        for each in (self.judged, self.last):
             if each is not None and all(is_usable(each.metrics.get(name, nan)) for name in objectives):
                 return tuple(each.metrics[name] for name in objectives)
         return ()

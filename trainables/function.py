@@ -21,7 +21,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NoReturn
@@ -84,23 +84,13 @@ class FunctionTrial:
         raise Infeasible(str(reason).strip() or "no reason was given")
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record what was measured after `step` steps, by `<split>/<quantity>`, e.g. `valid/accuracy`.
+        """Record the metrics measured after `step` steps, by name, e.g. `valid/accuracy` or `eval_loss`.
 
-        Steps must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it.
-        Raises ValueError for a metric that names no split, RuntimeError in another thread or process than
-        that of the training function.
+        What stands before the first slash of a name is its split; a name without a slash has none. Steps
+        must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it. Raises
+        RuntimeError in another thread or process than that of the training function.
         """
-        if isinstance(metrics, Mapping):  # of anything else the worker tells
-            require_splits(metrics)
         self._hand_over(step, metrics)
-
-
-def require_splits(metrics: Iterable[str]) -> None:
-    """Raises ValueError for a metric that names no split: no report would know where it belongs."""
-    if nameless := [name for name in metrics if "/" not in str(name)]:
-        raise ValueError(
-            f"a metric must be named <split>/<quantity>, e.g. valid/accuracy, got {nameless[0]!r}"
-        )
 
 
 class FunctionWorkload:
@@ -253,7 +243,7 @@ class Evaluation:
     def advance(self) -> Measurement:
         """The one measurement, at the step at which the training ended.
 
-        Raises ValueError where nothing is measured, and for a metric that names no split.
+        Raises ValueError where nothing is measured.
         """
         began = perf_counter()
         reported = self._source / REPORTED
@@ -263,10 +253,8 @@ class Evaluation:
         _copy(self._source / FILES if of_function else self._source, self._folder)
         metrics = self._evaluate(self._settings, self._folder)
         self.finished = True
-        if isinstance(metrics, Mapping):  # of anything else the worker tells
-            if not metrics:
-                raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
-            require_splits(metrics)
+        if isinstance(metrics, Mapping) and not metrics:  # of anything else the worker tells
+            raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
         return Measurement(step, perf_counter() - began, metrics)
 
     def save(self, folder: Path) -> None:

@@ -19,8 +19,8 @@ class Measurement:
     seconds: float
     """Seconds of work since the trial began, across restarts, waiting not counted."""
     metrics: Mapping[str, float]
-    """`<split>/<quantity>`, e.g. `valid/accuracy`. A trial ends where an objective, a primary outcome or
-    `train/loss` is not finite; other values are kept as they are."""
+    """By name: `<split>/<quantity>` as `valid/accuracy`, or a name without a split. A trial ends where an
+    objective, a primary outcome or `train/loss` is not finite; other values are kept as they are."""
     examples: Sequence[Mapping[str, Any]] = ()
     """What single examples show at the end of a confirm trial, as JSON values of a few kilobytes: see
     `trainables.training.examples`."""

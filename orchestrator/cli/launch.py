@@ -248,6 +248,7 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
 
 
 def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
+    from orchestrator.plan.objective_words import objective_lines
     from orchestrator.plan.render import look_twice
 
     counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
@@ -255,6 +256,8 @@ def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver:
     if message := left_out(read):
         say(message)
     _tell_missing_gpus(made, driver)
+    for line in objective_lines(made, unusual=True):
+        say(line)
     for line in look_twice(made):
         complain(line)
 

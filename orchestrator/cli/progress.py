@@ -16,6 +16,7 @@ from orchestrator.plan.format import decimals
 from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
+from orchestrator.scopes import counted_name
 from orchestrator.trials import Outcome, OutcomeKind, Record
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class View:
         live: bool = True,
         hint: str = "Ctrl-C stops cleanly, `haltsweep resume` continues",
     ) -> None:
-        self._objective = plan.search.objectives[0].metric if plan.search else ""
+        self._objective = counted_name(plan.search.objectives[0]) if plan.search else ""
         self._clock = clock
         self._began = clock()
         self._plan = plan

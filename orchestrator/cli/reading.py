@@ -52,10 +52,14 @@ class Opened:
 
         `brief`: a trial that has ended for good has no assignment and settings, attempts and `started_at`
         only if it failed, and stands where it was measured last. All is read after all where the last
-        measurement of a finished search trial lacks what the search judged it by.
+        measurement of a finished search trial lacks what the search judged it by, and where earlier reports
+        count too.
         """
+        objectives = self.plan.search.objectives if self.plan.search is not None else ()
+        if any(each.scope != "last" for each in objectives):
+            return self.records()
         found = records(self.ledger.newest(brief=brief), self.plan, brief=brief)
-        wanted = [each.metric for each in self.plan.search.objectives] if self.plan.search is not None else []
+        wanted = [each.metric for each in objectives]
         judged = (
             each.judged_by(wanted)
             for each in found

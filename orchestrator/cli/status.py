@@ -23,6 +23,7 @@ from orchestrator.conductor.outlook import outlook_of
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.format import setting_words
+from orchestrator.scopes import counted_name
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.wording import amount, visible
 
@@ -104,7 +105,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         )
         _exit_if_failed(state)
         return
-    objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
+    objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
     for part in tables(progress, objective, outlook):
         out().print(part)
     left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))

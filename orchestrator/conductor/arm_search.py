@@ -101,7 +101,10 @@ class ArmSearch:
         self._enqueue(number, assignment)
 
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
-        """Take a report of all objectives; whether the early stopper ends the trial. Raises `SearchError`."""
+        """Take what counts of a trial's reports so far; whether the early stopper ends it.
+
+        Raises `SearchError`.
+        """
         self._seen[number] = values
         if len(values) > 1:
             return False
@@ -112,7 +115,7 @@ class ArmSearch:
             return bool(self._trials[number].should_prune())
 
     def finished(self, number: int) -> None:
-        """The trial ran to its end; its value is what it last reported."""
+        """The trial ran to its end; its value is what counts of its reports."""
         self._tell(number, TrialState.COMPLETE, self._seen[number])
         for waiting in self._unranked:
             self._tell(waiting, TrialState.COMPLETE, self._worst())

@@ -21,6 +21,7 @@ from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, replacement, tries_each_once
 from orchestrator.plan.types import Plan
+from orchestrator.scopes import CountedReports, counted_name
 from orchestrator.trials import Outcome, OutcomeKind, Trial, error_line
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values
@@ -155,6 +156,7 @@ class Conductor:
         """A checkpoint of where the trial is was made."""
         state = self._states[trial_id]
         state.saved = state.last
+        state.saved_counted = state.counted and state.counted.copy()
 
     def retry(self, trial_id: str, step: int) -> list[str]:
         """Let a failed trial run again.
@@ -176,6 +178,8 @@ class Conductor:
         state.status, self._again[trial_id] = TrialStatus.AGAIN, None
         state.last = state.saved if step >= 0 else None
         state.saved = state.last
+        state.counted = state.saved_counted.copy() if step >= 0 and state.saved_counted else None
+        state.saved_counted = state.counted and state.counted.copy()
         arm_state.first.pop(trial_id, None)
         others: list[TrialState] = []
         if planned.phase == "search":
@@ -409,14 +413,15 @@ class Conductor:
         plan, planned = self._plan.search, state.planned
         if plan is None or planned.phase != "search":
             return None
-        metrics = measurement.metrics
-        if not all(each.metric in metrics for each in plan.objectives):
+        if state.counted is None:
+            state.counted = CountedReports(plan.objectives)
+        if not state.counted.add(measurement):
             return None
-        state.values = tuple(metrics[each.metric] for each in plan.objectives)
+        state.values = state.counted.values
         if not self._searches[planned.arm].hear(planned.number, measurement.step, state.values):
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
-        value = f"{plan.objectives[0].metric}={state.values[0]:.6g} at step {measurement.step}"
+        value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
 
     def _end(self, state: TrialState, outcome: Outcome) -> None:

@@ -11,6 +11,7 @@ from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.wording import amount
+from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 from trainables.protocol import Measurement, Phase
 
 LEAST_ENDED = 3
@@ -235,6 +236,8 @@ def _watched(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
     wanted = [each.metric for each in plan.search.objectives] if plan.search else []
-    near = [name for split in ("valid/", "train/") for name in sorted(last.metrics) if name.startswith(split)]
+    splits = (*VALIDATION_SPLITS, "", TRAIN)
+    by_split = [(split_and_quantity(name)[0], name) for name in sorted(last.metrics)]
+    near = [name for each in splits for split, name in by_split if split == each]
     metric = next((each for each in [*wanted, *near] if each in last.metrics), min(last.metrics))
     return metric, last.metrics[metric]

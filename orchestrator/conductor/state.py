@@ -10,6 +10,7 @@ from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.winners import Candidate
 from orchestrator.plan.planned_trials import INFEASIBLE_MAX
 from orchestrator.plan.types import Arm
+from orchestrator.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
 from trainables.protocol import Measurement
@@ -41,7 +42,11 @@ class TrialState:
     saved: Measurement | None = None
     """`last` at the newest checkpoint."""
     values: tuple[float, ...] | None = None
-    """Every objective as last reported."""
+    """Every objective as its scope counts the reports so far."""
+    counted: CountedReports | None = None
+    """Reports of a search trial, once it has one."""
+    saved_counted: CountedReports | None = None
+    """`counted` at the newest checkpoint."""
     standing: Stop | None = None
     """A stop that was decided and is not yet recorded as an outcome."""
     outcome: Outcome | None = None

@@ -9,6 +9,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
+from orchestrator.scopes import CountedReports
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial, is_usable
 from trainables.protocol import Measurement
@@ -127,15 +128,15 @@ class _History:
     reason: str = ""
     last: Measurement | None = None
     best: Measurement | None = None
-    judged: Measurement | None = None
+    counted: CountedReports | None = None
     started_at: float | None = None
     ended_at: float | None = None
     attempts: int = 0
     heard_at: float | None = None
     retried: tuple[float, ...] = ()
     attributes: dict[str, str] = field(default_factory=dict)
-    saved: tuple[Measurement | None, ...] = (None, None, None)
-    """`last`, `best` and `judged` at the newest checkpoint."""
+    saved: tuple[Measurement | None, Measurement | None, CountedReports | None] = (None, None, None)
+    """`last`, `best` and `counted` at the newest checkpoint."""
 
     def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
@@ -150,7 +151,7 @@ class _History:
         elif event.kind is EventKind.ATTRIBUTES:
             self.attributes |= event.payload
         elif event.kind is EventKind.CHECKPOINTED:
-            self.saved = self.last, self.best, self.judged
+            self.saved = self.last, self.best, self.counted and self.counted.copy()
         elif event.kind is EventKind.ENDED:
             self.outcome, self.reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
             self.ended_at = event.at
@@ -162,14 +163,15 @@ class _History:
         self.outcome, self.reason, self.ended_at = None, "", None
         if event.payload["step"] < 0:
             self.saved, self.attributes = (None, None, None), {}
-        self.last, self.best, self.judged = self.saved
+        self.last, self.best, counted = self.saved
+        self.counted = counted and counted.copy()
 
     def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        values = [measurement.metrics.get(each.metric, nan) for each in objectives]
-        if objectives and newest and all(map(is_usable, values)):
-            self.judged = measurement
+        if objectives and newest and self.trial.planned.phase == "search":
+            self.counted = self.counted or CountedReports(objectives)
+            self.counted.add(measurement)
         if objectives and better(measurement, self.best, objectives[0]):
             self.best = measurement
 
@@ -190,7 +192,8 @@ class _History:
             reason=self.reason,
             last=self.last,
             best=self.best,
-            judged=self.judged,
+            judged=self.counted.measurement if self.counted else None,
+            reports=self.counted.reports if self.counted else 0,
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,

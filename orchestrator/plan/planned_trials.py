@@ -144,7 +144,10 @@ def _identity(search: SearchPlan, arm: Arm) -> dict[str, Any]:
     return first | {
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
-        "objectives": [[each.metric, each.goal] for each in search.objectives],
+        "objectives": [
+            [each.metric, each.goal, *([each.scope] if each.scope != "last" else [])]
+            for each in search.objectives
+        ],
         "seed": search.seed,
     }
 

@@ -23,6 +23,7 @@ from orchestrator.plan.format import (
     signed,
     value_words,
 )
+from orchestrator.plan.objective_words import objective_lines, reversed_goals
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
@@ -33,6 +34,7 @@ from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
 from orchestrator.spec.checks import BASELINE
 from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
+from trainables.metrics import split_and_quantity
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
 MEANT_FALSE = {"no", "off", "false"}
@@ -148,6 +150,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     if arm == plan.baseline:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
+        yield from objective_lines(plan)
     yield from (f"tries first {_point(arm, each)}" for each in arm.first)
 
 
@@ -287,7 +290,8 @@ def look_twice(plan: Plan) -> list[str]:
 
 
 def _unlikely(plan: Plan) -> list[str]:
-    return [*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan), *_of_own_code(plan)]
+    found = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
+    return [*found, *reversed_goals(plan), *_of_own_code(plan)]
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:
@@ -382,7 +386,7 @@ def _undeclared(plan: Plan) -> list[str]:
             ("published", published),
         )
         for metric in metrics
-        if metric.rpartition("/")[2] not in known
+        if known.isdisjoint({metric, split_and_quantity(metric)[1]})
     ]
 
 

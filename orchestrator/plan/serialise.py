@@ -34,6 +34,8 @@ def to_json(plan: Plan) -> str:
                 del one[field]
     if values["confirm"] is not None and not values["confirm"]["halting_examples"]:
         del values["confirm"]["halting_examples"]
+    if values["answer"] is not None and not values["answer"]["split"]:
+        del values["answer"]["split"]
     return canonical({"format": FORMAT, **values})
 
 

@@ -152,7 +152,7 @@ class AnswerPlan:
     """What decides the question."""
 
     outcomes: tuple[str, ...]
-    """Primary outcomes, `<split>/<quantity>`, the one that the sweep is about first. Empty where only the
+    """Primary outcomes by name, the one that the sweep is about first. Empty where only the
     trials can tell what they measure: then it is the first quantity on the first confirm split."""
     margin: float | None
     """The least difference in the first of them that matters."""
@@ -163,6 +163,8 @@ class AnswerPlan:
     all contexts, times primary outcomes."""
     pooled: bool = False
     """Whether there is a verdict over all contexts too."""
+    split: str = ""
+    """Split of those outcomes whose names do not begin with one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -366,5 +366,6 @@ def _unread(report: Report) -> str:
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
         "must have <split>/<quantity> of every split that the training code is given, e.g. "
-        f"{report.unread[0]}/accuracy."
+        f"{report.unread[0]}/accuracy. Of a metric with another name say so: "
+        f"answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
     )

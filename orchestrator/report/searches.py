@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.identity import canonical
-from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import SearchBest
+from orchestrator.scopes import counted_name
 from orchestrator.spec.section import Objective
 from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
 from orchestrator.trials import OutcomeKind, Record
@@ -41,7 +42,7 @@ class SearchTrial:
     number: int
     outcome: OutcomeKind
     values: tuple[float, ...]
-    """Every objective as last reported; empty for a trial that reported none."""
+    """Every objective as its scope counts the reports; empty for a trial that reported none."""
     device_hours: float
     assignment: Mapping[str, Value]
 
@@ -260,16 +261,22 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     """The best finished trial of every arm, ranked as for `confirm`; nothing where the plan confirms."""
     if plan.search is None or plan.confirm is not None:
         return ()
-    wanted = [each.metric for each in plan.search.objectives]
+    objectives = plan.search.objectives
+    wanted = [each.metric for each in objectives]
     found = []
     for arm in plan.arms:
         own = {each.number: each for each in records if each.arm == arm.name and _finished(each, wanted)}
         values = {number: each.judged_by(wanted) for number, each in own.items()}
         candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
-        for best in best_first(candidates, plan.search.objectives)[:1]:
-            measured = dict(zip(wanted, best.values, strict=True))
-            record_id = own[best.number].trial_id
-            found.append(SearchBest(arm.name, measured, dict(best.assignment), record_id, len(own)))
+        for best in best_first(candidates, objectives)[:1]:
+            measured = dict(zip(map(counted_name, objectives), best.values, strict=True))
+            record, scope = own[best.number], objectives[0].scope
+            reports = record.reports if scope == "best" else 1
+            found.append(
+                SearchBest(
+                    arm.name, measured, dict(best.assignment), record.trial_id, len(own), max(1, reports)
+                )
+            )
     return tuple(found)
 
 
@@ -291,7 +298,8 @@ def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
 def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
     """Test splits that trials of a search measured too, as training code from outside may do unasked."""
     last = [each.last for each in records if each.phase == "search" and each.last is not None]
-    measured = {name.rpartition("/")[0] for each in last for name in each.metrics} - {SELECTION_SPLIT}
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    measured = {names.split(name) for each in last for name in each.metrics}
     return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
 
 

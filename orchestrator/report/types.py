@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import floor, log10
 from typing import Final
 
+from orchestrator.metric_splits import MetricSplits
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
@@ -155,11 +156,13 @@ class SearchBest:
 
     arm: str
     values: Mapping[str, float]
-    """By objective, as last reported, on the split that steered the search."""
+    """By objective, as its scope counts the reports of the trial, on the split that steered the search."""
     assignment: Mapping[str, object]
     record_id: str
     finished: int
     """Search trials that it was chosen from."""
+    reports: int = 1
+    """Reports of the trial whose best value is shown; 1 unless the scope is `best`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +243,14 @@ class Report:
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
+    splits: MetricSplits = field(default_factory=MetricSplits)
+    """Split and quantity of every metric."""
     objectives: tuple[str, ...] = ()
-    """What the search was for."""
+    """What the search was for, each with its scope unless that is the last report."""
+    scopes: Mapping[str, str] = field(default_factory=dict)
+    """By objective, which reports of search trials counted; those whose last report did are left out."""
+    search_reports: int = 0
+    """Most reports with all objectives that a trial of the search made."""
     unranked: Mapping[str, int] = field(default_factory=dict)
     """Arms whose search told none of its finished trials apart, with how many finished."""
     selected_on: tuple[str, ...] = ()

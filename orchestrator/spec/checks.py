@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from orchestrator import space_catalog
 from orchestrator.errors import Fault
+from orchestrator.metric_splits import outcome_split
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import repetition
 from orchestrator.spec.readings import misplaced
@@ -22,6 +23,7 @@ from search_spaces.parse import parse_space
 from search_spaces.paths import ROOTS, Paths, built_in_problem, leaves, path_problem
 from search_spaces.wording import hint
 from trainables.extensions import BadName
+from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 
 BASELINE: Final = "baseline"
 Problems = Iterator[tuple[Keys, str]]
@@ -197,6 +199,27 @@ def _search(written: _Written) -> Problems:
                 ("search", "objectives", place, "metric"),
                 "must be another metric than the objectives before it",
             )
+        yield from _objective(written, place, objective, len(objectives))
+
+
+def _objective(written: _Written, place: int, objective: Mapping[str, Any], several: int) -> Problems:
+    keys = ("search", "objectives", place)
+    metric, given = objective.get("metric"), objective.get("split")
+    tests = [split for _, split in written.texts("confirm", "splits")]
+    if several > 1 and objective.get("scope") == "best":
+        why = "the best report may be another one for each"
+        yield (*keys, "scope"), f"must be last or mean-of-last-N with {several} objectives, got best: {why}"
+    if isinstance(given, str) and given in tests:
+        yield (*keys, "split"), f"must not be a test split, got {given!r}: no search chooses by test data"
+    elif isinstance(metric, str):
+        prefix, _ = split_and_quantity(metric)
+        undeclared = prefix == "test" and given is None
+        if prefix in tests or undeclared:
+            declare = ". If it is validation data, write split: valid beside it" * (prefix not in tests)
+            yield (
+                (*keys, "metric"),
+                f"must not be on a test split, got {metric}: no search chooses by test data{declare}",
+            )
 
 
 def _confirm(written: _Written) -> Problems:
@@ -280,6 +303,10 @@ def _answer(written: _Written) -> Problems:
     primary = written.at("answer", "metric")
     named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]
     named += [(("answer", "also", place), name) for place, name in written.texts("answer", "also")]
+    given = written.at("answer", "split")
+    if isinstance(given, str) and given not in (*splits, TRAIN, *VALIDATION_SPLITS):
+        yield ("answer", "split"), f"must be a split of confirm.splits, got {given!r}. {hint(given, splits)}"
+        return
     for keys, name in named:
         if isinstance(name, str) and (problem := _outcome_problem(name, splits, written)):
             yield keys, problem
@@ -289,19 +316,26 @@ def _answer(written: _Written) -> Problems:
 
 def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | None:
     """Why a primary outcome cannot be on the split it names."""
-    split, slash, quantity = name.partition("/")
-    searched = written.at("search") is not None
-    if not slash or split == "train" or (split == "valid" and not searched):
+    given = written.at("answer", "split")
+    prefix, quantity = split_and_quantity(name)
+    if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
+        return f"must be on a split of confirm.splits, got {name}. {hint(prefix, splits)}"
+    split = outcome_split(name, given, splits)
+    searched_for = [each.get("metric") for _, each in written.mappings("search", "objectives")]
+    if name in searched_for and prefix != split and given is not None:
+        return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
+    if split == TRAIN or split in splits or written.at("search") is None:
         return None
-    if split == "valid":
-        first = splits[0] if splits else "<split>"
+    first = splits[0] if splits else "<split>"
+    if prefix:
         return (
-            f"must not be on valid, by which the search has chosen, got {name}: name a split of "
+            f"must not be on {split}, by which the search has chosen, got {name}: name a split of "
             f"confirm.splits, as in {first}/{quantity}"
         )
-    if split in splits:
-        return None
-    return f"must be on a split of confirm.splits, got {name}. {hint(split, splits)}"
+    return (
+        f"must not be on {split}, by which the search has chosen, got {name}: name the split of "
+        f"confirm.splits that it is measured on, as in split: {first}"
+    )
 
 
 def _budget(written: _Written) -> Problems:

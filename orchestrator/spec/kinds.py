@@ -34,7 +34,7 @@ PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 OWN_PATH_PATTERN: Final = r"^\S(.*\S)?$"
 ARM_PATTERN: Final = r"""^[^\s\[\],'"`-]([^\[\],'"`]{0,62}[^\s\[\],'"`])?$"""
 """Brackets name the cell of a grid, commas part the names of a list, quotes stand around names."""
-OBJECTIVE_PATTERN: Final = r"^(train|valid)[A-Za-z0-9_-]*/[A-Za-z0-9_-]+$"
+SCOPE_PATTERN: Final = r"^(last|best|mean-of-last-[1-9][0-9]{0,8})$"
 FROM: Final = "from"
 FOUND: Final = "found"
 """Keys of a point that another sweep found: its name, and what was found there, by arm."""
@@ -129,6 +129,12 @@ def _path(path: str, info: ValidationInfo) -> str:
     return path
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError
+    return name
+
+
 def _whole_or_part(gpus: float) -> float:
     if gpus > 1 and gpus != int(gpus):
         raise ValueError
@@ -221,14 +227,11 @@ Gpus = Annotated[
 ]
 Metric = Annotated[
     str,
-    Field(pattern=OBJECTIVE_PATTERN),
-    says("valid/<quantity> or train/<quantity> (test splits are never searched on)"),
+    Field(min_length=1, pattern=r"\S"),
+    AfterValidator(_printable),
+    says("the name of a metric as it is reported, printable and on one line"),
 ]
-Outcome = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_-]+$"),
-    says("<split>/<quantity>, of which confirm.splits names the split"),
-]
+Scope = Annotated[str, Field(pattern=SCOPE_PATTERN), says("last, best or mean-of-last-N with N of 1 or more")]
 Level = Annotated[float, Field(gt=0, lt=0.5, allow_inf_nan=False), says("a number above 0 and below 0.5")]
 Split = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), says("the name of a split, e.g. near-iid")

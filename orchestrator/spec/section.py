@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
+from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, Scope, Split, says
 
 
 class Section(BaseModel):
@@ -23,13 +23,34 @@ class Section(BaseModel):
     )
 
 
+_OBJECTIVE_DEFAULTS: Final = (("split", None), ("scope", "last"))
+
+
 class Objective(Section):
     """What a search makes large or small."""
 
     metric: Metric
-    """`<split>/<quantity>`, e.g. valid/accuracy."""
+    """Name of a metric as trials report it, e.g. valid/accuracy, val/mAP@50 or eval_loss."""
     goal: Annotated[Literal["max", "min"], says("max or min")]
     """`max` or `min`."""
+    split: Split | None = None
+    """Data that the metric is measured on: never a split of confirm.splits. Default: the part of the name
+    before its first slash if that is valid, val, validation, eval, dev or train, else validation data."""
+    scope: Scope = "last"
+    """Which reports of a trial count: `last` for its last report, `best` for its best by `goal`, and
+    `mean-of-last-3` for the mean of its last three, or fewer if it has fewer. Early stopping compares what
+    counts so far. `best` needs a single objective; the best of many reports is an optimistic value."""
+
+    @property
+    def mean_of(self) -> int:
+        """Number of last reports whose mean counts: 1 unless the scope is a mean."""
+        return int(self.scope.rpartition("-")[2]) if self.scope.startswith("mean-of-last-") else 1
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = whole(self)
+        # Plans and specs without these fields keep their digests.
+        return {key: value for key, value in fields.items() if (key, value) not in _OBJECTIVE_DEFAULTS}
 
 
 class Resources(Section):

@@ -20,10 +20,10 @@ from orchestrator.spec.kinds import (
     Json,
     Level,
     Listed,
+    Metric,
     Name,
     Named,
     Number,
-    Outcome,
     Path,
     Point,
     Positive,
@@ -137,13 +137,16 @@ class Confirm(Section):
 class Answer(Section):
     """What decides the question: one primary outcome, and what difference matters."""
 
-    metric: Outcome | None = None
-    """`<split>/<quantity>`, e.g. near-iid/accuracy; null for the headline quantity of the task on the first
-    split of confirm.splits."""
+    metric: Metric | None = None
+    """Name of a metric as confirm trials report it, e.g. near-iid/accuracy; null for the headline quantity of
+    the task on the first split of confirm.splits."""
+    split: Split | None = None
+    """Data that `metric` and those of `also` are measured on, e.g. test for test_accuracy. A name that begins
+    with a split of confirm.splits, or a word such as valid, and a slash needs none."""
     margin: Positive | None = None
     """The least difference in `metric` that matters, in its own units; without it no arm can be found to make
     no difference."""
-    also: Distinct[Outcome] = ()
+    also: Distinct[Metric] = ()
     """Further primary outcomes; every one of them makes all intervals wider."""
     level: Level = 0.05
     """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
@@ -352,8 +355,10 @@ class Spec(Section):
             confirm.pop("halting_examples", None)
         if dumped["on_error"] == "stop":  # specs without it keep their digests
             del dumped["on_error"]
-        if isinstance(answer := dumped.get("answer"), dict) and answer.get("pool") is None:
-            answer.pop("pool", None)
+        if isinstance(answer := dumped.get("answer"), dict):
+            for later in ("pool", "split"):
+                if answer.get(later) is None:
+                    answer.pop(later, None)
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 

@@ -17,8 +17,8 @@ averaged.
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Literal
@@ -26,13 +26,23 @@ from typing import Any, Literal
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
+from orchestrator.scopes import CountedReports
 from orchestrator.tracking.curves import ArmCurves
 from orchestrator.tracking.inputs import Input, Inputs, inputs_for
-from orchestrator.tracking.points import MAX_NAME, PREFIX, Point, metric_key, milliseconds, points_of
+from orchestrator.tracking.points import (
+    MAX_NAME,
+    PREFIX,
+    Point,
+    metric_key,
+    milliseconds,
+    original_names,
+    points_of,
+)
 from orchestrator.tracking.running_time import RunningTime
-from orchestrator.trials import OutcomeKind, Trial
+from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
+from trainables.protocol import Measurement
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
@@ -41,7 +51,7 @@ MAX_NOTE = 5000
 """Characters of a description, what is escaped counted in."""
 MAX_TEXT = 1000
 """Characters of a reason that are kept in a tag; the ledger has all of them."""
-PROJECTION = "3"
+PROJECTION = "4"
 """What runs are made of, raised when that changes: an MLflow written before is behind, not damaged."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
 
@@ -76,6 +86,7 @@ class DesiredRuns:
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
         self._curves = {arm.name: ArmCurves() for arm in plan.arms}
+        self._counted: dict[str, CountedReports] = {}
         self._running = {arm.name: RunningTime() for arm in plan.arms}
         self._to_go = Counter(trial.arm for trial in plan.trials)
         self._source: dict[str, str] = {}
@@ -252,7 +263,8 @@ class DesiredRuns:
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
             running.hear(event.trial_id, at_ms)
-            measurement = measurement_of(event)
+            measurement = self._with_counted(measurement_of(event), planned)
+            self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
             self.runs[key].points += points_of(measurement, at_ms)
             self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
@@ -260,6 +272,24 @@ class DesiredRuns:
         else:
             running.end(event.trial_id, at_ms)
             self._hear_end(key, event, skipped=skipped)
+
+    def _name_metrics(self, keys: Iterable[str], tags: Mapping[str, str]) -> None:
+        for key in keys:
+            if not tags.items() <= self.runs[key].tags.items():
+                self.runs[key].tags |= tags
+                self.dirty[key] = None
+
+    def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
+        """Add the value that counts so far, as `valid/accuracy.best`, unless it is the last one."""
+        objectives = self._plan.search.objectives if self._plan.search is not None else ()
+        unusual = [each for each in objectives if each.scope != "last"]
+        if planned.phase != "search" or not unusual:
+            return measurement
+        counted = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
+        counted.add(measurement)
+        values = counted.measurement.metrics if counted.measurement is not None else {}
+        added = {f"{each.metric}.{each.scope}": values[each.metric] for each in unusual if values}
+        return replace(measurement, metrics={**added, **measurement.metrics})
 
     def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:
         assert event.trial_id is not None

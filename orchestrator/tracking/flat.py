@@ -53,9 +53,12 @@ MEASURED = pa.schema(
 )
 
 
-def trials_table(records: Sequence[Record]) -> pa.Table:
+def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Table:
     """One row a record: `TRIALS`, then `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and
-    `metric.<name>`."""
+    `metric.<name>`.
+
+    Of a `plan` whose objectives count otherwise than by the last report: `counted.<metric>` too.
+    """
     table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)
     for prefix, found in (
         ("assignment", [each.assignment for each in records]),
@@ -70,6 +73,11 @@ def trials_table(records: Sequence[Record]) -> pa.Table:
     for name in sorted({name for each in metrics for name in each}):
         values = pa.array([each.get(name) for each in metrics], pa.float64())
         table = table.append_column(f"metric.{name}", values)
+    objectives = plan.search.objectives if plan is not None and plan.search is not None else ()
+    counted = [each.judged.metrics if each.judged else {} for each in records]
+    for objective in (each for each in objectives if each.scope != "last"):
+        values = pa.array([each.get(objective.metric) for each in counted], pa.float64())
+        table = table.append_column(f"counted.{objective.metric}", values)
     return table
 
 

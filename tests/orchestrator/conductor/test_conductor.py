@@ -9,7 +9,8 @@ from orchestrator.conductor import arm_search
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
-from orchestrator.ledger.events import asked
+from orchestrator.ledger.events import asked, ended, measured
+from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
 from search_spaces.dimensions import Choice, Constraint, Dimension, Space
@@ -306,6 +307,57 @@ def test_the_early_stopper_says_which_and_why():
     assert decision == Stop(
         OutcomeKind.PRUNED, "asha keeps better trials of the arm, got valid/score=0.25 at step 1"
     )
+
+
+def test_the_early_stopper_compares_what_counts():
+    """The first trial was best at step 1 and has fallen below the second by step 2."""
+    for scope, stops in (("last", True), ("best", False)):
+        plan = make_plan(
+            1,
+            trials_per_arm=2,
+            stopper={"name": "asha", "grace_steps": 2, "reduction": 2},
+            objectives=(Objective(metric="valid/score", goal="max", scope=scope),),
+        )
+        conductor = Conductor(plan)
+        steady, peak = ask_all(conductor)
+        for step, value in enumerate((0.5, 0.5, 0.5), start=1):
+            conductor.hear(steady.trial_id, report(value, step))
+        conductor.tell(steady.trial_id, DONE)
+        decisions = [
+            conductor.hear(peak.trial_id, report(value, step)) for step, value in ((1, 0.9), (2, 0.1))
+        ]
+        assert (decisions[-1] != Continue()) is stops
+
+
+@pytest.mark.parametrize(
+    ("scope", "first"), [("last", "steady"), ("best", "overfits"), ("mean-of-last-2", "steady")]
+)
+def test_what_is_confirmed_follows_the_scope(scope, first):
+    space = Space((Dimension("model.x", Choice(("overfits", "steady"))),))
+    plan = make_plan(
+        [make_arm("arm", space)],
+        trials_per_arm=2,
+        sampler="grid",
+        objectives=(Objective(metric="valid/score", goal="max", scope=scope),),
+    )
+    curves = {"overfits": (0.5, 0.9, 0.2), "steady": (0.5, 0.6, 0.7)}
+    conductor, replayed, history = Conductor(plan), Conductor(plan), []
+    for trial in ask_all(conductor):
+        history.append(asked(0.0, trial))
+        for step, value in enumerate(curves[trial.assignment["model.x"]], start=1):
+            conductor.hear(trial.trial_id, report(value, step))
+            history.append(measured(0.0, trial.trial_id, report(value, step)))
+        conductor.tell(trial.trial_id, DONE)
+        history.append(ended(0.0, trial.trial_id, DONE))
+    for event in history:
+        replayed.replay(event)
+    for each in (conductor, replayed):
+        assert each.ask().assignment == {"model.x": first}
+    (progress,) = replayed.progress()
+    assert progress.best == pytest.approx({"last": 0.7, "best": 0.9, "mean-of-last-2": 0.65}[scope])
+    searched = [each for each in records(history, plan) if each.phase == "search"]
+    assert max(each.judged_by(["valid/score"]) for each in searched) == (pytest.approx(progress.best),)
+    assert {each.reports for each in searched} == {3}
 
 
 def test_no_arm_is_pruned_by_its_betters():

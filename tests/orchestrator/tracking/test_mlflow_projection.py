@@ -395,7 +395,7 @@ class TestPublish:
         assert runs(database, plan.name)["arm/arm-0/-"].latest == {
             "test/accuracy/mean": 0.5,
             "test/accuracy/n": 8.0,
-            "a_b": 1.0,
+            "a_x25_b": 1.0,
             "time/running_seconds": 4.0,
         }
         values["arm-0"]["test/accuracy/mean"] = 0.25
