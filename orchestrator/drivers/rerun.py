@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.drivers.node_check import needs_of, parts_of
-from orchestrator.drivers.worker import Harness, load_workload
+from orchestrator.drivers.single_trial import SingleTrials, single_trials
+from orchestrator.drivers.worker import load_workload
 from orchestrator.findings import Finding
 from orchestrator.identity import digest
 from orchestrator.metric_splits import MetricSplits
@@ -17,8 +18,6 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Record
 from trainables.protocol import Job, Measurement
 
-NEVER_S = 1e9
-"""No checkpoint is made on the way."""
 _REMEDY = "other machines and versions differ in the last digits: judge by how much"
 
 
@@ -39,12 +38,13 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     workload = plan.trainable or DEFAULT_WORKLOAD
     load_workload(workload)  # its files are found then, too
     parts = parts_of(needs_of(plan, Setup(data_dir, workload=workload)))
-    for record in drawn(records, count):
-        with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
-            job = Job(record.settings, record.seed, "confirm", splits, data_dir)
-            outcome, last = _run(workload, job, Path(folder))
-        found = _compared(record, outcome, last, names)
-        yield replace(found, detail=found.detail + _other_code(record, parts))
+    with single_trials(workload, plan.resources.cpus) as trials:
+        for record in drawn(records, count):
+            with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
+                job = Job(record.settings, record.seed, "confirm", splits, data_dir)
+                outcome, last = _run(trials, job, Path(folder))
+            found = _compared(record, outcome, last, names)
+            yield replace(found, detail=found.detail + _other_code(record, parts))
 
 
 def _other_code(record: Record, here: Mapping[str, str]) -> str:
@@ -55,15 +55,13 @@ def _other_code(record: Record, here: Mapping[str, str]) -> str:
     return f"; by other code than then: {message}" if message else ""
 
 
-def _run(workload: str, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
+def _run(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
     """How it ended, and what it measured last."""
-    harness, last = Harness(workload, NEVER_S), None
-    harness.start(job, folder)
-    while True:
-        reply = harness.advance()
-        last = reply.measurement or last
-        if reply.ended is not None:
-            return reply.ended, last
+    last, ended = None, None
+    for reply in trials.replies(job, folder):
+        last, ended = reply.measurement or last, reply.ended
+    assert ended is not None, "the last reply is the end"
+    return ended, last
 
 
 def _compared(record: Record, outcome: Outcome, last: Measurement | None, names: MetricSplits) -> Finding:

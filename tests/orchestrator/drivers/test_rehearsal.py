@@ -1,7 +1,7 @@
 """One step of every arm: what it trains, what it leaves behind, and how it tells what went wrong."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from orchestrator.plan.planner import plan
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
 from search_spaces.paths import with_value
-from trainables.protocol import Job, Measurement
+from trainables.protocol import Measurement
 
 SPEC = """\
 name: gates
@@ -51,39 +51,34 @@ def changed(made: Plan, arm: str, path: str, value: Any) -> Plan:
     return replace(made, arms=tuple(arms))
 
 
+Step = tuple[Mapping[str, Any], Measurement]
+
+
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, Measurement]]:
-    """What was trained and measured."""
-    taken: list[tuple[Job, Measurement]] = []
-    build: Callable[[Any, Job], None] = rehearsal.OneStep.__init__
-    advance = rehearsal.OneStep.advance
-    jobs: dict[int, Job] = {}
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """Settings that were trained, and measurements."""
+    taken: list[Step] = []
+    take_step = rehearsal.take_step
 
-    def remember(self: rehearsal.OneStep, job: Job) -> None:
-        jobs[id(self)] = job
-        build(self, job)
-
-    def note(self: rehearsal.OneStep) -> Measurement:
-        taken.append((jobs[id(self)], advance(self)))
+    def note(settings: Mapping[str, Any]) -> Measurement:
+        taken.append((settings, take_step(settings)))
         return taken[-1][1]
 
-    monkeypatch.setattr(rehearsal.OneStep, "__init__", remember)
-    monkeypatch.setattr(rehearsal.OneStep, "advance", note)
+    monkeypatch.setattr(rehearsal, "take_step", note)
     return taken
 
 
 def test_every_arm_takes_one_step_on_its_own_settings(
-    planned: tuple[SpecFile, Plan], steps: list[tuple[Job, Measurement]]
+    planned: tuple[SpecFile, Plan], steps: list[Step]
 ) -> None:
     rehearsal.rehearse(*planned)
     arms = planned[1].arms
-    assert [job.settings for job, _ in steps] == [arm.settings for arm in arms]
+    assert [settings for settings, _ in steps] == [arm.settings for arm in arms]
     assert len(arms) == 6
     assert {measured.step for _, measured in steps} == {1}
     losses = [measured.metrics["train/loss"] for _, measured in steps]
     # Ten classes, initial weights: a loss near log 10 shows that the task's own head and labels were used.
     assert all(1.0 < loss < 5.0 for loss in losses)
-    assert {job.seed for job, _ in steps} == {rehearsal.SEED}, "arms are paired"
 
 
 def test_nothing_is_left_behind(
@@ -111,7 +106,7 @@ def test_every_arm_that_fails_is_told_with_its_place(planned: tuple[SpecFile, Pl
 
 
 def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
-    tmp_path: Path, steps: list[tuple[Job, Measurement]]
+    tmp_path: Path, steps: list[Step]
 ) -> None:
     """How many examples there are changes no step; the length of the longest, and with it the shape, may."""
     file = tmp_path / "gates.yaml"
@@ -120,7 +115,7 @@ def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
     made = plan(source)
     assert len(made.arms) == 6
     rehearsal.rehearse(source, made)
-    assert [job.settings for job, _ in steps] == [arm.settings for arm in made.arms[::2]]
+    assert [settings for settings, _ in steps] == [arm.settings for arm in made.arms[::2]]
     for arm in made.arms[:2]:
         made = changed(made, arm.name, "train.ponder_weight", 1e39)  # beyond float32
     with pytest.raises(PlanError) as caught:
@@ -132,7 +127,7 @@ def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
 @pytest.mark.parametrize(("gpus", "asked", "used"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
 def test_half_precision_of_a_gpu_is_left_to_gpus(
     planned: tuple[SpecFile, Plan],
-    steps: list[tuple[Job, Measurement]],
+    steps: list[Step],
     monkeypatch: pytest.MonkeyPatch,
     gpus: float,
     asked: str,
@@ -147,7 +142,7 @@ def test_half_precision_of_a_gpu_is_left_to_gpus(
         resources=made.resources.model_copy(update={"gpus": gpus}),
     )
     rehearsal.rehearse(source, replace(made, arms=made.arms[:1]))
-    assert [job.settings["train"] for job, _ in steps] == [{**arm.settings["train"], "precision": used}]
+    assert [settings["train"] for settings, _ in steps] == [{**arm.settings["train"], "precision": used}]
 
 
 def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,10 +151,3 @@ def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch:
     with pytest.raises(PlanError, match=r"got crashed: .*precision 'fp16' needs a CUDA device") as caught:
         rehearsal.rehearse(planned[0], made)
     assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), "the innermost place is told"
-
-
-def test_a_rehearsal_is_never_continued(tmp_path: Path, planned: tuple[SpecFile, Plan]) -> None:
-    step = rehearsal.OneStep(Job(planned[1].baseline.settings, 0))
-    step.save(tmp_path / "nowhere")
-    with pytest.raises(AssertionError, match="a rehearsal must begin in an empty folder, found"):
-        step.restore(tmp_path)

@@ -1,0 +1,71 @@
+"""Runs one trial that belongs to no sweep, in a child process: nothing of it is kept."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.drivers.jobs import WorkerJob
+from orchestrator.drivers.trial_process import ChildDied, Instruction, ProcessSlot
+from orchestrator.identity import SweepFolder
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.protocol import Job
+
+WAIT_S = 3600.0
+NAME = "trial"
+SELDOM_S = 1e9
+"""Least time between two checkpoints of a trial that is not continued."""
+
+
+class SingleTrials:
+    """A slot for trials of one trainable."""
+
+    def __init__(self, workload: str, cpus: float, slot: ProcessSlot) -> None:
+        self._workload, self._cpus, self._slot = workload, cpus, slot
+
+    def replies(self, job: Job, folder: Path, *, saves: bool = False) -> Iterator[Reply]:
+        """Run `job` and yield its replies; the last one says how it ended.
+
+        Args:
+            job: What to run.
+            folder: Existing folder for the files of this trial alone.
+            saves: Whether every report is followed by a checkpoint.
+        """
+        self._slot.kill()
+        self._slot.start(self._order(job, folder, 0.0 if saves else SELDOM_S))
+        while True:
+            reply = self._slot.next(WAIT_S)
+            if isinstance(reply, ChildDied):
+                yield Reply(ended=reply.outcome or Outcome(OutcomeKind.CRASHED, reply.reason))
+                return
+            if reply is None:
+                continue
+            yield reply
+            if reply.ended is not None:
+                return
+            self._slot.instruct(Instruction())
+
+    def _order(self, job: Job, folder: Path, checkpoint_seconds: float) -> WorkerJob:
+        sweep = SweepFolder(folder.resolve())
+        scratch = sweep.scratch / NAME
+        return WorkerJob(
+            workload=self._workload,
+            checkpoint_seconds=checkpoint_seconds,
+            cpus=self._cpus,
+            gpus=0.0,
+            checkpoints=sweep.checkpoint(NAME),
+            job=replace(job, folder=scratch / "files", data_dir=job.data_dir.resolve()),
+            scratch=scratch,
+            kept=sweep.kept(NAME),
+        )
+
+
+@contextmanager
+def single_trials(workload: str, cpus: float = 1.0) -> Iterator[SingleTrials]:
+    """Inside, trials of the trainable can be run one after the other, launched from the current directory."""
+    slot = ProcessSlot(workload, Path.cwd(), cpus)
+    try:
+        yield SingleTrials(workload, cpus, slot)
+    finally:
+        slot.close()
