@@ -1,11 +1,13 @@
 """Functions that tests have a child server run: each is called with what to do and a connection."""
 
+import atexit
 import ctypes
 import faulthandler
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -114,6 +116,17 @@ def own_server(notes: Path, launch_folder: Path) -> None:
 def look_at_folder(payload: Any, connection: Connection, files: LaunchFiles) -> None:
     """Send what the server listed of its launch folder."""
     connection.send(files)
+
+
+def use_folder(payload: str, connection: Connection, files: LaunchFiles) -> None:
+    """Send whether the folder `FOLDER` of the module `payload` is there, and the name of one made here."""
+    made = tempfile.TemporaryDirectory()
+    atexit.register(connection.send, "handled")
+    connection.send((Path(sys.modules[payload].FOLDER.name).is_dir(), made.name))
+    _kept.append(made)
+
+
+_kept: list[Any] = []
 
 
 def is_fork(payload: str, connection: Connection, files: LaunchFiles) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import closing
 from multiprocessing.connection import Pipe
+from pathlib import Path
 
 import psutil
 import pytest
@@ -253,6 +254,17 @@ def test_forks_have_the_module_and_one_thread(tmp_path, monkeypatch):
     with closing(ChildServer(settings_here("study", tmp_path))) as server:
         server.start(order(children.is_fork, "study"))
         assert end_of(server) == (0, [(True, 1)])
+
+
+def test_a_child_runs_its_own_exit_handlers_and_not_those_of_the_import(tmp_path, monkeypatch):
+    (tmp_path / "study.py").write_text("import tempfile\nFOLDER = tempfile.TemporaryDirectory()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with closing(ChildServer(settings_here("study", tmp_path))) as server:
+        for _ in range(2):
+            server.start(order(children.use_folder, "study"))
+            code, ((is_there, made), *handled) = end_of(server)
+            assert (code, is_there, handled) == (0, True, ["handled"])
+            assert not Path(made).exists()
 
 
 def test_the_server_lists_the_launch_folder_once(tmp_path):
