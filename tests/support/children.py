@@ -118,6 +118,16 @@ def look_at_folder(payload: Any, connection: Connection, files: LaunchFiles) -> 
     connection.send(files)
 
 
+def print_everywhere(payload: str, connection: Connection, files: LaunchFiles) -> None:
+    """Print through Python, a descriptor, a program and the C library; then run code."""
+    print("python")
+    os.write(2, b"descriptor\n")
+    subprocess.run(["echo", "a program"], check=True)
+    ctypes.CDLL(None).puts(b"libc")
+    ctypes.CDLL(None).fflush(None)
+    exec(payload)
+
+
 def use_folder(payload: str, connection: Connection, files: LaunchFiles) -> None:
     """Send whether the folder `FOLDER` of the module `payload` is there, and the name of one made here."""
     made = tempfile.TemporaryDirectory()
@@ -148,7 +158,7 @@ class Work:
 
 
 def work(payload: Work, connection: Connection, files: LaunchFiles) -> None:
-    """Run code in a working folder; send its `result`, or a SharedFileWritten that it or the folder raises."""
+    """Run code in a working folder; send its `result`, or the SharedFileWritten that ends it."""
     folder = WorkingFolder(files, payload.mode, payload.scratch, payload.exempt)
     folder.enter()
     names: dict[str, Any] = {"result": None}

@@ -49,7 +49,6 @@ PRELOADED = [
 """What is forked is as if it had imported these itself: all but the last only define things."""
 
 
-
 class _Process(ForkServerProcess):
     def run(self) -> None:
         child_servers.begin()  # while it has one thread

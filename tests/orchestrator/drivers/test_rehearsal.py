@@ -1,7 +1,6 @@
 """One step of every arm: what it trains, what it leaves behind, and how it tells what went wrong."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,11 @@ import torch
 
 from orchestrator.drivers import rehearsal
 from orchestrator.errors import PlanError
+from orchestrator.identity import SweepFolder
 from orchestrator.plan.planner import plan
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
+from orchestrator.trials import Record
 from search_spaces.paths import with_value
 from trainables.protocol import Job, Measurement
 
@@ -53,22 +54,16 @@ def changed(made: Plan, arm: str, path: str, value: Any) -> Plan:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, Measurement]]:
-    """What was trained and measured."""
+    """Settings and seeds of trials, and what they measured."""
     taken: list[tuple[Job, Measurement]] = []
-    build: Callable[[Any, Job], None] = rehearsal.OneStep.__init__
-    advance = rehearsal.OneStep.advance
-    jobs: dict[int, Job] = {}
+    run = rehearsal._run
 
-    def remember(self: rehearsal.OneStep, job: Job) -> None:
-        jobs[id(self)] = job
-        build(self, job)
+    def note(made: Plan, folder: SweepFolder) -> list[Record]:
+        found = run(made, folder)
+        taken.extend((Job(each.settings, each.seed), each.last) for each in found if each.last is not None)
+        return found
 
-    def note(self: rehearsal.OneStep) -> Measurement:
-        taken.append((jobs[id(self)], advance(self)))
-        return taken[-1][1]
-
-    monkeypatch.setattr(rehearsal.OneStep, "__init__", remember)
-    monkeypatch.setattr(rehearsal.OneStep, "advance", note)
+    monkeypatch.setattr(rehearsal, "_run", note)
     return taken
 
 

@@ -1,19 +1,20 @@
-"""What trials print: kept whole or bounded, masked, as text, by attempt; kill -9 is in tests/faults."""
+"""The log of a child: whole or bounded, masked, as text, by attempt; kill -9 is in tests/faults."""
 
 import os
-import subprocess
-import sys
-import threading
+from contextlib import closing
 
 import pytest
-from orchestrator.drivers.output import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, PythonOutput, as_text, read
 
-from orchestrator.drivers import output as module
-from orchestrator.drivers.worker import Harness
-from trainables.protocol import Job
+from orchestrator.isolation import child_log
+from orchestrator.isolation.child_log import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, ChildLog, as_text, read
+from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.messages import ChildEnded
+from tests.support import children
+from tests.support.children import order
 
 SLACK = 200
 """For the line that says how much is left out."""
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -30,90 +31,41 @@ def kept(file):
     return sorted(path.name for path in file.parent.iterdir()) if file.parent.exists() else []
 
 
-def test_python_s_streams_are_heard_and_shown_as_before(file, capsys):
-    heard = PythonOutput()
-    heard.begin(file)
-    print("before the trial")
-    with heard.listening():
-        print("to out")
-        print("to err", file=sys.stderr)
-        sys.stdout.writelines(["one\n", "two\n"])
+def test_what_is_printed_is_there_while_the_child_runs_and_sealed_afterwards(file):
+    log = ChildLog(file)
+    os.write(log.descriptor, b"one\n")
     assert kept(file) == ["attempt-1.raw"]
-    print("after the step")
-    heard.end()
+    assert read(file) == "one\n"
+    os.write(log.descriptor, b"two\n")
+    log.close()
+    log.close()
     assert kept(file) == ["attempt-1.log"]
-    text = read(file)
-    assert text is not None
-    assert text == "to out\nto err\none\ntwo\n"
-    assert "to out" in capsys.readouterr().out
+    assert read(file) == "one\ntwo\n"
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_threads_of_the_launcher_are_not_heard_those_of_the_trial_are(file):
-    go, done = threading.Event(), threading.Event()
-
-    def launcher():
-        go.wait(10)
-        print("the view")
-        done.set()
-
-    other = threading.Thread(target=launcher)
-    other.start()
-    heard = PythonOutput()
-    heard.begin(file)
-    with heard.listening():
-        go.set()
-        assert done.wait(10)
-        mine = threading.Thread(target=print, args=("the trial",))
-        mine.start()
-        mine.join()
-    heard.end()
-    other.join()
-    assert read(file) == "the trial\n"
-
-
 def test_a_trial_that_prints_nothing_leaves_nothing(file):
-    heard = PythonOutput()
-    heard.begin(file)
-    heard.end()
+    ChildLog(file).close()
     assert not file.parent.exists()
     assert read(file) is None
 
 
-def test_the_whole_traceback_is_kept(file):
-    heard = PythonOutput()
-    heard.begin(file)
-
-    def deep(level):
-        if not level:
-            raise KeyError("at the bottom")
-        if level % 2:  # two lines by turns, or the traceback would count them instead
-            deep(level - 1)
-        else:
-            deep(level - 1)
-
-    try:
-        deep(40)
-    except KeyError as error:
-        heard.failed(error)
-    heard.end()
-    text = read(file)
-    assert text is not None
-    assert text.count("in deep") >= 40
-    assert text.endswith("KeyError: 'at the bottom'\n")
+def test_without_a_file_nothing_is_kept():
+    log = ChildLog(None)
+    assert log.descriptor is None
+    log.bound()
+    log.close()
 
 
 def test_secrets_are_masked_and_control_characters_are_text(file):
-    heard = PythonOutput()
-    heard.begin(file)
-    with heard.listening():
-        print("\x1b[31mred\x1b[0m http://user:marker@host/x \ud800 \x00\ttab")
-    heard.end()
+    log = ChildLog(file)
+    os.write(log.descriptor, b"\x1b[31mred\x1b[0m http://user:marker@host/x \xff \x00\ttab")
+    log.close()
     content = file.read_text()
     assert "marker" not in content
     assert "\\x1b[31mred" in content
     assert "\x00" not in content
-    assert "\\ud800" in content
+    assert "\\xff" in content
 
 
 @pytest.mark.parametrize("size", [HEAD_BYTES + TAIL_BYTES, HEAD_BYTES + TAIL_BYTES + 1, 10_000_000])
@@ -127,16 +79,14 @@ def test_long_text_keeps_its_head_and_its_tail(size):
 
 
 def test_a_talkative_trial_fills_no_disk(file):
-    heard = PythonOutput()
-    heard.begin(file)
-    largest = 0
-    with heard.listening():
-        print("the first line")
-        for number in range(200):
-            sys.stdout.write(f"{number}:" + "y" * 20_000 + "\n")
-            largest = max(largest, file.with_suffix(".raw").stat().st_size)
-        print("the last line")
-    heard.end()
+    log, largest = ChildLog(file), 0
+    os.write(log.descriptor, b"the first line\n")
+    for number in range(200):
+        os.write(log.descriptor, f"{number}:".encode() + b"y" * 20_000 + b"\n")
+        log.bound()
+        largest = max(largest, file.with_suffix(".raw").stat().st_size)
+    os.write(log.descriptor, b"the last line\n")
+    log.close()
     assert largest <= RAW_BYTES + SLACK
     text = file.read_text()
     assert text.startswith("the first line\n0:y")
@@ -144,73 +94,80 @@ def test_a_talkative_trial_fills_no_disk(file):
     assert file.stat().st_size <= HEAD_BYTES + TAIL_BYTES + SLACK
 
 
-PROCESS = """
-import ctypes, os, subprocess, sys, time
-from pathlib import Path
-from orchestrator.drivers import output
-output.LOOK_S = 0.05
-heard = output.ProcessOutput()
-print("before", flush=True)
-heard.begin(Path(sys.argv[1]))
-print("python")
-os.write(2, b"descriptor\\n")
-subprocess.run(["echo", "a child"])
-ctypes.CDLL(None).puts(b"libc"); ctypes.CDLL(None).fflush(None)
-exec(sys.argv[2])
-heard.end()
-print("after", flush=True)
-"""
+def run(folder, file, code):
+    """A child that prints in every way and runs code; its exit code."""
+    with closing(ChildServer(settings_here(children.MODULE, folder))) as server:
+        server.start(order(children.print_everywhere, code, log=file))
+        ended = server.receive(PATIENCE_S)
+    assert isinstance(ended, ChildEnded)
+    return ended.exit_code
 
 
-def run(file, what="pass"):
-    return subprocess.run(
-        [sys.executable, "-c", PROCESS, str(file), what], capture_output=True, text=True, check=False
-    )
+def test_everything_that_a_child_prints_is_kept_and_shown_nowhere_else(file, tmp_path, capfd):
+    assert run(tmp_path, file, "pass") == 0
+    assert sorted(read(file).splitlines()) == ["a program", "descriptor", "libc", "python"]
+    assert capfd.readouterr() == ("", "")
 
 
-def test_a_worker_s_process_is_heard_whole(file):
-    done = run(file)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "before\nafter\n", "")
-    text = read(file)
-    assert text is not None
-    assert sorted(text.splitlines()) == ["a child", "descriptor", "libc", "python"]
-
-
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "ctypes.string_at(0)", "os._exit(3)"])
-def test_what_was_printed_survives_its_process(file, end):
-    done = run(file, f"os.write(1, b'the last words\\n'); {end}")
-    assert done.returncode != 0
-    assert kept(file) == ["attempt-1.raw"]
-    text = read(file)
-    assert text is not None
-    assert "the last words\n" in text
-    again = PythonOutput()
-    again.begin(file.with_name("attempt-2.log"))
-    assert kept(file) == ["attempt-1.log", "attempt-2.raw"]
-    again.end()
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "os.abort()", "os._exit(3)"])
+def test_what_was_printed_survives_its_process(file, tmp_path, end):
+    assert run(tmp_path, file, f"os.write(1, b'the last words\\n'); {end}") != 0
     assert kept(file) == ["attempt-1.log"]
+    assert "the last words\n" in read(file)
 
 
-def test_a_worker_that_prints_without_end_is_bounded_while_it_runs(file):
-    what = """
+def test_the_whole_traceback_is_kept(file, tmp_path):
+    code = """
+def deep(level):
+    if not level:
+        raise KeyError("at the bottom")
+    if level % 2:  # two lines by turns, or the traceback would count them instead
+        deep(level - 1)
+    else:
+        deep(level - 1)
+
+deep(40)
+"""
+    assert run(tmp_path, file, code) == 1
+    assert read(file).count("in deep") >= 40
+    assert read(file).endswith("KeyError: 'at the bottom'\n")
+
+
+def test_closed_streams_lose_nothing_but_what_follows(file, tmp_path):
+    code = "print('before'); sys.stdout.close(); sys.stderr.close(); os.closerange(0, 100)"
+    assert run(tmp_path, file, code) == 0
+    assert "before\n" in read(file)
+
+
+def test_a_child_that_prints_without_end_is_bounded_while_it_runs(file, tmp_path):
+    code = f"""
 for _ in range(60):
     os.write(1, b"z" * 100_000)
+until = time.monotonic() + 30
+while os.fstat(1).st_size > {RAW_BYTES + SLACK}:
+    assert time.monotonic() < until
     time.sleep(0.01)
-time.sleep(1)
-assert Path(sys.argv[1]).with_suffix(".raw").stat().st_size <= output.RAW_BYTES + 200
 """
-    assert run(file, what).returncode == 0
+    assert run(tmp_path, file, code) == 0
     assert file.stat().st_size <= HEAD_BYTES + TAIL_BYTES + SLACK
 
 
-def test_what_a_killed_worker_left_empty_is_in_nobody_s_way(file):
+def test_the_next_attempt_seals_what_a_killed_server_left(file):
+    file.parent.mkdir(parents=True)
+    file.with_suffix(".raw").write_text("the last words\n")
+    log = ChildLog(file.with_name("attempt-2.log"))
+    assert kept(file) == ["attempt-1.log", "attempt-2.raw"]
+    log.close()
+    assert kept(file) == ["attempt-1.log"]
+    assert read(file) == "the last words\n"
+
+
+def test_an_empty_log_of_a_killed_server_is_in_nobody_s_way(file):
     file.parent.mkdir(parents=True)
     file.with_suffix(".raw").touch()
-    heard = PythonOutput()
-    heard.begin(file.with_name("attempt-2.log"))
-    with heard.listening():
-        print("heard")
-    heard.end()
+    log = ChildLog(file.with_name("attempt-2.log"))
+    os.write(log.descriptor, b"heard")
+    log.close()
     assert kept(file) == ["attempt-2.log"]
 
 
@@ -218,7 +175,7 @@ def test_a_log_half_written_by_a_killed_worker_is_written_again(file):
     file.parent.mkdir(parents=True)
     file.with_suffix(".raw").write_text("heard")
     file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("he")
-    module.seal_abandoned(file.parent)
+    child_log.seal_abandoned(file.parent)
     assert kept(file) == [file.name]
     assert read(file) == "heard"
 
@@ -238,56 +195,10 @@ def test_what_stands_in_the_way_costs_the_log_alone(file, tmp_path, kind):
         os.mkfifo(raw)
     elif kind == "folder":
         raw.mkdir()
-    heard = PythonOutput()
-    heard.begin(file)
-    with heard.listening():
-        print("lost")
-    heard.end()
+    log = ChildLog(file)
+    assert log.descriptor is None
+    log.bound()
+    log.close()
     assert precious.read_text() == "kept"
     assert read(file) is None
     assert (kind == "no-sweep") is not tmp_path.joinpath("sweep").exists()
-
-
-class Loud:
-    """A workload that prints wherever it can."""
-
-    def __init__(self, job):
-        print("built")
-        self.finished = False
-
-    def advance(self):
-        print("stepped")
-        raise RuntimeError("all of it")
-
-    def save(self, folder): ...
-
-    def restore(self, folder): ...
-
-    def close(self):
-        print("closed")
-
-
-def test_the_harness_keeps_what_a_trial_prints_from_its_beginning_to_its_end(file, tmp_path):
-    harness = Harness(f"{__name__}:Loud", output=PythonOutput())
-    harness.start(Job({}, 0, "search", (), tmp_path, None), tmp_path / "checkpoints", file)
-    assert harness.advance().ended is not None
-    text = read(file)
-    assert text is not None
-    assert text.startswith("built\nstepped\nTraceback (most recent call last):\n")
-    assert text.endswith("RuntimeError: all of it\nclosed\n")
-    assert module.seal_abandoned(file.parent) is None
-
-
-def test_a_trial_that_closes_its_output_closes_nobody_else_s(capsys, tmp_path):
-    log = tmp_path / "sweep" / "logs" / "trial" / "attempt-1.log"
-    (tmp_path / "sweep").mkdir(exist_ok=True)
-    output = PythonOutput()
-    output.begin(log)
-    with output.listening():
-        print("before")
-        sys.stdout.close()
-        sys.stderr.close()
-    print("after")
-    output.end()
-    assert capsys.readouterr().out == "before\nafter\n"
-    assert log.read_text() == "before\n"

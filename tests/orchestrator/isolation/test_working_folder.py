@@ -57,9 +57,7 @@ def trial(launch, tmp_path):
 
 def content(root):
     """Every file below a folder, as it is."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()[:20] for path in root.rglob("*") if path.is_file()
-    }
+    return {str(path.relative_to(root)): path.read_bytes()[:20] for path in root.rglob("*") if path.is_file()}
 
 
 def test_files_of_the_launch_folder_are_read_by_relative_paths(trial):
@@ -264,7 +262,10 @@ def shared(launch, tmp_path):
 
 
 def test_shared_a_file_is_written_by_one_trial_at_a_time(shared, launch):
-    assert shared.run(0, "open('results/old.txt', 'a').write('1'); open('results/old.txt', 'a').write('2')") is None
+    assert (
+        shared.run(0, "open('results/old.txt', 'a').write('1'); open('results/old.txt', 'a').write('2')")
+        is None
+    )
     error = shared.run(1, "open('results/old.txt', 'a').write('3')")
     assert isinstance(error, SharedFileWritten)
     assert "results/old.txt" in str(error)
