@@ -17,6 +17,7 @@ from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.checkpoint_stores import Unreachable, store_at
 from orchestrator.drivers.jobs import WorkerJob
 from orchestrator.drivers.worker import Harness
+from orchestrator.errors import InputError
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
@@ -80,7 +81,9 @@ class ProcessSlot:
             hides_gpus: Whether trials see no GPU.
         """
         module = workload.partition(":")[0]
-        settings = settings_here(module, launch_folder, threads_of(cpus), hides_gpus=hides_gpus)
+        settings = settings_here(
+            module, launch_folder, [__name__], threads=threads_of(cpus), hides_gpus=hides_gpus
+        )
         self._server = ChildServer(settings)
         self.owes_checkpoint = False
         """Whether the trial waits with a checkpoint until everything that it reported is in the ledger."""
@@ -141,17 +144,18 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     seed_generators(order.job.seed)
     exempt = (order.kept.parents[1], order.job.data_dir)
     folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
-    harness = Harness(
-        order.workload,
-        order.checkpoint_seconds,
-        store=store_at(order.store),
-        check=folder.require_unwritten,
-    )
     try:
+        harness = Harness(
+            order.workload,
+            order.checkpoint_seconds,
+            store=store_at(order.store),
+            check=folder.require_unwritten,
+        )
         folder.enter()
-    except OSError as error:
-        reason = f"the trial's working folder {order.scratch} cannot be made: {error}"
-        connection.send((Reply(ended=Outcome(OutcomeKind.CRASHED, reason)), False))
+    except (InputError, OSError) as error:
+        connection.send(
+            (Reply(ended=Outcome(OutcomeKind.CRASHED, f"the trial cannot begin: {error}")), False)
+        )
         return
     harness.start(order.job, order.checkpoints)
     answer = Answer()

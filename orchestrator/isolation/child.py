@@ -5,13 +5,16 @@ import ctypes
 import faulthandler
 import fcntl
 import importlib
+import multiprocessing.util
 import os
 import signal
 import sys
 import traceback
+import weakref
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from orchestrator.isolation.messages import ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
@@ -71,6 +74,18 @@ def _set_up(output: int | None) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
     faulthandler.enable()
+    _forget_exit_handlers()
+
+
+def _forget_exit_handlers() -> None:
+    """What was registered before the fork is the server's to clean up, and only once."""
+    atexit._clear()
+    registered: Any = weakref.finalize
+    for finalizer in list(registered._registry):
+        finalizer.atexit = False
+    atexit.register(registered._exitfunc)
+    multiprocess: Any = multiprocessing.util
+    atexit.register(multiprocess._exit_function)
 
 
 def die_with_parent(number: int) -> None:

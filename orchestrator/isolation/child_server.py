@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.reduction import send_handle
@@ -20,12 +20,18 @@ END_S = 15.0
 
 
 def settings_here(
-    module: str, launch_folder: Path, threads: int = 1, *, hides_gpus: bool = False
+    module: str,
+    launch_folder: Path,
+    preloaded: Sequence[str],
+    *,
+    threads: int = 1,
+    hides_gpus: bool = False,
 ) -> ServerSettings:
     """Settings of a server that finds modules where this process does.
 
     Args:
-        module: Module to import beforehand.
+        module: The user's module, imported beforehand.
+        preloaded: Modules of ours that children need.
         launch_folder: Working directory of the server.
         threads: How many threads libraries start.
         hides_gpus: Whether children see no GPU.
@@ -37,7 +43,8 @@ def settings_here(
     if hides_gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     here = str(Path.cwd())
-    return ServerSettings(module, tuple(each or here for each in sys.path), launch_folder, environment)
+    places = tuple(each or here for each in sys.path)
+    return ServerSettings(module, tuple(preloaded), places, launch_folder, environment)
 
 
 def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None":

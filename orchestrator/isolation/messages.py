@@ -11,7 +11,9 @@ class ServerSettings:
     """What all children of a server have in common; sent once, first."""
 
     module: str
-    """Module to import beforehand, so that children find it as it is after its import."""
+    """The user's module, imported beforehand, so that children find it as it is after its import."""
+    preloaded: tuple[str, ...]
+    """Modules of ours that children need."""
     sys_path: tuple[str, ...]
     """Where modules are looked for."""
     launch_folder: Path

@@ -68,6 +68,8 @@ def serve(control: Connection) -> None:
         sys.argv = [settings.module]
         with suppress(OSError):
             os.chdir(settings.launch_folder)
+        for each in settings.preloaded:
+            importlib.import_module(each)
         spawn_reason = prepare(settings.module)
         control.send(ServerReady(spawn_reason))
         _Server(control, settings, forks=not spawn_reason).run()

@@ -87,7 +87,7 @@ class Builder:
     def __init__(self, trainable: Trainable) -> None:
         """Start a server that imports the trainable."""
         self._path = trainable.path
-        self._server = ChildServer(settings_here(trainable.path.partition(":")[0], Path.cwd()))
+        self._server = ChildServer(settings_here(trainable.path.partition(":")[0], Path.cwd(), [__name__]))
         weakref.finalize(self, self._server.close)
 
     def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Seen:
