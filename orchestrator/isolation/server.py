@@ -5,12 +5,9 @@ milliseconds. Where the import of the module started threads or initialised CUDA
 safely, each child is a fresh interpreter instead. When a child ends, everything that it started is killed.
 """
 
-import atexit
 import ctypes
 import gc
 import importlib
-import logging
-import multiprocessing.util
 import os
 import pickle
 import shutil
@@ -18,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-import weakref
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle
@@ -146,7 +142,6 @@ class _Server:
             return child
         try:
             self._control.close()
-            _leave_exit_handlers_to_server()
             run_child(order, connection, log.descriptor, self._files)
         finally:
             os._exit(1)
@@ -192,19 +187,6 @@ def spawned() -> None:
     """In a fresh interpreter: run the child that the server describes on the standard input."""
     sys.argv, order, connection, files = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above  # nosec B301
     run_child(order, connection, None, files)
-
-
-def _leave_exit_handlers_to_server() -> None:
-    """In a forked child: run at its end only what it registers itself.
-
-    Handlers of imports may delete what all children use, such as a temporary folder, and those of PyTorch take
-    longer than a short trial.
-    """
-    atexit._clear()
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False
-    for handler in (logging.shutdown, weakref.finalize._exitfunc, multiprocessing.util._exit_function):  # type: ignore[attr-defined]
-        atexit.register(handler)
 
 
 def _adopt_orphans() -> None:

@@ -105,7 +105,7 @@ def _note(notes: Path) -> None:
 
 def own_server(notes: Path, launch_folder: Path) -> None:
     """What an owner does that is to be killed: a server, and a child with processes."""
-    server = ChildServer(settings_here(MODULE, launch_folder))
+    server = ChildServer(settings_here(MODULE, launch_folder, ()))
     server.start(order(start_processes, notes))
     parent = server.receive()
     with notes.open("a") as file:

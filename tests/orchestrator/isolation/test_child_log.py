@@ -96,7 +96,7 @@ def test_a_talkative_trial_fills_no_disk(file):
 
 def run(folder, file, code):
     """A child that prints in every way and runs code; its exit code."""
-    with closing(ChildServer(settings_here(children.MODULE, folder))) as server:
+    with closing(ChildServer(settings_here(children.MODULE, folder, ()))) as server:
         server.start(order(children.print_everywhere, code, log=file))
         ended = server.receive(PATIENCE_S)
     assert isinstance(ended, ChildEnded)

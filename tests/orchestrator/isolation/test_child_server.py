@@ -26,7 +26,7 @@ SOON_S = 1.0
 
 @pytest.fixture
 def server(tmp_path):
-    with closing(ChildServer(settings_here(children.MODULE, tmp_path))) as server:
+    with closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server:
         yield server
 
 
@@ -228,7 +228,7 @@ THREADED = "import threading, time\nthreading.Thread(target=time.sleep, args=(1e
 def test_children_are_forks_unless_the_import_starts_threads(tmp_path, monkeypatch, code, reason):
     (tmp_path / "study.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    settings = settings_here("study", tmp_path)
+    settings = settings_here("study", tmp_path, ())
     assert ready(settings).spawn_reason == reason
 
 
@@ -236,7 +236,7 @@ def test_children_are_forks_unless_the_import_starts_threads(tmp_path, monkeypat
 def test_where_children_cannot_be_forks_they_are_fresh_interpreters(tmp_path, monkeypatch):
     (tmp_path / "study.py").write_text(THREADED)
     monkeypatch.syspath_prepend(tmp_path)
-    with closing(ChildServer(settings_here("study", tmp_path))) as server:
+    with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
         server.start(order(children.is_fork, "study"))
         assert end_of(server) == (0, [(False, 1)])
         server.start(order(children.end, "os-exit"))
@@ -251,7 +251,7 @@ def test_where_children_cannot_be_forks_they_are_fresh_interpreters(tmp_path, mo
 def test_forks_have_the_module_and_one_thread(tmp_path, monkeypatch):
     (tmp_path / "study.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with closing(ChildServer(settings_here("study", tmp_path))) as server:
+    with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
         server.start(order(children.is_fork, "study"))
         assert end_of(server) == (0, [(True, 1)])
 
@@ -259,7 +259,7 @@ def test_forks_have_the_module_and_one_thread(tmp_path, monkeypatch):
 def test_a_child_runs_its_own_exit_handlers_and_not_those_of_the_import(tmp_path, monkeypatch):
     (tmp_path / "study.py").write_text("import tempfile\nFOLDER = tempfile.TemporaryDirectory()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with closing(ChildServer(settings_here("study", tmp_path))) as server:
+    with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
         for _ in range(2):
             server.start(order(children.use_folder, "study"))
             code, ((is_there, made), *handled) = end_of(server)
@@ -269,7 +269,7 @@ def test_a_child_runs_its_own_exit_handlers_and_not_those_of_the_import(tmp_path
 
 def test_the_server_lists_the_launch_folder_once(tmp_path):
     (tmp_path / "data.txt").write_text("1")
-    with closing(ChildServer(settings_here(children.MODULE, tmp_path))) as server:
+    with closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server:
         server.start(order(children.look_at_folder))
         _, (first,) = end_of(server)
         (tmp_path / "later.txt").write_text("2")

@@ -44,7 +44,7 @@ def launch(tmp_path):
 def trial(launch, tmp_path):
     """Runs code as trials of one session, one after the other; what they send."""
     numbers = iter(range(100))
-    with closing(ChildServer(settings_here(children.MODULE, launch))) as server:
+    with closing(ChildServer(settings_here(children.MODULE, launch, ()))) as server:
 
         def run(code, **more):
             server.start(order(children.work, Work(code, tmp_path / "trials" / str(next(numbers)), **more)))
@@ -236,7 +236,7 @@ class Shared:
 
     def __init__(self, launch, tmp_path):
         self.scratch = tmp_path / "trials"
-        self.servers = [ChildServer(settings_here(children.MODULE, launch)) for _ in range(2)]
+        self.servers = [ChildServer(settings_here(children.MODULE, launch, ())) for _ in range(2)]
 
     def run(self, number, code, **more):
         server = self.servers[number]
