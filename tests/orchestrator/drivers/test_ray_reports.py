@@ -29,7 +29,9 @@ class Worker:
 
     def report(self) -> list[Reply]:
         """What one call of `train` brings."""
-        return list(self._actor.train()[ray_trainable.REPLIES])
+        result = self._actor.train()
+        assert result[ray_trainable.DIED] is None
+        return list(result[ray_trainable.REPLIES])
 
     def end(self) -> None:
         """End its processes."""
