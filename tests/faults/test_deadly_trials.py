@@ -56,9 +56,7 @@ def test_a_trial_that_ends_its_process_itself_has_crashed_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(("fault", "name"), [("segfault", "SIGSEGV"), ("kill", "SIGKILL")])
-def test_a_trial_killed_at_the_same_step_again_has_crashed_after_its_retries(
-    tmp_path, fault, name
-):
+def test_a_trial_killed_at_the_same_step_again_has_crashed_after_its_retries(tmp_path, fault, name):
     place = Place(tmp_path, sweep(fault=fault, fault_at=3, kills=99))
     assert code_of(place) == 0
     check_log(place.events(), place.plan)
