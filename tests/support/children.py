@@ -125,7 +125,7 @@ def print_everywhere(payload: str, connection: Connection, files: LaunchFiles) -
     subprocess.run(["echo", "a program"], check=True)
     ctypes.CDLL(None).puts(b"libc")
     ctypes.CDLL(None).fflush(None)
-    exec(payload)
+    exec(payload, dict(globals()))
 
 
 def use_folder(payload: str, connection: Connection, files: LaunchFiles) -> None:
