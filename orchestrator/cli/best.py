@@ -24,6 +24,9 @@ OF_ONE_ARM = ("seeds", "splits", "halting_examples")
 def best(
     name: SweepName,
     arm: Annotated[str | None, typer.Option(help="The best of this arm alone.", metavar="ARM")] = None,
+    context: Annotated[
+        str | None, typer.Option(help="The best of this context alone, e.g. dataset=hard.", metavar="CONTEXT")
+    ] = None,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
@@ -38,7 +41,7 @@ def best(
     with opened(name, runs_root(runs), storage) as sweep:
         records = sweep.records()
         report = summarise(sweep.plan, records)
-        found = winner(sweep.plan, records, report, arm)
+        found = winner(sweep.plan, records, report, arm, context)
         read_sound(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
         content = _content(spec, found)
@@ -116,7 +119,8 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
 
 def _answer(asked: Mapping[str, Any], found: "Winner") -> dict[str, Any]:
     """The answer as asked for, of what the winner's confirm trials measured."""
-    answer = {key: value for key, value in asked.get("answer", {}).items() if value and key != "also"}
+    of_several = {"also", "pool"}
+    answer = {key: value for key, value in asked.get("answer", {}).items() if value and key not in of_several}
     if found.by == "confirm":
         answer["metric"] = found.metric
     also = [name for name in asked.get("answer", {}).get("also", ()) if name in found.measured]

@@ -295,9 +295,10 @@ def _show(report: "Report") -> list[str]:
     """Show its headline, and return what it says in words."""
     from orchestrator.report.notes import in_words
     from orchestrator.report.notices import notices
-    from orchestrator.report.tables import as_rich, headline
+    from orchestrator.report.tables import as_rich, headlines
 
-    out().print(as_rich(headline(report)))
+    for grid in headlines(report):
+        out().print(as_rich(grid))
     for notice in notices(report):
         complain(notice)
     if report.power:

@@ -133,7 +133,8 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
     """
     try:
         written = json.loads((folder.report / "report.json").read_bytes())
-        verdicts = [visible(str(each["line"])) for each in written.get("verdicts", ())]
+        made = [*written.get("verdicts", ()), *written.get("pooled", ())]
+        verdicts = [visible(str(each["line"])) for each in made]
         notices = [visible(str(each)) for each in written.get("notices", ())] if verdicts else []
         outcomes = [counts for arm in written["tallies"] for counts in arm["outcomes"].values()]
         counted = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)

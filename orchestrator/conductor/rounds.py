@@ -6,7 +6,7 @@ trials ended, nor on the driver, and whoever has the records finds the same agai
 compared with wait for no round: they run all seeds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.plan.answer import better
 from orchestrator.plan.types import Plan
@@ -33,13 +33,13 @@ class Rounds:
 
     def __init__(self, plan: Plan) -> None:
         seeds = plan.confirm.seeds if plan.confirm is not None else ()
-        looking = plan.confirm is not None and plan.confirm.stop == "decided"
+        self._compared_with = {arm.name: arm.reference for arm in plan.arms if arm.reference}
+        self._references = frozenset(self._compared_with.values())
+        looking = plan.confirm is not None and plan.confirm.stop == "decided" and bool(self._references)
         self._seeds = seeds
         self._left = [*looks(len(seeds))] if looking else []
         self._arms = tuple(arm.name for arm in plan.arms)
-        references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
-        self._references = frozenset(references.values())
-        self._question = _question(plan, references) if looking else None
+        self._questions = tuple(_questions(plan)) if looking else ()
         self.decided: dict[str, EarlyVerdict] = {}
 
     def may_run(self, arm: str, seed: int) -> bool:
@@ -50,7 +50,7 @@ class Rounds:
 
     def advance(self, confirmed: Confirmed) -> dict[str, EarlyVerdict] | None:
         """The arms that the next look decides; None while its round is not over, and after the last look."""
-        if not self._left or self._question is None:
+        if not self._left:
             return None
         first = self._seeds[: self._left[0]]
         waited_for = [arm for arm in self._arms if arm not in self.decided]
@@ -59,22 +59,24 @@ class Rounds:
         self._left.pop(0)
         undecided = [
             arm
-            for arm in self._question.references
+            for arm in self._compared_with
             if arm not in self.decided
             and arm not in self._references
             and not self._says_nothing(arm, first, confirmed)
         ]
-        values, failed = _values(self._question, self._used(confirmed))
-        new = look(self._question, values, first, undecided, failed)
+        new: dict[str, EarlyVerdict] = {}
+        for question in self._questions:
+            values, failed = _values(question, self._used(confirmed))
+            own = [arm for arm in undecided if arm in question.references]
+            new |= look(question, values, first, own, failed)
         self.decided |= new
-        if all(arm in self.decided or arm in self._references for arm in self._question.references):
+        if all(arm in self.decided or arm in self._references for arm in self._compared_with):
             self._left.clear()
         return new
 
     def _says_nothing(self, arm: str, seeds: Sequence[int], confirmed: Confirmed) -> bool:
         """Whether seeds change nothing in an arm and in what it is compared with: no look can decide it."""
-        assert self._question is not None
-        both = (arm, self._question.references[arm])
+        both = (arm, self._compared_with[arm])
         return all(
             one_run([found for seed in seeds if (found := confirmed.get((each, seed))) is not None])
             for each in both
@@ -113,6 +115,13 @@ def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[
     return metrics if kind is OutcomeKind.FINISHED else None
 
 
+def _questions(plan: Plan) -> Iterator[Question]:
+    """One for each context: spreads and steps of different contexts have nothing to do with each other."""
+    for arms in plan.contexts:
+        if references := {arm.name: arm.reference for arm in arms if arm.reference}:
+            yield _question(plan, references)
+
+
 def _question(plan: Plan, references: Mapping[str, str]) -> Question:
     answer = plan.answer
     assert answer is not None, "a plan with looks must have primary outcomes"
@@ -130,10 +139,14 @@ def _question(plan: Plan, references: Mapping[str, str]) -> Question:
 
 
 def _values(question: Question, confirmed: Confirmed) -> tuple[Values, Mapping[str, set[int]]]:
-    """Values by arm and outcome, and the seeds of each arm that failed or lack a primary outcome."""
+    """Values by arm and outcome, and the seeds of each arm that failed or lack a primary outcome; of the arms
+    that the question is about."""
+    arms = {*question.references, *question.references.values()}
     values: dict[tuple[str, str], dict[int, float]] = {}
     failed: dict[str, set[int]] = {}
     for (arm, seed), metrics in confirmed.items():
+        if arm not in arms:
+            continue
         if metrics is None or any(name not in metrics for name in question.outcomes):
             failed.setdefault(arm, set()).add(seed)
         for name in question.outcomes:

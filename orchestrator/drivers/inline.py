@@ -12,7 +12,7 @@ from orchestrator.conductor.messages import Continue, Reply
 from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.trial_process import Answer, ChildDied, ProcessSlot, Slot
+from orchestrator.drivers.trial_process import ChildDied, Instruction, ProcessSlot, Slot
 from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
 from orchestrator.drivers.worker import Harness, load_workload
 from orchestrator.isolation.working_folder import Mode
@@ -65,23 +65,11 @@ def run_inline(
         Unreachable: The store of checkpoints does not answer.
     """
     load_workload(workload)
-    stop = stop or threading.Event()
+    stop, folder = stop or threading.Event(), launch_folder or Path.cwd()
     orders = JobEncoder(
-        workload,
-        checkpoint_seconds,
-        cpus,
-        0.0,
-        data_dir,
-        checkpoints,
-        launch_folder=launch_folder or Path.cwd(),
-        keep=keep,
-        working_folder=working_folder,
+        workload, checkpoint_seconds, cpus, 0.0, data_dir, checkpoints, None, folder, keep, working_folder
     )
-    slot: Slot
-    if debug:
-        slot = DebuggedSlot(workload, checkpoint_seconds, checkpoints, stop)
-    else:
-        slot = ProcessSlot(workload, orders.launch_folder, cpus)
+    slot: Slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
     run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence, check or _nothing)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
@@ -140,10 +128,10 @@ class _InlineRun:
             return True
         written = self.recorder.written()
         if isinstance(decision, Continue):
-            self.slot.answer(Answer(heard=written))
+            self.slot.instruct(Instruction(heard=written))
         else:
             save = decision.kind is OutcomeKind.STOPPED and written
-            self.slot.answer(Answer(stop=decision.outcome, save=save, heard=written))
+            self.slot.instruct(Instruction(stop=decision.outcome, save=save, heard=written))
         return False
 
     def _lost(self, attempt: Attempt, died: ChildDied) -> None:
@@ -165,21 +153,20 @@ class _InlineRun:
 class DebuggedSlot:
     """Runs trials in this process, for a debugger: nothing that a trial does to the process is undone."""
 
-    def __init__(
-        self, workload: str, checkpoint_seconds: float, checkpoints: str | None, stop: threading.Event
-    ) -> None:
+    def __init__(self, orders: JobEncoder, stop: threading.Event) -> None:
         """Set `stop` when somebody leaves the debugger with `quit`."""
         self._stop = stop
-        self._answer = Answer()
+        self._answer = Instruction()
+        store = store_at(orders.store)
         self._harness = Harness(
-            workload, checkpoint_seconds, store=store_at(checkpoints), on_error=self._examine
+            orders.workload, orders.checkpoint_seconds, store=store, on_error=self._examine
         )
 
     def start(self, order: WorkerJob) -> None:
         """As of Slot."""
         from trainables.generator_state import seed_generators
 
-        self._answer = Answer()
+        self._answer = Instruction()
         order.scratch.mkdir(parents=True, exist_ok=True)
         seed_generators(order.job.seed)
         self._harness.start(order.job, order.checkpoints)
@@ -192,9 +179,9 @@ class DebuggedSlot:
             return Reply(checkpoint=saved.checkpoint, ended=answer.stop)
         return self._harness.advance(heard=answer.heard)
 
-    def answer(self, answer: Answer) -> None:
+    def instruct(self, instruction: Instruction) -> None:
         """As of Slot."""
-        self._answer = answer
+        self._answer = instruction
 
     def kill(self) -> None:
         """Nothing runs between two calls."""

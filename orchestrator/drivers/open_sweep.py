@@ -133,7 +133,6 @@ def open_sweep(
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
-        shutil.rmtree(folder.scratch, ignore_errors=True)  # of trials whose session was killed
         origin = _taken_over(plan, folder, origin, ledger, lease, changed_code=changed_code)
         follower: Follower | None = None
         summary: ArmSummary | None = None
@@ -228,6 +227,7 @@ def _taken_over(
     _refuse_another_plan(plan, folder, ledger, lease)
     if not changed_code:
         _refuse_other_code(plan, origin, ledger, lease)
+    shutil.rmtree(folder.scratch, ignore_errors=True)  # of trials of a session that was killed
     for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
         clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
     return {**origin, "files": _asked_by(folder)}

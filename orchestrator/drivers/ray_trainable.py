@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.conductor.messages import Reply
 from orchestrator.drivers.jobs import WorkerJob, decode
 from orchestrator.drivers.node_check import seen
-from orchestrator.drivers.trial_process import Answer, ChildDied, ProcessSlot
+from orchestrator.drivers.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
@@ -42,7 +42,7 @@ class TrialActor:
         # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
         # Ray hides GPUs from those who hold some only.
-        self._stopping: Answer | None = None
+        self._stopping: Instruction | None = None
         self._written, self._owes_answer = True, False
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
         self._start(job)
@@ -56,7 +56,7 @@ class TrialActor:
         """Work on until a report is due."""
         if self._owes_answer:
             # Tune asks for more when it has passed on everything that was reported before.
-            self._slot.answer(self._stopping or Answer(heard=self._written))
+            self._slot.instruct(self._stopping or Instruction(heard=self._written))
             self._owes_answer = False
         replies: list[Reply] = []
         due_at = float("inf")
@@ -79,11 +79,11 @@ class TrialActor:
                 self._owes_answer = True
                 return {REPLIES: replies, DIED: None, OVER: False}
             written = self._written and not any(each.measurement for each in replies)
-            self._slot.answer(Answer(heard=written))
+            self._slot.instruct(Instruction(heard=written))
 
     def let_go(self, outcome: Outcome, save: bool) -> None:
         """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
-        self._stopping = Answer(stop=outcome, save=save)
+        self._stopping = Instruction(stop=outcome, save=save)
 
     def wait_for_ledger(self, wait: bool) -> None:
         """Whether what this trial has reported is not written yet: then it makes no checkpoint."""

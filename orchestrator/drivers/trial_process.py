@@ -29,7 +29,7 @@ from trainables.protocol import TRIALS
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Instruction:
     """What a trial does after a reply."""
 
     stop: Outcome | None = None
@@ -58,7 +58,7 @@ class Slot(Protocol):
     def next(self, timeout_s: float) -> Reply | ChildDied | None:
         """What the trial did next; None if nothing happened for so long. Raises Unreachable."""
 
-    def answer(self, answer: Answer) -> None:
+    def instruct(self, instruction: Instruction) -> None:
         """Let the trial go on after a reply that was not its end."""
 
     def kill(self) -> None:
@@ -112,9 +112,9 @@ class ProcessSlot:
         assert isinstance(reply, Reply), "trials send replies"
         return reply
 
-    def answer(self, answer: Answer) -> None:
+    def instruct(self, instruction: Instruction) -> None:
         """Let the trial go on after a reply that was not its end."""
-        self._server.send(answer)
+        self._server.send(instruction)
 
     def kill(self) -> None:
         """End the process of the trial and all of its descendants."""
@@ -158,7 +158,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
         )
         return
     harness.start(order.job, order.checkpoints)
-    answer = Answer()
+    answer = Instruction()
     while True:
         if answer.stop is not None:
             saved = harness.stop(save=answer.save)

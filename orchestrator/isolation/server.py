@@ -9,14 +9,13 @@ import ctypes
 import gc
 import importlib
 import os
-import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from types import FrameType
@@ -147,18 +146,19 @@ class _Server:
             os._exit(1)
 
     def _spawned(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import spawned; spawned()"
+        ours, theirs = Pipe()
+        call = f"from {__name__} import spawned; spawned({theirs.fileno()})"
         output = subprocess.DEVNULL if log.descriptor is None else log.descriptor
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
-            [sys.executable, "-c", code],
-            stdin=subprocess.PIPE,
+            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"],
+            stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=[connection],
+            pass_fds=[theirs.fileno(), connection],
         )
-        assert process.stdin is not None, "a pipe was asked for"
-        with suppress(OSError), process.stdin as stdin:
-            pickle.dump((sys.argv, order, connection, self._files), stdin)
+        theirs.close()
+        with suppress(OSError), ours:
+            ours.send((sys.argv, order, connection, self._files))
         return process.pid
 
     def _watched(self, child: int, log: ChildLog) -> int:
@@ -183,9 +183,10 @@ class _Server:
                 os.close(ending)
 
 
-def spawned() -> None:
-    """In a fresh interpreter: run the child that the server describes on the standard input."""
-    sys.argv, order, connection, files = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above  # nosec B301
+def spawned(descriptor: int) -> None:
+    """In a fresh interpreter: run the child that the server describes on this connection."""
+    with Connection(descriptor) as described:
+        sys.argv, order, connection, files = described.recv()
     run_child(order, connection, None, files)
 
 

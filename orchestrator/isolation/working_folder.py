@@ -1,8 +1,11 @@
 """The working folder of a trial: relative paths read the launch folder and write to the trial alone.
 
-A private working folder starts with the folders of the launch folder, copies of its small files, and symbolic
-links to its large files. New files are the trial's own. A file that existed at launch cannot be kept apart
-when the trial writes to it: a later trial would read the old content, so the trial ends with an error.
+A private working folder starts with what lay in the launch folder: folders, copies of small files, symbolic
+links to large files, to source files and to folders that hold nothing else. New files are the trial's own. A
+file that existed at launch cannot be kept apart when the trial writes to it: a later trial would read the old
+content, so the trial ends with an error.
+
+Limit: code in C that writes through a link to a source file or into a linked folder is not noticed.
 """
 
 import fcntl
@@ -20,11 +23,22 @@ COPIED_BYTES = 1 << 20
 """Larger files are linked."""
 ALL_COPIED_BYTES = 32 << 20
 """What copies may take together; beyond it files are linked."""
-MOST_ENTRIES = 2_000
+MOST_ENTRIES = 1_000
 """Beyond it folders are linked as a whole."""
-OPAQUE = frozenset({"node_modules", "site-packages", "__pycache__"})
-"""Folders that hold programs, linked as a whole, as are hidden ones, virtual environments and sweeps."""
-OPAQUE_MARKS = ("pyvenv.cfg", "plan.json")
+PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__"})
+"""Folders that are linked as a whole, as are hidden ones, virtual environments and sweeps."""
+SWEEP, ENVIRONMENT = "plan.json", "pyvenv.cfg"
+"""Files that mark the folder of a sweep and a virtual environment."""
+SOURCES = frozenset(
+    {".c", ".cfg", ".cpp", ".cu", ".css", ".h", ".html", ".ini", ".ipynb", ".jinja", ".js", ".lock", ".md"}
+    | {".py", ".pyi", ".rst", ".sh", ".tex", ".toml", ".ts", ".typed", ".yaml", ".yml"}
+)
+"""Suffixes of files that people write, and scripts only read."""
+MODELS = frozenset(
+    {".bin", ".ckpt", ".h5", ".joblib", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth"}
+    | {".safetensors"}
+)
+"""Suffixes of files that are written by code in C, of which Python does not know, and by no other program."""
 Mode = Literal["private", "shared"]
 LOCKS = "written"
 """Folder of locks beside the folders of running trials."""
@@ -39,43 +53,50 @@ class SharedFileWritten(Exception):
     """A trial has written to a file that it shares with other trials."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LaunchFiles:
     """What lay in the launch folder when the session began, by relative path."""
 
     root: Path
-    folders: tuple[str, ...] = ()
-    copied: tuple[str, ...] = ()
-    linked: tuple[str, ...] = ()
+    folders: list[str] = field(default_factory=list)
+    """To be made, outer ones first."""
+    copied: list[str] = field(default_factory=list)
+    linked: list[str] = field(default_factory=list)
+    """Files and folders."""
 
     @classmethod
     def of(cls, root: Path) -> "LaunchFiles":
-        """List `root`; folders near the top come first. A folder that is not there has no files."""
-        folders: list[str] = []
-        copied: list[str] = []
-        linked: list[str] = []
+        """List `root`, folders near the top first. A folder that is not there has no files."""
+        found = cls(root)
         bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
         waiting = [""]
         while waiting:
             folder = waiting.pop(0)
             entries = _entries(root / folder)
-            if folder and len(entries) > entries_left:
-                linked.append(folder)
+            is_source = bool(entries) and all(map(_is_source, entries))
+            if folder and (is_source or len(entries) > entries_left):
+                found.linked.append(folder)
                 continue
             if folder:
-                folders.append(folder)
+                found.folders.append(folder)
             entries_left -= len(entries)
+            holds_sweeps = any(map(_is_sweep, entries))
             for entry in entries:
                 path = os.path.join(folder, entry.name)
                 size = _size_of_file(entry)
-                if entry.is_dir(follow_symlinks=False) and not _is_opaque(entry):
+                if entry.is_dir(follow_symlinks=False) and not (holds_sweeps or _is_program(entry)):
                     waiting.append(path)
-                elif size is not None and size <= min(COPIED_BYTES, bytes_left):
+                elif (
+                    size is not None
+                    and not holds_sweeps
+                    and not _has_suffix(entry, SOURCES)
+                    and size <= min(COPIED_BYTES, bytes_left)
+                ):
                     bytes_left -= size
-                    copied.append(path)
+                    found.copied.append(path)
                 elif size is not None or entry.is_dir():
-                    linked.append(path)
-        return cls(root, tuple(folders), tuple(copied), tuple(linked))
+                    found.linked.append(path)
+        return found
 
 
 def _entries(folder: Path) -> list["os.DirEntry[str]"]:
@@ -94,9 +115,29 @@ def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def _is_opaque(entry: "os.DirEntry[str]") -> bool:
-    marks = (os.path.join(entry.path, mark) for mark in OPAQUE_MARKS)
-    return entry.name in OPAQUE or entry.name.startswith(".") or any(map(os.path.lexists, marks))
+def _has_suffix(entry: "os.DirEntry[str]", suffixes: frozenset[str]) -> bool:
+    return os.path.splitext(entry.name)[1].lower() in suffixes
+
+
+def _is_program(entry: "os.DirEntry[str]") -> bool:
+    is_environment = os.path.lexists(os.path.join(entry.path, ENVIRONMENT))
+    is_installed = entry.name in PROGRAMS or entry.name.endswith(".egg-info")
+    return is_installed or entry.name.startswith(".") or is_environment
+
+
+def _is_sweep(entry: "os.DirEntry[str]") -> bool:
+    return os.path.lexists(os.path.join(entry.path, SWEEP))
+
+
+def _is_source(entry: "os.DirEntry[str]") -> bool:
+    """Whether `entry` is a source file, or a folder that holds source files alone."""
+    if not entry.is_dir(follow_symlinks=False):
+        return _has_suffix(entry, SOURCES)
+    return (
+        _is_program(entry)
+        or all(map(_is_source, _entries(Path(entry.path))))
+        and bool(_entries(Path(entry.path)))
+    )
 
 
 _Version = tuple[int, int, int]
@@ -142,7 +183,7 @@ class WorkingFolder:
             self._versions[path] = _version(os.path.join(target, path))
         for path in self.files.linked:
             os.symlink(os.path.join(source, path), os.path.join(target, path))
-            if os.path.isfile(os.path.join(target, path)):
+            if os.path.splitext(path)[1].lower() in MODELS and os.path.isfile(os.path.join(target, path)):
                 self._versions[path] = _version(os.path.join(target, path))
 
     def require_unwritten(self) -> None:

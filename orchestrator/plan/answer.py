@@ -46,12 +46,12 @@ def answer_plan(
     metrics: Sequence[Metric],
     compared: int,
 ) -> AnswerPlan:
-    """The answer as asked for, or that of the headline quantity, for `compared` arms that have a
-    reference."""
+    """The answer as asked for, or that of the headline quantity, for `compared` differences an outcome."""
     primary = (asked.metric if asked else None) or default_outcome(confirm, search, metrics)
     outcomes = (*([primary] if primary else []), *(asked.also if asked else ()))
     level, margin = (asked.level, asked.margin) if asked else (LEVEL, None)
-    return AnswerPlan(outcomes, margin, level, compared * max(1, len(outcomes)))
+    family = compared * max(1, len(outcomes))
+    return AnswerPlan(outcomes, margin, level, family, pooled=bool(asked and asked.pool))
 
 
 def default_outcome(

@@ -1,7 +1,7 @@
 """The arms of a spec: what each one sets, and its full settings, which differ in nothing else."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from orchestrator.plan.settings import (
 )
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
-from orchestrator.spec.scalars import dump
+from orchestrator.spec.scalars import assignments
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import key_of
 from search_spaces.paths import MISSING, leaves, lookup, with_value
@@ -36,15 +36,21 @@ class ArmRequest:
     """What the arm sets."""
     drop: tuple[str, ...]
     cell: Mapping[str, Any]
-    """What the grid sets."""
+    """What contexts and grid set."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """The part of `cell` that contexts set."""
 
     @property
     def name(self) -> str:
         """E.g. `minus-gate[model.max_layers=20]`."""
-        if not self.cell:
-            return self.label
-        values = ",".join(f"{path}={dump(value, flow=True)}" for path, value in self.cell.items())
-        return f"{self.label}[{values}]"
+        return _name(self.label, self.cell)
+
+    @property
+    def name_in_context(self) -> str:
+        """The name without the values of contexts, which is the same in all of them."""
+        return _name(
+            self.label, {path: value for path, value in self.cell.items() if path not in self.context}
+        )
 
     @property
     def is_baseline(self) -> bool:
@@ -56,10 +62,14 @@ class ArmRequest:
         if path in self.changes:
             return ("arms", self.label, "set", path)
         if path in self.cell:
-            return ("grid", path)
+            return ("contexts" if path in self.context else "grid", path)
         if self.is_baseline:
             return in_baseline(path)
         return ("arms", self.label)
+
+
+def _name(label: str, cell: Mapping[str, Any]) -> str:
+    return f"{label}[{assignments(cell)}]" if cell else label
 
 
 def in_baseline(path: str) -> Keys:
@@ -69,16 +79,17 @@ def in_baseline(path: str) -> Keys:
 
 def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
     """Every arm in every cell: the baseline in all cells first, then the arms in the order of the spec."""
-    for cell in cells(spec):
-        yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell)
+    for cell, context in _cells(spec):
+        yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
-        for cell in cells(spec):
-            yield ArmRequest(name, arm.why, arm.set, arm.drop, cell)
+        for cell, context in _cells(spec):
+            yield ArmRequest(name, arm.why, arm.set, arm.drop, cell, context)
 
 
-def cells(spec: Spec) -> list[dict[str, Any]]:
-    """Every combination of the grid's values; one empty cell without a grid."""
-    return [dict(zip(spec.grid, values, strict=True)) for values in product(*spec.grid.values())]
+def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every combination of the values of contexts and grid, with its context; one empty cell without both."""
+    combinations = [dict(zip(spec.axes, values, strict=True)) for values in product(*spec.axes.values())]
+    return [(cell, {path: cell[path] for path in spec.contexts}) for cell in combinations]
 
 
 class HasSettings(Protocol):
@@ -105,7 +116,8 @@ class CheckedArm(Generic[S]):
     changes: tuple[Change, ...]
     """Against `reference`."""
     reference: str
-    """Name of the arm it is compared with: the baseline of its cell, or the first one; empty for that one."""
+    """Name of the arm it is compared with: the baseline of its cell. That of another cell of the grid is
+    compared with the first baseline of the same context, which has none."""
 
     @property
     def name(self) -> str:
@@ -162,9 +174,13 @@ def resolve_by(
         elif not base_faults:
             if request.is_baseline:
                 bases[_cell_key(request)] = result.settings
-            first = next(iter(found.values()), None)
+            first = next((each for each in found.values() if _same_context(each.request, request)), None)
             found[request.name] = _compared(request, result, home, first, faults)
     return list(found.values())
+
+
+def _same_context(one: ArmRequest, other: ArmRequest) -> bool:
+    return key_of(one.context) == key_of(other.context)
 
 
 def _cell_key(request: ArmRequest) -> str:
@@ -189,7 +205,7 @@ def _compared(
         # Not against what is written, whose values no cell need have.
         return CheckedArm(request, system, differences(first.system.settings, system.settings), first.name)
     _refuse_what_is_there(request, home, system, faults)
-    reference = ArmRequest("baseline", "", {}, (), request.cell).name
+    reference = _name(BASELINE, request.cell)
     return CheckedArm(request, system, changes, reference)
 
 

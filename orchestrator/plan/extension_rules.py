@@ -13,10 +13,10 @@ from typing import Any
 from orchestrator.spec.differences import ABSENT, Difference
 
 CAN = (
-    "Can be added: arms, components and values of a grid; seeds and splits behind those of confirm, or "
-    "confirm itself; search.trials_per_arm, until the first confirm trial; readings under posthoc. Budgets, "
-    "texts and published values can change. Anything else is another sweep: launch it under a name of its "
-    "own."
+    "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
+    "confirm, or confirm itself; search.trials_per_arm, until the first confirm trial; readings under "
+    "posthoc. Budgets, texts and published values can change. Anything else is another sweep: launch it "
+    "under a name of its own."
 )
 _SAME_SEARCH = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
 _TEXTS = frozenset({"question", "published", "profiles"})
@@ -54,6 +54,7 @@ def refusal(change: Difference, begun: Begun) -> str:
         "components": lambda: _of_arms(change, begun),
         "combine": lambda: _of_arms(change, begun) if inner != ["of"] else _more(change, begun),
         "grid": lambda: _more(change, begun) if inner else _axes(),
+        "contexts": lambda: _more(change, begun) if inner else _axes(),
         "search": lambda: _of_search(change, inner, begun),
         "confirm": lambda: _of_confirm(change, inner, begun),
         "answer": lambda: _of_answer(inner, begun),

@@ -79,7 +79,7 @@ def plan(
     check_afforded(limits, arms, prices, search, faults)
     faults.raise_if_any()
     metrics, published = trainable.metrics(resolved), spec.published_rows
-    compared, spread = sum(bool(arm.reference) for arm in arms), spec.answer.spread if spec.answer else None
+    compared, spread = _num_compared(arms, spec), spec.answer.spread if spec.answer else None
     answer = answer_plan(spec.answer, confirm, search, metrics, compared) if confirm else None
     return Plan(
         name=spec.name,
@@ -106,6 +106,13 @@ def plan(
         keep=spec.keep,
         selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
     )
+
+
+def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
+    """How many differences an outcome has: one for each arm with a reference, and those over contexts."""
+    compared = [arm for arm in arms if arm.reference]
+    pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
+    return len(compared) + len(pooled)
 
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
@@ -297,6 +304,8 @@ def _arm(
         digest=digest(settings, to_json_values(searched.space), *own),
         reference=resolved.reference,
         without=away.get(resolved.request.label, ()),
+        context=resolved.request.context,
+        name_in_context=resolved.request.name_in_context if resolved.request.context else "",
     )
 
 

@@ -227,7 +227,9 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
         if arm.request.is_baseline:
             same.add(arm.name)
             axis = _axis(arm.request.cell, other.request.cell)
-            faults.add(f"{arm.name} is the same system as {other.name}: drop one of them", "grid", axis)
+            faults.add(
+                f"{arm.name} is the same system as {other.name}: drop one of them", *arm.request.keys(axis)
+            )
         elif not other.request.is_baseline:
             faults.add(f"is the same system as {other.name}: drop one of them", "arms", arm.request.label)
 

@@ -83,8 +83,8 @@ def _sampler_faults(written: Document, known: Sequence[Fault]) -> list[Fault]:
 
 
 def number_of_arms(spec: Spec) -> int:
-    """The baseline and all arms, each in every cell of the grid."""
-    return (1 + len(spec.arms)) * prod(map(len, spec.grid.values()))
+    """The baseline and all arms, each in every cell of contexts and grid."""
+    return (1 + len(spec.arms)) * prod(map(len, spec.axes.values()))
 
 
 def check_size(spec: Spec, faults: Faults) -> None:
@@ -94,7 +94,7 @@ def check_size(spec: Spec, faults: Faults) -> None:
         faults.add(
             f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {counted(arms)}: "
             "leave some values out",
-            "grid",
+            "grid" if spec.grid else "contexts",
         )
     searched = spec.search.trials_per_arm if spec.search else 0
     seeds = spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0

@@ -28,13 +28,17 @@ from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
 from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
+from orchestrator.plan.settings import differences
 from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Change, Plan
+from orchestrator.spec.checks import BASELINE
 from search_spaces.dimensions import Assignment, Float, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
 MEANT_FALSE = {"no", "off", "false"}
 """Texts, in YAML 1.2 the first two without quotes too, that are not empty and so true."""
+CONTEXT_FIELDS = {"dataset", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
+"""Last parts of fields whose values are seldom compared with each other."""
 COLUMNS = 2
 """Settings side by side in the baseline's block."""
 
@@ -93,7 +97,7 @@ def _proved(plan: Plan) -> str:
 
 def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmProof]) -> RenderableType:
     title = Text.assemble((arm.name, "bold"), f"  {arm.why}")
-    body: list[RenderableType] = [_settings(arm) if arm == plan.baseline else _changes(arm)]
+    body: list[RenderableType] = [_settings(arm) if arm == plan.baseline else _changes(plan, arm)]
     body += [Text(line) for line in _space_lines(plan, arm)]
     if arm.name in proofs:
         body += [Text(line) for line in _proof_lines(proofs[arm.name], proofs.get(arm.reference))]
@@ -111,8 +115,14 @@ def _settings(arm: Arm) -> Table:
     return table
 
 
-def _changes(arm: Arm) -> Table:
+def _changes(plan: Plan, arm: Arm) -> Table:
+    """What the arm changes; of the baseline of another context the settings that the first has not."""
     table = Table.grid(padding=(0, 2))
+    if not arm.reference:
+        for change in differences(plan.baseline.settings, arm.settings):
+            if lookup(arm.settings, change.path) is not MISSING:
+                table.add_row(Text(change.path, style="dim"), Text(value_words(change.after)))
+        return table
     for change in arm.changes:
         before, after = change_words(change.before, change.after)
         table.add_row(Text(change.path), Text(before, style="red"), "->", Text(after, style="green"))
@@ -275,7 +285,23 @@ def look_twice(plan: Plan) -> list[str]:
 
 
 def _unlikely(plan: Plan) -> list[str]:
-    return [*_may_become_one(plan), *_of_own_code(plan)]
+    return [*_may_become_one(plan), *_may_be_contexts(plan), *_of_own_code(plan)]
+
+
+def _may_be_contexts(plan: Plan) -> Iterator[str]:
+    """Fields of the grid that are called like something that nobody compares."""
+    first: dict[str, Arm] = {}
+    for arm in plan.arms:
+        if arm.reference and arm.name.startswith(f"{BASELINE}["):
+            for change in arm.changes:
+                first.setdefault(change.path, arm)
+    for path, arm in first.items():
+        if path != "task.name" and path.rpartition(".")[2].lower() not in CONTEXT_FIELDS:
+            continue
+        yield (
+            f"Look twice: the grid sets {path}, so that {arm.name} is compared with {arm.reference}. Write "
+            f"{path} under contexts instead of grid to compare arms for each value of it alone."
+        )
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
@@ -283,7 +309,9 @@ def _may_become_one(plan: Plan) -> Iterator[str]:
 
     Not those that leave other fields out of their search as well: they are to show what searching gives.
     """
-    for arm in plan.arms[1:]:
+    for arm in plan.arms:
+        if not arm.reference:
+            continue
         space = plan.arm(arm.reference).space
         unsearched = {*space.paths} - {*arm.space.paths} - {each.path for each in arm.changes}
         if arm.changes and not unsearched and all(_may_choose(space, each) for each in arm.changes):

@@ -13,7 +13,8 @@ from orchestrator.plan.types import Plan
 FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
 _LATER: Final = ("extended", "factors", "keep", "selected_on")
-_LATER_OF_ARMS: Final = ("first", "without")
+_LATER_OF_ARMS: Final = ("first", "without", "context", "name_in_context")
+_LATER_OF_ANSWERS: Final = ("pooled",)
 _LATER_OF_TRIALS: Final = ("late_splits",)
 _LATER_OF_PROOFS: Final = ("run_with",)
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
@@ -26,6 +27,7 @@ def to_json(plan: Plan) -> str:
     later += [(arm, _LATER_OF_ARMS) for arm in values["arms"]]
     later += [(trial, _LATER_OF_TRIALS) for trial in values["trials"]]
     later += [(proof, _LATER_OF_PROOFS) for proof in values["proofs"]]
+    later += [(values["answer"], _LATER_OF_ANSWERS)] if values["answer"] else []
     for one, fields in later:
         for field in fields:
             if not one[field]:

@@ -13,6 +13,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.probed_model import close
 from orchestrator.plan.settings import widths
+from search_spaces.dimensions import key_of
 from trainables import catalog
 from trainables.task_catalog import task_name
 from trainables.types import TaskShape
@@ -35,7 +36,9 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
         for other in begun[:place]:
             own = one.arm.reference == other.arm.name  # reported by the proof
             same = other.arm.system.settings == one.arm.system.settings
-            if not own and not same and _behave_alike(one, other, probe, sweep):
+            # What two contexts do is never compared.
+            apart = key_of(other.arm.request.context) != key_of(one.arm.request.context)
+            if not own and not same and not apart and _behave_alike(one, other, probe, sweep):
                 faults.add(
                     f"behaves as {other.arm.name} does, though its settings differ: drop one of them",
                     *(("grid",) if one.arm.request.is_baseline else ("arms", one.arm.request.label)),

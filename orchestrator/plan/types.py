@@ -1,12 +1,12 @@
 """What a plan is made of: plain values that serialise to JSON. Conductor and report read nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Space, Value
+from search_spaces.dimensions import Space, Value, key_of
 from trainables.metrics import Metric
 
 
@@ -36,11 +36,16 @@ class Arm:
     """Content hash of settings and space; part of every trial id."""
     reference: str = ""
     """Name of the arm it is compared with: the baseline of its grid cell. A cell's baseline is compared with
-    that of the first cell, which has none."""
+    that of the first cell in the same context, which has none."""
     first: tuple[Mapping[str, Value], ...] = ()
     """Assignments that its search tries before its sampler is asked."""
     without: tuple[str, ...] = ()
     """Components of the baseline that it takes away, where the spec combines them."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """Field path to value: what the contexts of the spec set in it. Arms of other contexts are never compared
+    with it."""
+    name_in_context: str = ""
+    """The name without the values of the context, the same in every context; empty without contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,10 @@ class AnswerPlan:
     level: float
     """Family-wise error of all claims."""
     family: int
-    """Comparisons that the claims hold for together: arms that have a reference, times primary outcomes."""
+    """Comparisons that the claims hold for together: arms that have a reference, and where `pooled` arms over
+    all contexts, times primary outcomes."""
+    pooled: bool = False
+    """Whether there is a verdict over all contexts too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +251,23 @@ class Plan:
             if arm.name == name:
                 return arm
         raise KeyError(name)
+
+    @property
+    def contexts(self) -> tuple[tuple[Arm, ...], ...]:
+        """The arms of each context, in the order of the plan; all of them together without contexts."""
+        groups: dict[Hashable, list[Arm]] = {}
+        for arm in self.arms:
+            groups.setdefault(key_of(arm.context), []).append(arm)
+        return tuple(map(tuple, groups.values()))
+
+    @property
+    def pools(self) -> dict[str, tuple[Arm, ...]]:
+        """By name without the context, the arms that are compared with a baseline, one in each context."""
+        found: dict[str, list[Arm]] = {}
+        for arm in self.arms:
+            if arm.reference and arm.name_in_context:
+                found.setdefault(arm.name_in_context, []).append(arm)
+        return {name: tuple(arms) for name, arms in found.items()}
 
     @property
     def baseline(self) -> Arm:

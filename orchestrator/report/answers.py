@@ -3,9 +3,12 @@
 Arms that were decided before their last seed have the verdict of the look that decided it.
 """
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from statistics import fmean
 
 from orchestrator.conductor.rounds import decisions, measured
 from orchestrator.plan.answer import answer_plan, better
@@ -14,6 +17,7 @@ from orchestrator.report.extensions import exploratory
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Effect, interval_words, p_words
+from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
@@ -23,12 +27,59 @@ from trainables.metrics import Metric
 
 
 @dataclass(frozen=True, slots=True)
+class Contrast:
+    """A difference of arms: an arm minus its reference, or the mean of that over all contexts."""
+
+    arm: str
+    """Name of the arm; over all contexts without that of a context."""
+    reference: str
+    pairs: tuple[tuple[str, str], ...]
+    """Names of arm and reference, one pair for each context that the mean is over."""
+    contexts: tuple[str, ...] = ()
+    """Names of the contexts; empty for one arm."""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms that the difference is made of."""
+        return tuple(name for pair in self.pairs for name in pair)
+
+
+@dataclass(frozen=True, slots=True)
+class ContrastGroup:
+    """Contrasts whose spreads may be compared: those inside one context, or those over all contexts."""
+
+    contrasts: tuple[Contrast, ...]
+    contexts: tuple[tuple[str, ...], ...]
+    """The arms of each context that the contrasts are made of."""
+
+
+def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
+    """One group for each context, and where `answer` asks for it the one over all contexts."""
+    contexts = tuple(tuple(arm.name for arm in arms) for arms in plan.contexts)
+    for arms, names in zip(plan.contexts, contexts, strict=True):
+        pairs = ((arm.name, arm.reference) for arm in arms if arm.reference)
+        yield ContrastGroup(tuple(Contrast(*pair, pairs=(pair,)) for pair in pairs), (names,))
+    if answer.pooled:
+        yield ContrastGroup(tuple(_pooled(plan)), contexts)
+
+
+def _pooled(plan: Plan) -> Iterator[Contrast]:
+    for name, arms in plan.pools.items():
+        yield Contrast(
+            name,
+            plan.arm(arms[0].reference).name_in_context,
+            tuple((arm.name, arm.reference) for arm in arms),
+            tuple(assignments(arm.context) for arm in arms),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PairedSeeds:
-    """One arm and its reference in one metric."""
+    """A contrast in one metric."""
 
     record_ids: tuple[tuple[str, str], ...]
     by_seed: Mapping[int, float]
-    """Seed to arm minus reference."""
+    """Seed to arm minus reference, or to the mean of that over contexts; of seeds that are in all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +133,15 @@ def effects(
     """Every arm's difference to its reference, metric by metric; p and corrected intervals for primary
     outcomes alone."""
     shown = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
-    pairs = {
-        (arm.name, metric): found
-        for metric in shown
-        for arm in plan.arms
-        if arm.reference and (found := _pairs(arm.name, arm.reference, metric, readings)).by_seed
-    }
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
-    primary = _primary(plan, pairs, answer, readings) | _at_looks(looked)
-    for (arm, metric), each in pairs.items():
+    primary = _primary(plan, answer, readings) | _at_looks(looked)
+    references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
+    for metric, (arm, reference) in product(shown, references.items()):
+        each = _pairs(((arm, reference),), metric, readings)
+        if not each.by_seed:
+            continue
         values = list(each.by_seed.values())
-        claimed, reference = primary.get((arm, metric)), plan.arm(arm).reference
+        claimed = primary.get((arm, metric))
         span = readings.span_of_difference(metric, arm, reference)
         whole = arm in looked or not _lacking((arm, reference), readings, to_run).any
         tested = claimed is not None and whole
@@ -112,29 +161,23 @@ def effects(
 def verdicts(
     plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[ArmVerdict]:
-    """One for every arm that has a reference and every primary outcome."""
-    pairs = {
-        (arm.name, metric): _pairs(arm.name, arm.reference, metric, readings)
-        for metric in answer.outcomes
-        for arm in plan.arms
-        if arm.reference
-    }
-    primary = _primary(plan, {key: each for key, each in pairs.items() if each.by_seed}, answer, readings)
+    """One for every arm that has a reference and every primary outcome; those over all contexts last."""
+    primary = _primary(plan, answer, readings)
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
-    for arm, metric in pairs:
-        if arm in looked:
-            yield _of_look(plan, looked[arm], metric, readings)
+    contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
+    for metric, contrast in product(answer.outcomes, sorted(contrasts, key=_place_in(plan))):
+        if contrast.arm in looked:
+            yield _of_look(plan, looked[contrast.arm], metric, readings)
             continue
-        reference = plan.arm(arm).reference
-        lacking = _lacking((arm, reference), readings, to_run)
+        lacking = _lacking(contrast.arms, readings, to_run)
         margin = answer.margin if metric == answer.outcomes[0] else None
-        found = primary.get((arm, metric))
+        found = primary.get((contrast.arm, metric))
         good = better(readings.known(metric), metric, plan.search)
         said = verdict(found, margin=margin, better=good, failed=lacking.spoiled)
-        own = readings.failed_seeds(arm)
+        own = any(readings.failed_seeds(arm) for arm, _ in contrast.pairs)
         if lacking.failed and not lacking.unmeasured and not own:
             # Beside `all seeds finished` it must be said whose they are.
-            said = replace(said, text=f"{said.text} in {reference}")
+            said = replace(said, text=f"{said.text} in {contrast.reference}")
         if lacking.unmeasured:
             said = replace(said, text=f"undecided: {lacking.words}", withheld=lacking.words)
         elif lacking.waiting and not lacking.failed:
@@ -146,23 +189,36 @@ def verdicts(
             )
         elif not lacking.failed and not readings.all_values(metric):
             said = replace(said, text="undecided: no trial measured it")
-        elif lacks := [] if lacking.failed else _never_measured((arm, reference), metric, readings):
+        elif lacks := [] if lacking.failed else _never_measured(contrast.arms, metric, readings):
             reason = f"no seed of {' and of '.join(lacks)} measured it"
             said = replace(said, text=f"undecided: {reason}", withheld=reason)
-        span = readings.span_of_difference(metric, arm, reference)
         made = ArmVerdict(
-            arm=arm,
-            reference=reference,
+            arm=contrast.arm,
+            reference=contrast.reference,
             metric=metric,
             kind=said.kind,
-            text=said.text if said.kind == "undecided" else said.text + exploratory(plan, arm),
+            text=said.text if said.kind == "undecided" else said.text + exploratory(plan, contrast.pairs),
             more_seeds=said.more_seeds,
-            difference=of_paired(found, span) if found else None,
+            difference=of_paired(found, _span(contrast, metric, readings)) if found else None,
             p=found.p if found and not lacking.any else None,
             level=answer.level,
-            seeds=_ended(plan, arm, metric, readings, to_run.get(arm, set())),
+            seeds=_ended(plan, contrast, metric, readings, to_run),
+            context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
+            pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         )
-        yield replace(made, line=_line(made, margin))
+        yield replace(made, line=_line(made, margin, contrast.contexts))
+
+
+def _place_in(plan: Plan) -> Callable[[Contrast], int]:
+    """Arms in the order of the plan, then what is made of several."""
+    places = {arm.name: place for place, arm in enumerate(plan.arms)}
+    return lambda contrast: places.get(contrast.arm, len(places))
+
+
+def _span(contrast: Contrast, metric: str, readings: Readings) -> tuple[float, float]:
+    """Between what values of the contrast lie."""
+    spans = [readings.span_of_difference(metric, *pair) for pair in contrast.pairs]
+    return fmean(low for low, _ in spans), fmean(high for _, high in spans)
 
 
 def _never_measured(arms: Iterable[str], metric: str, readings: Readings) -> list[str]:
@@ -170,15 +226,21 @@ def _never_measured(arms: Iterable[str], metric: str, readings: Readings) -> lis
     return [arm for arm in arms if readings.finished_seeds(arm) and not readings.by_seed(arm, metric)]
 
 
-def _ended(plan: Plan, arm: str, metric: str, readings: Readings, waiting: set[int]) -> str:
-    """Of how many of its seeds there is a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`; those
-    `waiting` have still to run."""
-    finished, failed = readings.finished_seeds(arm), readings.failed_seeds(arm)
-    of = len(finished.union(failed, waiting)) or len(plan.confirm.seeds if plan.confirm is not None else ())
-    measured_by_none = _never_measured([arm], metric, readings) and readings.all_values(metric)
+def _ended(
+    plan: Plan, contrast: Contrast, metric: str, readings: Readings, to_run: Mapping[str, set[int]]
+) -> str:
+    """Of how many seeds of the arm there is a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
+    arms = [arm for arm, _ in contrast.pairs]
+    finished = set.intersection(*map(readings.finished_seeds, arms))
+    failed = {seed: how for arm in arms for seed, how in readings.failed_seeds(arm).items()}
+    every = {*failed}.union(*(readings.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
+    of = len(every) or len(plan.confirm.seeds if plan.confirm is not None else ())
+    where = " in every context" if contrast.contexts else ""
+    measured_by_none = _never_measured(arms, metric, readings) and readings.all_values(metric)
     if NOT_MEASURED not in failed.values() and not measured_by_none:
-        return f"{len(finished)} of {amount(of, 'seed')} finished"
-    return f"{len(by_seed_alone(readings.by_seed(arm, metric)))} of {amount(of, 'seed')} measured it"
+        return f"{len(finished)} of {amount(of, 'seed')} finished{where}"
+    measured_by = [{*by_seed_alone(readings.by_seed(arm, metric))} for arm in arms]
+    return f"{len(set.intersection(*measured_by))} of {amount(of, 'seed')} measured it{where}"
 
 
 def _at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
@@ -201,41 +263,76 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         level=decision.level,
         seeds=when_decided(plan, decision),
         looked=True,
+        context=assignments(plan.arm(decision.arm).context),
     )
     margin = plan.answer.margin if plan.answer and metric == plan.answer.outcomes[0] else None
     return replace(made, line=_line(made, margin))
 
 
-def _line(made: ArmVerdict, margin: float | None) -> str:
+def _line(made: ArmVerdict, margin: float | None, contexts: Sequence[str] = ()) -> str:
     """All that a reader needs of an arm in one line."""
     against = f"against {made.reference}"
+    several = " and ".join(filter(None, (", ".join(contexts[:-1]), *contexts[-1:])))
+    arm = f"{made.arm}, mean over {several}" if contexts else made.arm
     if made.difference is None:
-        return f"{made.arm}: {made.text} ({made.metric} {against}, {made.seeds})"
+        return f"{arm}: {made.text} ({made.metric} {against}, {made.seeds})"
     p = "" if made.p is None else f", p={p_words(made.p, made.level)}"
     difference = interval_words(made.difference, "+", margin)
-    return f"{made.arm}: {made.text} ({made.metric} {difference} {against}{p}, {made.seeds})"
+    return f"{arm}: {made.text} ({made.metric} {difference} {against}{p}, {made.seeds})"
 
 
-def _pairs(arm: str, reference: str, metric: str, readings: Readings) -> PairedSeeds:
-    own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
-    shared = [key for key in own if key in theirs]
-    differences: Seeded = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
-    return PairedSeeds(tuple((own[key][1], theirs[key][1]) for key in shared), by_seed_alone(differences))
+def _pairs(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> PairedSeeds:
+    """Differences of seeds that all `pairs` of arm and reference have, their mean where there are several."""
+    records: list[tuple[str, str]] = []
+    found: list[Mapping[int, float]] = []
+    for arm, reference in pairs:
+        own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
+        shared = [key for key in own if key in theirs]
+        differences: Seeded = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
+        records += [(own[key][1], theirs[key][1]) for key in shared]
+        found.append(by_seed_alone(differences))
+    first, *others = found
+    in_all = [seed for seed in first if all(seed in each for each in others)]
+    return PairedSeeds(tuple(records), {seed: fmean(each[seed] for each in found) for seed in in_all})
 
 
-def _primary(
-    plan: Plan, pairs: Mapping[Key, PairedSeeds], answer: AnswerPlan, readings: Readings
-) -> dict[Key, Paired]:
-    """What the seeds say of primary outcomes; nothing of chance where they change nothing in both arms."""
-    wanted = {key: each.by_seed for key, each in pairs.items() if key[1] in answer.outcomes}
-    steps = {metric: resolution(readings.all_values(metric)) for metric in answer.outcomes}
-    family = max(answer.family, len(wanted))
-    found = compare(wanted, family=family, level=answer.level, resolutions=steps)
+def _primary(plan: Plan, answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
+    """What the seeds say of primary outcomes; nothing of chance where they change nothing in an arm and its
+    reference.
+
+    Spreads and steps of one context say nothing of another: bounds of spreads are those of the own context.
+    """
     idle = {arm.name for arm in plan.arms if readings.same_in_every_seed(arm.name)}
-    return {
-        key: each.without_chance if {key[0], plan.arm(key[0]).reference} <= idle else each
-        for key, each in found.items()
-    }
+    groups = [*contrast_groups(plan, answer)]
+    wanted = [
+        {
+            (each.arm, metric): by_seed
+            for metric, each in product(answer.outcomes, group.contrasts)
+            if (by_seed := _pairs(each.pairs, metric, readings).by_seed)
+        }
+        for group in groups
+    ]
+    family = max(answer.family, sum(map(len, wanted)))
+    found: dict[Key, Paired] = {}
+    for group, differences in zip(groups, wanted, strict=True):
+        steps = {metric: _step(group, metric, readings) for metric in answer.outcomes}
+        compared = compare(differences, family=family, level=answer.level, resolutions=steps)
+        without_chance = {
+            each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
+        }
+        found |= {
+            key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()
+        }
+    return found
+
+
+def _step(group: ContrastGroup, metric: str, readings: Readings) -> float:
+    """Step between values for `compare`, which takes what rounding gives a difference of two, r / sqrt(6).
+
+    Rounding gives the mean of k differences of steps r1 ... rk a k-th of sqrt((r1^2 + ... + rk^2) / 6).
+    """
+    steps = [resolution(readings.all_values(metric, arms)) for arms in group.contexts]
+    return math.hypot(*steps) / len(steps)
 
 
 def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
@@ -247,7 +344,7 @@ def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
     return found
 
 
-def _lacking(arms: tuple[str, ...], readings: Readings, to_run: Mapping[str, set[int]]) -> Lacking:
+def _lacking(arms: Sequence[str], readings: Readings, to_run: Mapping[str, set[int]]) -> Lacking:
     ways = [each for arm in arms for each in readings.failed_seeds(arm).items()]
     failed = {seed for seed, how in ways if how != NOT_MEASURED}
     unmeasured = {seed for seed, _ in ways} - failed

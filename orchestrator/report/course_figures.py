@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.report.compute import CostCurve
+from orchestrator.report.contexts import by_context, titled
 from orchestrator.report.curves import ArmCurve
 from orchestrator.report.details import Details
 from orchestrator.report.halting import DepthCurve
@@ -19,22 +20,22 @@ Limits = tuple[float, float]
 
 
 def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Of every quantity a panel an arm, all with the same axes."""
+    """Of every quantity a panel an arm, all of one context with the same axes."""
     for place, metric in enumerate(dict.fromkeys(each.metric for each in details.curves), start=1):
-        own = {each.arm: each for each in details.curves if each.metric == metric}
-        lowest = [value for each in own.values() for value in (*each.low, *_failed(each))]
-        highest = [value for each in own.values() for value in (*each.high, *_failed(each))]
-        limits = _padded(lowest + highest)
-        for arm, curve in own.items():
-            other = own.get(_reference(details, arm))
-            yield Panel(
-                f"curve-{place}-{report.arms.index(arm) + 1}",
-                _curve_words(curve),
-                partial(_paint_curve, curve=curve, other=other, limits=limits),
-                title=arm,
-                width=SMALL,
-                height=2.0,
-            )
+        for _, part in by_context(report):
+            curves = (each for each in details.curves if each.metric == metric and each.arm in part.arms)
+            own = {each.arm: each for each in curves}
+            ends = [value for each in own.values() for value in (*each.low, *each.high, *_failed(each))]
+            for arm, curve in own.items():
+                other = own.get(_reference(details, arm))
+                yield Panel(
+                    f"curve-{place}-{report.arms.index(arm) + 1}",
+                    _curve_words(curve),
+                    partial(_paint_curve, curve=curve, other=other, limits=_padded(ends)),
+                    title=arm,
+                    width=SMALL,
+                    height=2.0,
+                )
 
 
 def _failed(curve: ArmCurve) -> list[float]:
@@ -64,19 +65,32 @@ def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: 
 
 
 def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Of every outcome and cost: all arms as trained, then every arm under other settings."""
+    """Of every outcome and cost, context by context: all arms as trained, then every arm under other
+    settings."""
     pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
+    parts = by_context(report)
     for place, (outcome, cost) in enumerate(pairs, start=1):
-        own = [each for each in details.costs if (each.outcome, each.cost) == (outcome, cost)]
-        yield _all_arms(report, own, f"cost-{place}")
-        if not any(each.path for each in own):
-            continue
+        every = [each for each in details.costs if (each.outcome, each.cost) == (outcome, cost)]
+        for number, (context, part) in enumerate(parts, start=1):
+            own = [each for each in every if each.arm in part.arms]
+            name = f"cost-{place}-context-{number}" if context else f"cost-{place}"
+            if own:
+                yield from _cost_panels(report, details, own, name, context)
+
+
+def _cost_panels(
+    report: Report, details: Details, own: Sequence[CostCurve], name: str, context: str
+) -> Iterator[Panel]:
+    """One outcome and cost in one context."""
+    outcome, cost = own[0].outcome, own[0].cost
+    yield _all_arms(report, own, name, context)
+    if any(each.path for each in own):
         across = _padded([point.cost for each in own for point in each.points])
         up = _padded([point.value for each in own for point in each.points])
         for index, each in enumerate(each for each in own if each.path):
             others = [one for one in own if one.arm == _reference(details, each.arm)]
             yield Panel(
-                f"cost-{place}-{index + 1}",
+                f"{name}-{index + 1}",
                 f"{outcome} of {each.arm} against {cost}: "
                 + "; ".join(
                     f"{one.setting or 'as trained'} {one.cost:.4g}, {one.value:.4g}" for one in each.points
@@ -88,7 +102,7 @@ def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
             )
 
 
-def _all_arms(report: Report, own: Sequence[CostCurve], name: str) -> Panel:
+def _all_arms(report: Report, own: Sequence[CostCurve], name: str, context: str) -> Panel:
     trained = {each.arm: each.points[0] for each in own}
     numbers = {arm: place for place, arm in enumerate(report.arms, start=1)}
     outcome, cost = own[0].outcome, own[0].cost
@@ -102,7 +116,8 @@ def _all_arms(report: Report, own: Sequence[CostCurve], name: str) -> Panel:
     message = "; ".join(
         f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
     )
-    return Panel(name, f"{outcome} against {cost}: {message}", paint, title="arms by number, as trained")
+    title = titled(context, "arms by number, as trained")
+    return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
 
 
 def _paint_cost(

@@ -28,7 +28,7 @@ def as_csv(report: Report) -> str:
         effect = None if cell.setting else report.effect(cell.arm, cell.metric)
         role = {"role": "posthoc" if cell.setting else _role(report, cell.metric)}
         writer.writerow(
-            _csv_row(cell, report.floors.get(cell.metric), effect) | role | _csv_verdict(report, cell)
+            _csv_row(cell, report.floor(cell.arm, cell.metric), effect) | role | _csv_verdict(report, cell)
         )
     return buffer.getvalue()
 

@@ -8,7 +8,7 @@ begun; seeds that are added before any confirm trial of arm and reference has en
 start.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from orchestrator.plan.types import Extension, Plan
@@ -21,9 +21,24 @@ LOOKS = MARKED + (
 )
 
 
-def exploratory(plan: Plan, arm: str) -> str:
-    """Why claims about an arm are exploratory, after a comma; empty where they are not."""
-    reference = plan.arm(arm).reference
+def exploratory(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
+    """Why claims about arms and their references are exploratory, after a comma; empty where they are not.
+
+    Args:
+        plan: With all of its extensions.
+        pairs: An arm and its reference, or one pair for each context that a claim is about.
+    """
+    for arm, reference in pairs:
+        if why := _exploratory(plan, arm, reference):
+            return why
+    for each in plan.extended if len(pairs) > 1 else ():
+        seen = max(each.seen.get(name, 0) for pair in pairs for name in pair)
+        if seen and any(arm not in each.arms for arm, _ in pairs):
+            return f", exploratory: contexts added after {amount(seen, 'seed')} had been seen"
+    return ""
+
+
+def _exploratory(plan: Plan, arm: str, reference: str) -> str:
     # Arms only come, so the last extension that did not have it yet is the one that added it.
     without = [each for each in plan.extended if arm not in each.arms]
     if without and (known := without[-1].seen.get(reference)):
@@ -41,7 +56,10 @@ def sentences(plan: Plan) -> Iterator[str]:
         when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M} UTC"
         yield f"Extended on {when} by `{each.by}`, {_seen(each)}: {'; '.join(each.changes)}."
     looks = 1 + sum(bool(each.seen) for each in plan.extended)
-    if plan.answer is not None and any(exploratory(plan, arm.name) for arm in plan.arms if arm.reference):
+    pooled = plan.pools.values() if plan.answer is not None and plan.answer.pooled else ()
+    claimed = [*((arm,) for arm in plan.arms if arm.reference), *pooled]
+    claims = [[(arm.name, arm.reference) for arm in arms] for arms in claimed]
+    if plan.answer is not None and any(exploratory(plan, pairs) for pairs in claims):
         level = plan.answer.level
         yield LOOKS.format(times=amount(looks, "time"), level=level, most=min(1.0, looks * level))
 

@@ -14,7 +14,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.readings import Readings, by_seed_alone, difference_of
 from orchestrator.report.statistics import Estimate, of_paired
 from orchestrator.statistics.contrasts import Term, contrasts, terms
-from orchestrator.statistics.paired import compare, deviation, resolution
+from orchestrator.statistics.paired import Key, Paired, compare, deviation, resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,19 @@ def factorial_effects(
         for metric in answer.outcomes
         for cell in cells
     }
-    compared = compare(
-        {
-            (f"{cell}/{'/'.join(term)}", metric): found[metric, cell].get(term, {})
-            for term, metric, cell in wanted
-        },
-        family=len(wanted),
-        level=answer.level,
-        resolutions={metric: _resolution(plan, metric, readings) for metric in answer.outcomes},
-    )
+    compared: dict[Key, Paired] = {}
+    for arms in plan.contexts:  # whose spreads say nothing of each other
+        names = [arm.name for arm in arms]
+        compared |= compare(
+            {
+                (f"{cell}/{'/'.join(term)}", metric): found[metric, cell].get(term, {})
+                for term, metric, cell in wanted
+                if cell in names
+            },
+            family=len(wanted),
+            level=answer.level,
+            resolutions={metric: _resolution(plan, names, metric, readings) for metric in answer.outcomes},
+        )
     for term, metric, cell in wanted:
         made = compared.get((f"{cell}/{'/'.join(term)}", metric))
         alike = made is not None and made.n > 1 and not deviation([*made.by_seed.values()])
@@ -102,12 +106,12 @@ def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float
     return difference_of(span, span)
 
 
-def _resolution(plan: Plan, metric: str, readings: Readings) -> float:
-    """Step between values for `compare`, which takes what rounding gives a difference of two, r / sqrt(6).
+def _resolution(plan: Plan, arms: Sequence[str], metric: str, readings: Readings) -> float:
+    """Step between values of `arms` for `compare`, which expects r / sqrt(6), the rounding of a difference.
 
     A term of k components is 2^k values over 2^(k - 1), so that rounding gives it r / sqrt(3 * 2^k).
     """
-    return resolution(readings.all_values(metric)) * 2 ** ((1 - len(plan.factors)) / 2)
+    return resolution(readings.all_values(metric, arms)) * 2 ** ((1 - len(plan.factors)) / 2)
 
 
 def _lacking(

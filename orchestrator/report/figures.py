@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.report.contexts import by_context, titled
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.style import (
     BLUE,
@@ -58,7 +59,21 @@ def figured(report: Report) -> list[str]:
 
 
 def outcome_panels(report: Report) -> Iterator[Panel]:
-    """Of every primary outcome the values, and the differences that the verdicts are about."""
+    """Of every primary outcome the values, and the differences that the verdicts are about; by context."""
+    return _in_each_context(report, _outcome_panels)
+
+
+def _in_each_context(report: Report, make: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
+    """The panels that `make` makes of the arms of one context, for each of them."""
+    for place, (context, part) in enumerate(by_context(report), start=1):
+        for each in make(part):
+            name = f"{each.name}-context-{place}" if context else each.name
+            yield replace(
+                each, name=name, title=titled(context, each.title), label=titled(context, each.label)
+            )
+
+
+def _outcome_panels(report: Report) -> Iterator[Panel]:
     for place, metric in enumerate(report.outcomes, start=1):
         if any(report.cell(arm, metric) for arm in report.arms):
             yield _values(report, metric, f"outcome-{place}")
@@ -67,7 +82,11 @@ def outcome_panels(report: Report) -> Iterator[Panel]:
 
 
 def metric_panels(report: Report) -> Iterator[Panel]:
-    """Of every quantity that is drawn the splits that no primary outcome is of."""
+    """Of every quantity that is drawn the splits that no primary outcome is of; by context."""
+    return _in_each_context(report, _metric_panels)
+
+
+def _metric_panels(report: Report) -> Iterator[Panel]:
     wanted = [
         metric for quantity in figured(report) for metric in report.metrics if metric.endswith(f"/{quantity}")
     ]

@@ -63,7 +63,7 @@ def document(report: Report, figures: Sequence[Panel]) -> str:
         parts.append(escaped(report.question))
     parts += [rf"\textbf{{{escaped(each)}}}" for each in notices(report)]
     if report.verdicts:
-        items = "\n".join(rf"\item {escaped(each.line)}" for each in report.verdicts)
+        items = "\n".join(rf"\item {escaped(each.line)}" for each in (*report.verdicts, *report.pooled))
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")
     parts += [table for grid in grids(report) for part in side_by_side(grid) for table in _tables(part)]
     parts += [_figure(each) for each in figures]

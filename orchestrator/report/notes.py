@@ -5,6 +5,7 @@ from math import inf, isfinite
 from statistics import stdev
 
 from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.report.contexts import context_notes
 from orchestrator.report.extensions import extended_after_results
 from orchestrator.report.notices import chosen_from
 from orchestrator.report.searches import NO_CLAIM
@@ -114,14 +115,19 @@ BEYOND = (
 
 def in_words(report: Report) -> list[str]:
     """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
-    decided = [each for each in report.verdicts if each.kind != "undecided"]
+    verdicts_made = (*report.verdicts, *report.pooled)
+    decided = [each for each in verdicts_made if each.kind != "undecided"]
     lines = [f"decided: {each.line}" for each in decided]
     searched = {each.arm for each in report.tallies if SEARCH in each.outcomes}
-    if any({each.arm, each.reference} & searched for each in decided):
+    if any({each.arm, each.reference, *each.pooled} & searched for each in decided):
         lines.append(OF_ONE_SEARCH)
     for outcome in report.outcomes:
-        verdicts = [each for each in report.verdicts if each.metric == outcome]
-        left = [each.arm for each in verdicts if each.kind == "undecided"]
+        verdicts = [each for each in verdicts_made if each.metric == outcome]
+        left = [
+            f"{each.arm} over all contexts" if each.pooled else each.arm
+            for each in verdicts
+            if each.kind == "undecided"
+        ]
         if left:
             which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
             lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
@@ -131,7 +137,7 @@ def in_words(report: Report) -> list[str]:
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
-    found = [*_beyond(report), intervals, *_claims(report), FAILURES]
+    found = [*_beyond(report), intervals, *_claims(report), *context_notes(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]

@@ -7,6 +7,7 @@ from orchestrator.plan.format import amount as quantity_words
 from orchestrator.plan.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.arm_changes import ArmChanges
+from orchestrator.report.contexts import by_context
 from orchestrator.report.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind
@@ -89,10 +90,10 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     found += [SEVERAL.format(best=report.assignments)] if averaged else []
     found += [
         *_one_system(report),
-        *_alike(report),
+        *(said for _, part in by_context(report) for said in _alike(part)),
         *_twins(report),
         *_one_value(report),
-        *_no_room(report),
+        *(said for _, part in by_context(report) for said in _no_room(part)),
         *_chosen_from_fewer(report),
         *_unranked(report),
         *_spends_more(report),

@@ -8,6 +8,7 @@ from orchestrator.report import tables
 from orchestrator.report.arm_changes import in_full, is_cut
 from orchestrator.report.arm_changes import rows as change_rows
 from orchestrator.report.arm_facts import ArmFacts
+from orchestrator.report.contexts import by_context
 from orchestrator.report.course_figures import cost_panels, curve_panels
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
@@ -64,12 +65,14 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
 
 
 def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
-    """One sentence an arm: of those that are compared its verdict, of others what they reached."""
-    for arm in report.arms:
+    """One sentence an arm, context by context: of those that are compared its verdict, of others what they
+    reached. Then the verdicts over all contexts."""
+    for arm in (arm for _, part in by_context(report) for arm in part.arms):
         own = [each for each in report.verdicts if each.arm == arm]
         yield from ((each.kind.split()[0], each.line) for each in own)
         if not own and report.answer is not None:
             yield "", _reached(report, arm)
+    yield from ((each.kind.split()[0], each.line) for each in report.pooled)
     yield from (("", _searched_best(report, each.arm)) for each in report.searched)
     if not report.verdicts and not report.searched and not any(report.cells):
         began = details is not None and any(each.ended for each in details.arms)
@@ -265,7 +268,8 @@ def _curves(report: Report, details: Details) -> PageSection:
 
 
 def _metrics(report: Report) -> PageSection:
-    found = (tables.searched(report),) if report.searched else ()
-    part = Part(panels=pictures(metric_panels(report)), grids=(*tables.metrics(report), *found))
+    part = Part(
+        panels=pictures(metric_panels(report)), grids=(*tables.metrics(report), *tables.searches(report))
+    )
     text = "Everything here is exploratory, but for what is marked as primary."
     return PageSection("metrics", "All metrics", (text,), (part,))

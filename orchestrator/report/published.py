@@ -82,4 +82,5 @@ def _as_published(row: Row) -> PriorWork:
         std=row.get("std"),
         statistic=row.get("statistic", "mean"),
         source=str(row.get("source", "")),
+        cell=dict(row.get("cell", {})),
     )

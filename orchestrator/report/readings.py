@@ -7,7 +7,7 @@ Test splits may be added to a sweep: what is read of them later belongs to the c
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -79,9 +79,10 @@ class Readings:
                 groups[record.rank or 0].append(record.last.metrics)
         return bool(groups) and all(map(one_run, groups.values()))
 
-    def all_values(self, metric: str) -> list[float]:
-        """Of all arms and seeds."""
-        return [value for arm in self._by_arm for value, _ in self._measured(arm, metric).values()]
+    def all_values(self, metric: str, arms: Iterable[str] | None = None) -> list[float]:
+        """Of all seeds of `arms`; without them of all arms."""
+        own = self._by_arm if arms is None else arms
+        return [value for arm in own for value, _ in self._measured(arm, metric).values()]
 
     def ended(self, arm: str) -> tuple[int, int]:
         """How many seeds are among `finished_seeds`, and how many among `failed_seeds`."""

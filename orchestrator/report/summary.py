@@ -17,7 +17,16 @@ from orchestrator.report.origin import code_versions, data_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
 from orchestrator.report.searches import read_in_search, search_bests, unranked
 from orchestrator.report.statistics import estimate
-from orchestrator.report.types import ArmTally, Cell, Effect, FailedReadings, Report, SearchBest
+from orchestrator.report.types import (
+    ArmTally,
+    Cell,
+    Effect,
+    FailedReadings,
+    Report,
+    ReportContext,
+    SearchBest,
+)
+from orchestrator.spec.scalars import assignments
 from orchestrator.trials import OutcomeKind, Record, skipped
 from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up
@@ -61,7 +70,8 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     searched = search_bests(plan, known)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
-    return Report(
+    verdicts = tuple(answers.verdicts(plan, readings, answer, ended)) if answer else ()
+    report = Report(
         sweep=plan.name,
         question=plan.question,
         metrics=metrics,
@@ -70,7 +80,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         failed_readings=tuple(_failed_readings(plan, reread, readings, posthoc)),
         effects=tuple(answers.effects(plan, metrics, readings, answer, ended)) if answer else (),
         tallies=tallies,
-        floors=_floors(declared, confirmed),
+        floors={} if plan.arms[0].context else _floors(declared, confirmed),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
         quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in read)),
@@ -78,7 +88,9 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         prior_work=tuple(published.prior_work(plan)),
         unmet_published=tuple(published.unmet(plan, metrics, [*cells, *posthoc])),
         answer=answer,
-        verdicts=tuple(answers.verdicts(plan, readings, answer, ended)) if answer else (),
+        verdicts=tuple(each for each in verdicts if not each.pooled),
+        pooled=tuple(each for each in verdicts if each.pooled),
+        contexts=tuple(_contexts(plan, declared, confirmed)),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
@@ -89,16 +101,33 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
         factorial=_factorial(plan, readings, answer, ended),
-        skipped=skipped(known),
         unread=_unread(plan, confirmed, expected),
         objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
-        unranked=unranked(plan, known),
+    )
+    return _with_caveats(report, plan, known)
+
+
+def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
+    """The report with what must be known of how the trials ran."""
+    return replace(
+        report,
+        skipped=skipped(records),
+        unranked=unranked(plan, records),
         selected_on=plan.selected_on,
-        read_in_search=read_in_search(plan, known),
-        code_versions=code_versions(known),
-        data_versions=data_versions(known),
+        read_in_search=read_in_search(plan, records),
+        code_versions=code_versions(records),
+        data_versions=data_versions(records),
         extensions=tuple(extensions.sentences(plan)),
     )
+
+
+def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
+    """The contexts of the spec, each with floors of its own."""
+    for arms in plan.contexts if plan.arms[0].context else ():
+        names = tuple(arm.name for arm in arms)
+        own = [each for each in confirmed if each.arm in names]
+        context = arms[0].context
+        yield ReportContext(assignments(context), dict(context), names, _floors(declared, own))
 
 
 def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
@@ -368,4 +397,11 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
         if notice:
             tags[each.arm][NOTICE] = notice
+    for each in report.pooled:
+        first = each.metric == report.outcomes[0]
+        for arm in each.pooled:
+            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{each.metric}"] = each.line
+    for context in report.contexts:
+        for arm in context.arms:
+            tags[arm]["context"] = context.name
     return tags

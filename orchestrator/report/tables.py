@@ -1,14 +1,16 @@
 """The report as tables: one structure, drawn for the terminal and as Markdown."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.format import setting_words
 from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
+from orchestrator.report.contexts import by_context, titled
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import (
+    ArmVerdict,
     Cell,
     Effect,
     Report,
@@ -42,21 +44,48 @@ class Grid:
 
 def grids(report: Report) -> list[Grid]:
     """All tables of a report: what each arm is, what decides the question, results, how trials ended."""
-    found = [searched(report)] if report.searched else []
+    found = searches(report)
     return [*changes(report), *answers(report), *metrics(report), *costs(report), *found, tallies(report)]
 
 
+def _in_each_context(report: Report, make: Callable[[Report], list[Grid]]) -> list[Grid]:
+    """The tables that `make` makes of the arms of one context, for each of them."""
+    return [
+        replace(grid, title=titled(context, grid.title))
+        for context, part in by_context(report)
+        for grid in make(part)
+    ]
+
+
 def metrics(report: Report) -> list[Grid]:
-    """Main effects, then every quantity of every arm as trained, and its differences."""
+    """Main effects, then every quantity of every arm as trained, and its differences; context by context."""
+    return _in_each_context(report, _metrics)
+
+
+def _metrics(report: Report) -> list[Grid]:
     factors = [Grid(*table) for table in factorial_tables.tables(report)]
     results = [_results(report, quantity) for quantity in _quantities(report)]
     return [*factors, *results, *_points(report), *_differences(report)]
 
 
 def costs(report: Report) -> list[Grid]:
-    """Checkpoints read again, and what arms are worth at equal cost."""
+    """Checkpoints read again, and what arms are worth at equal cost; context by context."""
+    return _in_each_context(report, _costs)
+
+
+def _costs(report: Report) -> list[Grid]:
     tables = (Grid(*table, stacked=True) for table in equal_cost_tables.tables(report))
     return [*_posthoc(report), *tables]
+
+
+def searches(report: Report) -> list[Grid]:
+    """The best of every arm's search, context by context, where nothing is confirmed."""
+    return _in_each_context(report, lambda part: [searched(part)] if part.searched else [])
+
+
+def headlines(report: Report) -> list[Grid]:
+    """The tables for the screen: one for each context, and the verdicts over all of them."""
+    return [*_in_each_context(report, lambda part: [headline(part)]), *_pooled(report)]
 
 
 def headline(report: Report) -> Grid:
@@ -122,34 +151,52 @@ def _family(report: Report) -> str:
 
 
 def answers(report: Report) -> list[Grid]:
-    """What decides the question: every arm's difference in every primary outcome, and every seed."""
+    """What decides the question: every arm's difference in every primary outcome, and every seed; context by
+    context, then over all contexts."""
+    return [*_in_each_context(report, _answers), *_pooled(report)]
+
+
+def _answers(report: Report) -> list[Grid]:
     found = []
     for metric in report.outcomes:
-        rows = [
-            (
-                f"{each.arm} - {each.reference}",
-                each.seeds.removesuffix(" finished"),
-                "-"
-                if each.difference is None
-                else interval_words(each.difference, "+", report.margin(metric)),
-                "-" if each.p is None else p_words(each.p, each.level),
-                each.text,
-            )
-            for each in report.verdicts
-            if each.metric == metric
-        ]
-        if rows:
-            shown = worded(
-                (each.difference for each in report.verdicts if each.metric == metric and each.difference),
-                intervals="mean difference and interval",
-                means="mean difference",
-                one="difference in one seed",
-            )
-            title = f"{metric}, primary outcome: {shown}{_family(report)}"
-            headers = ("arm", "finished", "difference", "p", "verdict")
-            found.append(Grid(title, headers, tuple(rows), stacked=True))
+        found += _verdicts(report, report.verdicts, metric)
         found += _seed_by_seed(report, metric)
     return found
+
+
+def _pooled(report: Report) -> list[Grid]:
+    """Verdicts on the mean over all contexts."""
+    return [
+        replace(grid, title=titled("mean over all contexts", grid.title))
+        for metric in report.outcomes
+        for grid in _verdicts(report, report.pooled, metric)
+    ]
+
+
+def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
+    """The table of the `verdicts` in a primary outcome, if there are any."""
+    own = [each for each in verdicts if each.metric == metric]
+    rows = [
+        (
+            f"{each.arm} - {each.reference}",
+            each.seeds.replace(" finished", ""),
+            "-" if each.difference is None else interval_words(each.difference, "+", report.margin(metric)),
+            "-" if each.p is None else p_words(each.p, each.level),
+            each.text,
+        )
+        for each in own
+    ]
+    if not rows:
+        return []
+    shown = worded(
+        (each.difference for each in own if each.difference),
+        intervals="mean difference and interval",
+        means="mean difference",
+        one="difference in one seed",
+    )
+    title = f"{metric}, primary outcome: {shown}{_family(report)}"
+    headers = ("arm", "finished", "difference", "p", "verdict")
+    return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
 def _seed_by_seed(report: Report, metric: str) -> list[Grid]:

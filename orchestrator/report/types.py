@@ -57,6 +57,8 @@ class PriorWork:
     statistic: str
     """mean or median."""
     source: str
+    cell: Mapping[str, object] = field(default_factory=dict)
+    """Values of contexts and grid that it is of, by field path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,25 @@ class ArmVerdict:
     """All of it in one line."""
     looked: bool = False
     """Whether it was certain before the last seed."""
+    context: str = ""
+    """Name of the context that arm and reference are in; empty without contexts, and over all of them."""
+    pooled: tuple[str, ...] = ()
+    """The arms over whose differences the mean is taken, one in each context; empty for a verdict of one
+    arm."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportContext:
+    """One context of the spec, inside which arms are compared."""
+
+    name: str
+    """E.g. `dataset=easy`."""
+    values: Mapping[str, object]
+    """Field path to value."""
+    arms: tuple[str, ...]
+    """Its baseline first."""
+    floors: Mapping[str, float]
+    """By metric, as `Report.floors`."""
 
 
 UNRUN: Final = ("open", "skipped")
@@ -164,7 +185,7 @@ class Report:
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
     floors: Mapping[str, float]
-    """By metric: what needs no learning, as measured or declared."""
+    """By metric: what needs no learning, as measured or declared; with contexts each of them has its own."""
     arms: tuple[str, ...]
     """The baseline first."""
     quantities: tuple[Metric, ...] = field(default=(), kw_only=True)
@@ -220,6 +241,10 @@ class Report:
     """That trials read different data under one name, in one sentence; empty where they did not."""
     extensions: tuple[str, ...] = ()
     """What was added after the launch, and what that does to claims, one sentence each."""
+    contexts: tuple[ReportContext, ...] = ()
+    """Empty where the spec names none."""
+    pooled: tuple[ArmVerdict, ...] = ()
+    """Verdicts over all contexts, where the spec asks for them; `arm` is the name without a context."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -234,7 +259,8 @@ class Report:
     @property
     def differences(self) -> tuple[Estimate, ...]:
         """Those that verdicts are about."""
-        return tuple(each.difference for each in self.verdicts if each.difference is not None)
+        found = (each.difference for each in (*self.verdicts, *self.pooled))
+        return tuple(each for each in found if each is not None)
 
     def finished(self, arm: str) -> str:
         """`8`, or where seeds failed `5 of 8 finished`, where some lack a primary outcome `5 of 8 measured`;
@@ -248,6 +274,11 @@ class Report:
         """The arm's verdict in the first primary outcome."""
         first = self.outcomes[:1]
         return next((each for each in self.verdicts if each.arm == arm and each.metric in first), None)
+
+    def floor(self, arm: str, metric: str) -> float | None:
+        """What needs no learning in the context of the arm."""
+        own = next((each.floors for each in self.contexts if arm in each.arms), self.floors)
+        return own.get(metric)
 
     def margin(self, metric: str) -> float | None:
         """The least difference in `metric` that matters; None where the spec names none."""

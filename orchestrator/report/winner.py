@@ -81,17 +81,22 @@ class Winner:
         )
 
 
-def winner(plan: Plan, records: Sequence[Record], report: Report, arm: str | None = None) -> Winner:
-    """The best system, of `arm` alone if it is named.
+def winner(
+    plan: Plan,
+    records: Sequence[Record],
+    report: Report,
+    arm: str | None = None,
+    context: str | None = None,
+) -> Winner:
+    """The best system, of `arm` alone if it is named, else of the `context` named.
 
     By the mean of the first primary outcome over confirm seeds, arms without seeds that failed or lack a
     primary outcome before others, and of one arm assignments without failed seeds before others; where no
-    confirm trial has measured it, by the first objective of the search. Raises InputError for an unknown arm,
-    and where there is nothing to choose by.
+    confirm trial has measured it, by the first objective of the search. Raises InputError for an unknown arm
+    or context, where several contexts are to choose from, and where there is nothing to choose by.
     """
-    if arm is not None and arm not in report.arms:
-        raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
-    own = [each for each in records if each.outcome is OutcomeKind.FINISHED and arm in (None, each.arm)]
+    rivals = _rivals(report, arm, context)
+    own = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
     spoilt = frozenset(
         (each.arm, each.rank or 0)
         for each in records
@@ -105,6 +110,24 @@ def winner(plan: Plan, records: Sequence[Record], report: Report, arm: str | Non
             f"`haltsweep status {plan.name}` says how far it is"
         )
     return found
+
+
+def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, ...]:
+    """The arms to choose from, which are all of one context."""
+    if arm is not None and arm not in report.arms:
+        raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
+    arms = {each.name: each.arms for each in report.contexts}
+    if context is not None and context not in arms:
+        raise InputError(f"no context named {context!r}. {hint(context, arms)}")
+    if context is None and arm is None and len(arms) > 1:
+        raise InputError(
+            f"the best of {report.sweep} must be that of one context: name one of {', '.join(arms)} by "
+            "--context, or an arm by --arm"
+        )
+    rivals = arms[context] if context is not None else report.arms
+    if arm is not None and arm not in rivals:
+        raise InputError(f"{arm} is not in the context {context}: leave out --context or --arm")
+    return rivals if arm is None else (arm,)
 
 
 def _confirmed(

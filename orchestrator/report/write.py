@@ -4,10 +4,11 @@ import contextlib
 import errno
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.file_digests import write_manifest
+from orchestrator.report.contexts import by_context
 from orchestrator.report.csv_file import as_csv
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
@@ -92,10 +93,19 @@ def markdown(report: Report, figures: Sequence[Panel]) -> str:
         parts.append(markdown_text(report.question))
     parts += [f"**{markdown_line(one_line(each))}**" for each in notices(report)]
     if report.verdicts:
-        lines = [f"- {markdown_line(one_line(each.line))}" for each in report.verdicts]
-        parts.append("## Answer\n\n" + "\n".join(lines))
+        parts += ["## Answer", *_answers(report)]
     parts += [as_markdown(grid) for grid in grids(report)]
     parts += [f"![{markdown_line(one_line(each.title))}]({each.name}.png)" for each in figures]
     read = [f"- {markdown_line(one_line(each))}" for each in notes(report)]
     parts.append("## How to read this\n\n" + "\n".join(read))
     return "\n\n".join(parts) + "\n"
+
+
+def _answers(report: Report) -> Iterator[str]:
+    """A list of the verdicts of each context below its name, and of those over all contexts."""
+    found = [(context, part.verdicts) for context, part in by_context(report)]
+    for title, verdicts in (*found, ("mean over all contexts", report.pooled)):
+        if verdicts and report.contexts:
+            yield f"### {markdown_line(one_line(title))}"
+        if verdicts:
+            yield "\n".join(f"- {markdown_line(one_line(each.line))}" for each in verdicts)

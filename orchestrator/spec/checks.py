@@ -58,6 +58,11 @@ class _Written:
         """The mappings of a list, with their positions."""
         return [(place, one) for place, one in self._items(*keys) if isinstance(one, dict)]
 
+    @property
+    def axes(self) -> Mapping[str, Any]:
+        """The fields that are crossed with every arm."""
+        return {**self.mapping("contexts"), **self.mapping("grid")}
+
     def count(self, *keys: str) -> int | None:
         found = self.at(*keys)
         return found if isinstance(found, int) and not isinstance(found, bool) else None
@@ -221,7 +226,9 @@ def _repeated(written: _Written) -> Problems:
         ("combine", "of"),
     ]
     places += [("arms", arm, "drop") for arm in map(str, written.mapping("arms"))]
-    places += [(axes, path) for axes in ("grid", "posthoc") for path in map(str, written.mapping(axes))]
+    places += [
+        (axes, path) for axes in ("grid", "contexts", "posthoc") for path in map(str, written.mapping(axes))
+    ]
     for keys in places:
         values = written.at(*keys)
         if isinstance(values, list) and (problem := repetition(values)) is not None:
@@ -253,6 +260,13 @@ def _answer(written: _Written) -> Problems:
         written.at("confirm", "splits"), list | None
     ):
         return  # which splits there are is not known
+    if written.at("answer", "pool") is not None and not written.mapping("contexts"):
+        yield ("answer", "pool"), "needs contexts, over which it takes the mean"
+    elif written.at("answer", "pool") is not None and written.at("confirm", "stop") is not None:
+        yield (
+            ("answer", "pool"),
+            "must be left out with confirm.stop: the mean needs all seeds, and decided arms run no more",
+        )
     splits = [split for _, split in written.texts("confirm", "splits")]
     primary = written.at("answer", "metric")
     named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]
@@ -326,20 +340,21 @@ def _arm_names(written: _Written) -> Problems:
 
 
 def _published(written: _Written) -> Problems:
-    """A published value belongs to one cell of the grid and to one reading."""
-    readable = all(isinstance(written.at(axes), dict | None) for axes in ("grid", "posthoc"))
+    """A published value belongs to one cell of contexts and grid, and to one reading."""
+    readable = all(isinstance(written.at(axes), dict | None) for axes in ("grid", "contexts", "posthoc"))
     for place, row in written.mappings("published"):
         keys = ("published", place)
         if row.get("arm") is None and row.get("reference") is None:
             yield keys, "must name its arm, or a reference where no arm is the published system"
-        for inner, message in (
-            misplaced(row, written.mapping("grid"), written.mapping("posthoc")) if readable else ()
-        ):
+        for inner, message in misplaced(row, written.axes, written.mapping("posthoc")) if readable else ():
             yield (*keys, *inner), message
 
 
 def _arm_changes(written: _Written) -> Problems:
-    grid = Paths(map(str, written.mapping("grid")))
+    crossed = {
+        words: Paths(map(str, written.mapping(section)))
+        for section, words in (("grid", "the grid"), ("contexts", "contexts"))
+    }
     for arm in written.mapping("arms"):
         before = Paths()
         for path in map(str, written.mapping("arms", arm, "set")):
@@ -349,11 +364,12 @@ def _arm_changes(written: _Written) -> Problems:
                     keys,
                     f"must not be set together with {other}, one contains the other: write one of them",
                 )
-            for axis in grid.touching(path):
-                yield (
-                    keys,
-                    f"must not be set by an arm and by the grid ({axis}): take it out of one of them",
-                )
+            for words, axes in crossed.items():
+                for axis in axes.touching(path):
+                    yield (
+                        keys,
+                        f"must not be set by an arm and by {words} ({axis}): take it out of one of them",
+                    )
             before.add(path)
 
 
@@ -393,23 +409,42 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, bool]]:
         yield path, not isinstance(value, dict)
 
 
-def _grid(written: _Written) -> Problems:
+def _axes(written: _Written) -> Problems:
+    """A field has one value in an arm of a context."""
+    grid = written.mapping("grid")
     before, varied = Paths(), Paths(map(str, written.searched))
-    for path in map(str, written.mapping("grid")):
-        for other in before.touching(path):
-            yield ("grid", path), f"must not overlap {other}, one contains the other: write one of them"
-        for searched in varied.touching(path):
+    for section in ("grid", "contexts"):
+        for path in map(str, written.mapping(section)):
+            for other in before.touching(path):
+                if section == "contexts" and other in grid:
+                    message = f"must not be set by the grid too ({other}): take it out of one of them"
+                else:
+                    message = f"must not overlap {other}, one contains the other: write one of them"
+                yield (section, path), message
+            for searched in varied.touching(path):
+                yield (
+                    (section, path),
+                    f"must not set what the search varies ({searched}): take it out of one of them",
+                )
+            before.add(path)
+    reread = Paths(map(str, written.mapping("posthoc")))
+    for path in map(str, written.mapping("contexts")):
+        for other in reread.touching(path):
             yield (
-                ("grid", path),
-                f"must not set what the search varies ({searched}): take it out of one of them",
+                ("contexts", path),
+                f"must not be read again under other values ({other}): take it out of posthoc or of contexts",
             )
-        before.add(path)
 
 
 def _threads(written: _Written) -> Problems:
     """A trial has as many threads as CPU cores: one knob."""
     path = "train.threads"
-    places: list[Keys] = [("grid", path), ("search", "also", path), (BASELINE, *path.split("."))]
+    places: list[Keys] = [
+        ("grid", path),
+        ("contexts", path),
+        ("search", "also", path),
+        (BASELINE, *path.split(".")),
+    ]
     places += [("arms", arm, "set", path) for arm in map(str, written.mapping("arms"))]
     for keys in () if written.own else places:
         *section, name = map(str, keys)
@@ -432,6 +467,6 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _published,
     _arm_changes,
     _arm_searches,
-    _grid,
+    _axes,
     _threads,
 )

@@ -24,7 +24,7 @@ _FIELD: Final = re.compile(r"(?<![\w-])[\w-]{1,60}(?=['\"]?\s{0,4}:)")
 _NAME: Final = re.compile(r"\.([^.\[\]=]+)")
 MOST_SAID: Final = 200
 """Characters of an override that a message quotes."""
-_REMOVABLE: Final = {("arms",), ("grid",), ("posthoc",), ("search", "also")}
+_REMOVABLE: Final = {("arms",), ("grid",), ("contexts",), ("posthoc",), ("search", "also")}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which reading a published value belongs to: one cell of the grid, as trained or as read again."""
+"""Which reading a published value belongs to: one cell of contexts and grid, as trained or as read again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -14,19 +14,22 @@ OF_FILES = ("task.folder", "task.validate_on")
 
 
 def misplaced(
-    row: Mapping[str, Any], grid: Mapping[str, Any], posthoc: Mapping[str, Any]
+    row: Mapping[str, Any], axes: Mapping[str, Any], posthoc: Mapping[str, Any]
 ) -> Iterator[tuple[Keys, str]]:
-    """What is wrong with the reading that a published row names, each with its keys inside the row."""
+    """What is wrong with the reading that a published row names, each with its keys inside the row.
+
+    `axes` are the fields of contexts and grid with their values.
+    """
     cell, reading = row.get("cell", {}), row.get("posthoc", {})
-    for path in grid if isinstance(cell, dict) and row.get("arm") is not None else ():
+    for path in axes if isinstance(cell, dict) and row.get("arm") is not None else ():
         if path not in cell:
-            wanted = f"must name its cell of the grid, cell: {{{path}: ...}}"
+            wanted = f"must name its cell of contexts and grid, cell: {{{path}: ...}}"
             yield (), f"{wanted}: a value stands beside the one reading it belongs to"
     if isinstance(reading, dict) and len(reading) > 1:
         wanted = f"must name one setting, got {len(reading)} ({', '.join(map(str, reading))})"
         yield ("posthoc",), f"{wanted}: checkpoints are read again with one setting changed at a time"
     for part, section, known, given in (
-        ("cell", "grid", grid, cell),
+        ("cell", "contexts or grid", axes, cell),
         ("posthoc", "posthoc", posthoc, reading),
     ):
         for path, value in given.items() if isinstance(given, dict) else ():
@@ -72,9 +75,7 @@ def _gone(
     before: Mapping[str, Any],
     same_training: Callable[[str], bool],
 ) -> bool:
-    had, has = (
-        not any(misplaced(row, _mapping(data, "grid"), _mapping(data, "posthoc"))) for data in (before, now)
-    )
+    had, has = (not any(misplaced(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now))
     if not isinstance(arm := row.get("arm"), str):  # of no arm, or at fault
         return had and not has
     return had and not (has and same_training(arm))
@@ -96,6 +97,10 @@ def _without_effect() -> frozenset[str]:
     from trainables.training.config import TrainConfig
 
     return frozenset({*OF_FILES, *(f"train.{name}" for name in running(TrainConfig))})
+
+
+def _axes(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**_mapping(data, "contexts"), **_mapping(data, "grid")}
 
 
 def _mapping(data: Mapping[str, Any], section: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from search_spaces.paths import overlap
 
 CHANGING = frozenset({"set", "drop"})
 """Parts of an arm that say what it changes."""
-BY_KEY = frozenset({"answer", "budget", "resources", "grid", "posthoc"})
+BY_KEY = frozenset({"answer", "budget", "resources", "grid", "contexts", "posthoc"})
 """Sections of which every key can be left out alone."""
 PLACEHOLDERS = {"name": "unnamed", "question": "-"}
 """Parts that every spec must have and the planner does not look at."""

@@ -5,6 +5,7 @@ the rules, so that what is written reads back as what it was. Quoted words are a
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml
@@ -75,6 +76,11 @@ class Dumper(yaml.SafeDumper):
         """Lists of plain words on one line."""
         plain = not any(isinstance(item, dict | list | tuple) for item in sequence)
         return super().represent_sequence(tag, sequence, True if plain else flow_style)
+
+
+def assignments(values: Mapping[str, Any]) -> str:
+    """Fields and their values as names of arms have them: `dataset=easy,depth=2`."""
+    return ",".join(f"{path}={dump(value, flow=True)}" for path, value in values.items())
 
 
 def dump(value: Any, *, flow: bool = False) -> str:

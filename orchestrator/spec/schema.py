@@ -102,6 +102,7 @@ def _built_in() -> Schema:
         for path, one in fields.items()
     }
     properties["grid"] |= _by_path(axes)
+    properties["contexts"] |= _by_path(axes)
     properties["posthoc"] |= _by_path(
         {path: axis for path, axis in axes.items() if not path.startswith("train.")}
     )

@@ -98,7 +98,7 @@ def _written(data: Mapping[str, Any]) -> Iterator[Written]:
     for section in ("arms", "components"):
         for name in _mapping(data, section):
             yield from _by_path(data, (section, name, "set"))
-    for section in ("grid", "posthoc"):
+    for section in ("grid", "contexts", "posthoc"):
         yield from _by_path(data, (section,))
     for path in _mapping(data, "search", "also"):
         for form in FORMS:

@@ -141,6 +141,10 @@ class Answer(Section):
     """Further primary outcomes; every one of them makes all intervals wider."""
     level: Level = 0.05
     """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
+    pool: Annotated[Literal["contexts"] | None, says("contexts or null")] = None
+    """`contexts`: one more verdict for every arm, on its mean difference over all contexts. The difference of
+    each seed is averaged over the contexts, so that seeds are the sample. The contexts are fixed: the verdict
+    says nothing of other contexts. It counts among the comparisons that `level` holds for."""
     spread: Spread | None = None
     """Standard deviation of `metric` over seeds, as known from elsewhere, or {from: SWEEP} for that of
     another sweep's baseline: what the seeds can show is then said in units of `metric` before anything
@@ -229,7 +233,7 @@ class Published(Section):
     """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its
     quantity: a system that no arm is, named by `reference`."""
     cell: Mapping[Path, Scalar] = Field(default_factory=dict)
-    """The cell of the grid: one value of every axis."""
+    """One value of every field of `contexts` and of `grid`."""
     posthoc: Mapping[Path, Scalar] = Field(default_factory=dict)
     """The reading under `posthoc` that it belongs to; empty: as trained."""
     metric: Text
@@ -276,6 +280,10 @@ class Spec(Section):
     """Makes arms of components, with names and reasons; they stand beside those that are written."""
     grid: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
     """Field path to values; every combination is crossed with every arm."""
+    contexts: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
+    """Field path to values, e.g. `dataset: [easy, hard]`. Every arm, the baseline included, runs in every
+    combination of these values, and is compared with the baseline of the same combination alone. Different
+    contexts are never compared with each other; `answer.pool` adds a verdict over all of them."""
     search: Search | None = None
     confirm: Confirm | None = None
     answer: Answer | None = None
@@ -289,6 +297,11 @@ class Spec(Section):
     published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
     """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec carries none any more."""
+
+    @property
+    def axes(self) -> Mapping[str, tuple[Json, ...]]:
+        """The fields that are crossed with every arm, and their values: those of contexts before the grid."""
+        return {**self.contexts, **self.grid}
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -327,6 +340,8 @@ class Spec(Section):
             }
         if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
             confirm.pop("halting_examples", None)
+        if isinstance(answer := dumped.get("answer"), dict) and answer.get("pool") is None:
+            answer.pop("pool", None)
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 

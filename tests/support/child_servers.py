@@ -4,11 +4,13 @@ A template is a process that has imported everything, has one thread, and forks 
 commands have one of their own (`begin`); pytest's processes start one when they first need it.
 """
 
+import multiprocessing
 import os
 import signal
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import recv_handle, send_handle
@@ -75,6 +77,9 @@ def _run_template(connection: Connection) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _let_go_of_files(connection.fileno())
+    multiprocessing.set_start_method(None, force=True)  # set by what started this process
+    tracker = resource_tracker._resource_tracker
+    tracker._fd = tracker._pid = None  # that of another process
     with suppress(EOFError, OSError):
         while True:
             descriptor = recv_handle(connection)

@@ -1,12 +1,13 @@
 """Seeds in rounds: who waits, who is decided, who runs on; the same from any order and any prefix."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from orchestrator.conductor.conductor import Conductor
-from orchestrator.conductor.rounds import decisions, measured
+from orchestrator.conductor.rounds import Rounds, decisions, measured
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.trials import Outcome, OutcomeKind
@@ -116,6 +117,34 @@ def test_readings_again_of_seeds_that_never_ran_are_skipped():
     assert {(each.arm, each.phase) for each in skipped} == {("far", "confirm"), ("far", "posthoc")}
     assert len(skipped) == 10
     assert conductor.finished
+
+
+def test_looks_in_one_context_know_nothing_of_another():
+    """Seeds that scatter wildly in others do not keep the first from being decided."""
+    scatter = {"calm": 0.02, "wild": 50.0, "wilder": 60.0}
+    plan = plan_of(answer=AnswerPlan(("test/score",), None, 0.05, 3))
+    arms = [
+        replace(make_arm(f"{label}-{context['data']}"), context=context, reference=reference)
+        for label, reference_label in (("base", ""), ("far", "base"))
+        for context in ({"data": name} for name in scatter)
+        for reference in [f"{reference_label}-{context['data']}" if reference_label else ""]
+    ]
+    plan = replace(plan, arms=tuple(arms))
+    rng = np.random.default_rng(3)
+    confirmed = {
+        (arm.name, seed): {
+            "test/score": (0.9 if "far" in arm.name else 0.0) + scatter[arm.context["data"]] * rng.normal()
+        }
+        for arm in arms
+        for seed in SEEDS
+    }
+    alone = replace(plan, arms=tuple(arm for arm in arms if arm.context["data"] == "calm"))
+    found = decisions(plan, confirmed)
+    assert found["far-calm"].seeds < len(SEEDS)
+    assert found["far-calm"] == decisions(alone, confirmed)["far-calm"]
+    rounds = Rounds(plan)
+    assert rounds.may_run("base-wild", SEEDS[-1]), "each baseline runs all seeds"
+    assert not rounds.may_run("far-wild", SEEDS[-1])
 
 
 def test_without_looks_all_seeds_run_at_once():

@@ -25,6 +25,10 @@ def plan(*extensions):
     )
 
 
+PAIR = [("arm-1", "arm-0")]
+"""An arm and what it is compared with."""
+
+
 def added(*, arms=("arm-0", "arm-1"), seeds=SEEDS[:2], seen=None):
     change = "confirm.seeds: [1, 2] -> [1, 2, 3, 4]"
     return Extension(86400.0, "haltsweep extend one", "before", (change,), arms, seeds, seen or {})
@@ -76,20 +80,20 @@ def test_seeds_before_any_was_seen_are_as_if_planned():
 
 def test_an_arm_against_a_reference_whose_values_were_known():
     found = plan(added(arms=("arm-0",), seeds=SEEDS, seen={"arm-0": 4}))
-    assert exploratory(found, "arm-1") == ", exploratory: added after 4 seeds of arm-0 had been seen"
+    assert exploratory(found, PAIR) == ", exploratory: added after 4 seeds of arm-0 had been seen"
 
 
 def test_an_arm_of_a_later_extension_is_told_what_was_known_by_then():
     """Not what was known when seeds were added before."""
     before = added(arms=("arm-0",), seeds=SEEDS[:2], seen={"arm-0": 2})
     found = plan(before, added(arms=("arm-0",), seeds=SEEDS, seen={"arm-0": 4}))
-    assert exploratory(found, "arm-1") == ", exploratory: added after 4 seeds of arm-0 had been seen"
+    assert exploratory(found, PAIR) == ", exploratory: added after 4 seeds of arm-0 had been seen"
 
 
 def test_what_was_added_for_others_marks_nobody_else():
-    assert not exploratory(plan(added(seeds=SEEDS, seen={"arm-0": 4, "arm-1": 4})), "arm-1"), "only readings"
+    assert not exploratory(plan(added(seeds=SEEDS, seen={"arm-0": 4, "arm-1": 4})), PAIR), "only readings"
     later = (added(seen={}), added(seeds=SEEDS, seen={"arm-0": 4}))
-    assert not exploratory(plan(*later), "arm-1"), "the seeds came with the first, before anything was seen"
+    assert not exploratory(plan(*later), PAIR), "the seeds came with the first, before anything was seen"
 
 
 def test_without_claims_nothing_is_said_of_looks():

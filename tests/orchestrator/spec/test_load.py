@@ -60,7 +60,7 @@ def test_a_published_value_whose_reading_is_overridden_away_stands_beside_nothin
     assert len(load_spec(whole).published_rows) == 1
     assert load_spec(whole, ["grid.model.width=[64]"]).published_rows == ()
     assert load_spec(whole, profile="small").published_rows == ()
-    with pytest.raises(SpecError, match=r"published\[0\]: must name its cell of the grid"):
+    with pytest.raises(SpecError, match=r"published\[0\]: must name its cell of contexts and grid"):
         load_spec(whole, ["published=[{arm: baseline, metric: accuracy, values: {lra: 0.5}, source: a}]"])
 
 

@@ -1,0 +1,88 @@
+"""Habits of public training scripts give the right numbers, with two trials at a time, under both drivers."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from orchestrator.read import trials
+from tests.support import habits
+from tests.support.commands import Shell
+
+pytestmark = pytest.mark.slow
+SEEDS = (1, 2, 3)
+LEVELS = {"high": 0.8, "low": 0.2}
+
+
+def spec():
+    """An arm for each habit and level."""
+    arms = {
+        f"{habit}-{name}": {"why": "a habit", "set": {"habit": habit, "level": level}}
+        for habit in habits.HABITS
+        for name, level in LEVELS.items()
+        if name == "high" or habits.HABITS[habit] not in habits.CONSTANTS
+    }
+    return yaml.safe_dump(
+        {
+            "name": "habits",
+            "question": "Does what one trial does reach another?",
+            "trainable": "job:train",
+            "baseline": {"habit": "none", "level": 0.5},
+            "arms": arms,
+            "confirm": {"seeds": list(SEEDS), "splits": ["test"]},
+        },
+        sort_keys=False,
+    )
+
+
+def measured(shell):
+    """What each trial ended as and measured, by habit, level and seed."""
+    rows = trials("habits", runs=shell.folder / "runs").to_pylist()
+    return {
+        (row["arm"], row["seed"]): (row["outcome"], row["metric.test/x"], row["reason"])
+        for row in rows
+        if row["arm"] != "baseline"
+    }
+
+
+@pytest.fixture(scope="module", params=["inline", "ray"])
+def ran(request, tmp_path_factory):
+    """A sweep in a folder where a script has run before."""
+    shell = Shell.at(tmp_path_factory.mktemp(request.param), spec())
+    shutil.copy(habits.__file__, shell.folder / "job.py")
+    (shell.folder / "results").mkdir()
+    driver = ["--driver", "inline"] if request.param == "inline" else ["--cpus", "2"]
+    shown = shell.run("launch", "tiny.yaml", *driver)
+    return shell, shown
+
+
+def test_every_habit_measures_what_it_measures_alone(ran):
+    shell, _ = ran
+    found = measured(shell)
+    wrong = {
+        key: each for key, each in found.items() if each[0] != "finished" or not _is_right(*key, each[1])
+    }
+    assert wrong == {}
+    assert len(found) == len(SEEDS) * (len(habits.HABITS) + len(habits.HABITS) - len(habits.CONSTANTS))
+
+
+def _is_right(arm, seed, value):
+    habit, name = arm.rsplit("-", 1)
+    expected = habits.expected(habit, LEVELS[name], seed)
+    return expected is None or value == pytest.approx(expected, abs=1e-3)
+
+
+def test_generators_start_from_the_seed_of_each_trial(ran):
+    shell, _ = ran
+    drawn = {seed: measured(shell)["seeded_once-high", seed][1] for seed in SEEDS}
+    assert len(set(drawn.values())) == len(SEEDS)
+    assert drawn == {seed: measured(shell)["seeded_once-low", seed][1] for seed in SEEDS}
+
+
+def test_nothing_is_left_in_the_launch_folder(ran):
+    shell, _ = ran
+    left = {each.name for each in Path(shell.folder).iterdir()} - {"__pycache__"}
+    assert left == {"job.py", "results", "runs", "tiny.yaml"}
+    assert not any((shell.folder / "results").iterdir())
+    assert not (shell.folder / "runs" / "habits" / "scratch").exists()

@@ -1,0 +1,115 @@
+"""A sweep over two data sets: arms are compared on each of them, and no data set with another."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.own_code import forgotten
+
+pytestmark = pytest.mark.usefixtures("untracked")
+
+JOB = """
+def train(settings, trial):
+    level = {"easy": 0.9, "hard": 0.4, "odd": 0.6}[settings["dataset"]]
+    lost = 0.05 * (not settings["attention"]) + 0.1 * (settings["rate"] - 0.5) ** 2
+    value = level - lost + 0.001 * (trial.seed * (1 + settings["attention"]) % 5)
+    trial.report(1, {"valid/accuracy": value, **({"test/accuracy": value} if trial.splits else {})})
+
+metrics = {"accuracy": {"better": "max", "range": [0, 1]}}
+"""
+SPEC = """\
+name: datasets
+question: Is the arm without attention worse, on each of two data sets?
+trainable: job:train
+baseline: {dataset: easy, attention: true, rate: 0.5}
+arms: {no-attention: {why: none, set: {attention: false}}}
+contexts: {dataset: [easy, hard]}
+confirm: {seeds: [1, 2, 3, 4], splits: [test]}
+answer: {metric: test/accuracy, pool: contexts}
+"""
+SEARCH = (
+    "search={also: {rate: {float: [0, 1]}}, trials_per_arm: 2, sampler: random, "
+    "objectives: [{metric: valid/accuracy, goal: max}]}"
+)
+INLINE = ("--driver", "inline")
+
+
+@pytest.fixture(autouse=True)
+def folder(haltsweep, tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+def report():
+    return json.loads(Path("runs/datasets/report/report.json").read_text())
+
+
+def decided(found):
+    return {each["arm"]: (each["kind"], each["reference"]) for each in (*found["verdicts"], *found["pooled"])}
+
+
+@pytest.mark.slow
+def test_arms_are_compared_on_each_data_set_and_one_more_can_be_added(haltsweep):
+    shown = haltsweep("launch", "spec.yaml", *INLINE)
+    assert shown.code == 0, shown
+    found = report()
+    assert decided(found) == {
+        "no-attention[dataset=easy]": ("worse", "baseline[dataset=easy]"),
+        "no-attention[dataset=hard]": ("worse", "baseline[dataset=hard]"),
+        "no-attention": ("worse", "baseline"),
+    }
+    assert found["answer"]["family"] == 3
+    for each in (*found["verdicts"], *found["pooled"]):
+        assert each["difference"]["mean"] == pytest.approx(-0.05)
+    lines = [line for line in shown.out.splitlines() if line.startswith("decided: ")]
+    assert len(lines) == 3
+    status = haltsweep("status", "datasets").out.splitlines()
+    assert [line for line in lines if line.removeprefix("decided: ") not in status] == []
+
+    before = {each["arm"]: each for each in found["verdicts"]}
+    added = haltsweep("extend", "datasets", "contexts.dataset=[easy, hard, odd]", *INLINE)
+    assert added.code == 0, added
+    assert "8 trials to run beside 16" in added.out
+    found = report()
+    assert found["answer"]["family"] == 4
+    assert decided(found).keys() == {*before, "no-attention[dataset=odd]", "no-attention"}
+    for each in found["verdicts"]:
+        assert "exploratory" not in each["text"], "seeds of a new data set tell nothing of the others"
+        if each["arm"] in before:
+            assert each["difference"]["mean"] == before[each["arm"]]["difference"]["mean"]
+    assert "exploratory" in found["pooled"][0]["text"]
+    arm = "arms.slow={why: less, set: {attention: false, rate: 0.1}}"
+    added = haltsweep("extend", "datasets", arm, *INLINE)
+    assert added.code == 0, added
+    assert "12 trials to run beside 24" in added.out
+
+
+@pytest.mark.slow
+def test_each_context_has_a_search_and_a_best_of_its_own(haltsweep):
+    assert haltsweep("launch", "spec.yaml", SEARCH, *INLINE).code == 0
+    found = report()
+    assert {each["arm"] for each in found["tallies"] if each["assignment"].keys() == {"rate"}} == {
+        f"{label}[dataset={context}]"
+        for label in ("baseline", "no-attention")
+        for context in ("easy", "hard")
+    }
+    refused = haltsweep("best", "datasets")
+    assert refused.code == 2
+    assert "--context" in refused.err
+    best = haltsweep("best", "datasets", "--context", "dataset=hard")
+    assert best.out.startswith("# baseline[dataset=hard], by its confirm trials: mean test/accuracy")
+    Path("best.yaml").write_text(best.out)
+    assert haltsweep("check", "best.yaml").code == 0
+    arm = haltsweep("best", "datasets", "--arm", "no-attention[dataset=easy]")
+    assert arm.out.startswith("# no-attention[dataset=easy], by its confirm trials")
+
+
+@pytest.mark.slow
+def test_a_grid_over_data_sets_is_as_it_was_and_is_hinted_at(haltsweep):
+    Path("spec.yaml").write_text(SPEC.replace("contexts:", "grid:").replace(", pool: contexts", ""))
+    assert "under contexts instead of grid" in " ".join(haltsweep("plan", "spec.yaml").out.split())
+    assert haltsweep("launch", "spec.yaml", *INLINE).code == 0
+    assert decided(report())["baseline[dataset=hard]"] == ("worse", "baseline[dataset=easy]")
