@@ -85,6 +85,7 @@ def start_processes(payload: Path, connection: Connection, files: LaunchFiles) -
     while not payload.exists() or len(payload.read_text().splitlines()) < STARTED:
         time.sleep(0.005)
     _note(payload)
+    print("printed")
     connection.send(os.getppid())
     with suppress(EOFError):
         connection.recv()
@@ -106,7 +107,10 @@ def _note(notes: Path) -> None:
 def own_server(notes: Path, launch_folder: Path) -> None:
     """What an owner does that is to be killed: a server, and a child with processes."""
     server = ChildServer(settings_here(MODULE, launch_folder, ()))
-    server.start(order(start_processes, notes))
+    log, scratch = launch_folder / "sweep" / "logs" / "trial" / "attempt-1.log", launch_folder / "scratch"
+    log.parents[2].mkdir()
+    scratch.mkdir()
+    server.start(order(start_processes, notes, log=log, scratch=scratch))
     parent = server.receive()
     with notes.open("a") as file:
         file.write(f"{parent}\nready\n")

@@ -195,6 +195,8 @@ def test_a_killed_owner_leaves_no_process(tmp_path, number):
         died_at = time.monotonic()
         wait_until(lambda: not alive(pids), "all processes have ended")
         assert time.monotonic() - died_at < SOON_S
+        assert (tmp_path / "sweep" / "logs" / "trial" / "attempt-1.log").read_text() == "printed\n"
+        assert not (tmp_path / "scratch").exists()
     finally:
         owner.end()
 
@@ -275,7 +277,7 @@ def test_the_server_lists_the_launch_folder_once(tmp_path):
         (tmp_path / "later.txt").write_text("2")
         server.start(order(children.look_at_folder))
         assert end_of(server) == (0, [first])
-    assert first.copied == ("data.txt",)
+    assert list(first.copied) == ["data.txt"]
 
 
 def test_kill_descendants_spares_this_process():

@@ -217,7 +217,7 @@ def test_a_launch_folder_of_many_files_is_listed_still(tmp_path, monkeypatch):
         (tmp_path / f"{number}.txt").touch()
     listed = LaunchFiles.of(tmp_path)
     assert len(listed.copied) == 10
-    assert listed.linked == ("folder",)
+    assert list(listed.linked) == ["folder"]
 
 
 def test_files_deleted_since_the_session_began_are_left_out(launch, tmp_path):
