@@ -72,8 +72,10 @@ def _set_up(output: int | None) -> None:
     if output is not None:
         os.dup2(output, 1)
         os.dup2(output, 2)
-    sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = _stream(descriptor)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     faulthandler.enable()
     _forget_exit_handlers()
 
