@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.sqlite_files import url_of
+
 DIGEST_CHARACTERS = 16
 
 
@@ -59,7 +61,7 @@ class SweepFolder:
     def ledger_url(self) -> str:
         """SQLAlchemy URL of the embedded ledger."""
         # The file itself is not resolved: a symbolic link to itself there is for who opens it to tell.
-        return f"sqlite:///{self.root.resolve() / self.ledger.name}"
+        return url_of(self.root.resolve() / self.ledger.name)
 
     @property
     def records(self) -> Path:

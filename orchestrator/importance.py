@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Value, same
+from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Powers, Value, same
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -76,12 +76,14 @@ def _distribution(domain: Domain) -> "BaseDistribution":
     assert not isinstance(domain, Fixed), "what is fixed does not vary"
     if isinstance(domain, Choice):
         return CategoricalDistribution(range(len(domain.values)))
+    if isinstance(domain, Powers):
+        return IntDistribution(0, len(domain.values) - 1)
     if isinstance(domain, Float):
         return FloatDistribution(domain.low, domain.high, log=domain.log)
     return IntDistribution(domain.low, domain.high, log=domain.log)
 
 
 def _internal(domain: Domain, value: Value) -> Value:
-    if isinstance(domain, Choice):
+    if isinstance(domain, Choice | Powers):
         return next(place for place, each in enumerate(domain.values) if same(each, value))
     return value

@@ -21,8 +21,8 @@ from orchestrator.samplers import (
     make_sampler,
     make_stopper,
     named,
-    suggest,
 )
+from orchestrator.suggestions import suggest
 from search_spaces.dimensions import Domain, Float, Int, Value
 from search_spaces.grid import COUNTED_MAX, count_values, is_finite
 from search_spaces.wording import shown

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import inf
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import optuna
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
 from orchestrator.keywords import can_be_written, fits, is_required, parameters, type_words
-from search_spaces.dimensions import Choice, Domain, Fixed, Float, Value, contains, greatest
 from search_spaces.grid import NAME as GRID
 from search_spaces.wording import hint, nearest
 from trainables.extensions import BadName, imported
@@ -71,8 +70,10 @@ STOPPERS: Mapping[str, Alias] = {
     "asha": Alias("SuccessiveHalvingPruner", _RUNGS),
     "hyperband": Alias("HyperbandPruner", _RUNGS),
     "median": Alias("MedianPruner", {"grace_steps": "n_warmup_steps"}),
+    "patient": Alias("PatientPruner", {"wrapped": "wrapped_pruner"}),
     "percentile": Alias("PercentilePruner", {"grace_steps": "n_warmup_steps"}),
     "threshold": Alias("ThresholdPruner", {"grace_steps": "n_warmup_steps"}),
+    "PatientPruner": Alias("PatientPruner", {"wrapped": "wrapped_pruner"}),
     "ASHAScheduler": _RAY_ASHA,
     "AsyncHyperBandScheduler": _RAY_ASHA,
     "HyperBandScheduler": Alias("HyperbandPruner", {"max_t": "max_resource"}, _OF_SPEC),
@@ -232,6 +233,8 @@ def make_stopper(chosen: Chosen) -> BasePruner:
 
 def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
     keywords = {**_ALWAYS.get(chosen.class_name, {}), **chosen.keywords, **seeded}
+    for key, each in _wrapped(chosen, kind).items():
+        keywords[key] = make_stopper(each)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = _class(chosen.class_name, kind)(**keywords)
@@ -242,9 +245,30 @@ def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
     return found
 
 
+def _wrapped(chosen: Chosen, kind: Kind) -> Mapping[str, Chosen]:
+    """The stoppers that `chosen` is given, by keyword. Raises `SamplerRefused`."""
+    declared = _parameters(chosen.class_name, kind)
+    return {
+        key: chosen_stopper(_component(value))
+        for key, value in chosen.keywords.items()
+        if value is not None and key in declared and _takes_stopper(declared[key])
+    }
+
+
+def _component(written: Any) -> Mapping[str, Any]:
+    return written if isinstance(written, Mapping) else {"name": written}
+
+
+def _takes_stopper(parameter: inspect.Parameter) -> bool:
+    """Whether a keyword is a stopper itself, which a spec writes as it does `search.stopper`."""
+    return BasePruner in (get_args(parameter.annotation) or (parameter.annotation,))
+
+
 def patience(stopper: Chosen) -> StopperPatience:
     """When `stopper` begins to judge, by its keywords and their defaults."""
     declared = _parameters(stopper.class_name, STOPPER)
+    for wrapped in _wrapped(stopper, STOPPER).values():
+        return patience(wrapped)  # which has to agree
 
     def number(keyword: str) -> int:
         default = declared[keyword].default if keyword in declared else 0
@@ -265,35 +289,6 @@ def _bounds(stopper: Chosen) -> tuple[float, float]:
     return (-inf if lower is None else float(lower), inf if upper is None else float(upper))
 
 
-def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
-    """A value of `domain`, as the trial's sampler draws it.
-
-    Raises ValueError for one that is outside: Optuna believes a sampler, and what is enqueued.
-    """
-    value = _suggested(trial, name, domain)
-    if not isinstance(domain, Choice | Fixed) and not contains(domain, value):
-        steps = "" if domain.step in (None, 1) else f" in steps of {domain.step}"
-        raise ValueError(f"a sampler must draw {name} from {domain.low} to {domain.high}{steps}, got {value}")
-    return value
-
-
-def _suggested(trial: optuna.Trial, name: str, domain: Domain) -> Value:
-    match domain:
-        case Fixed(value):
-            return value
-        case Choice(values):
-            # By position: Optuna takes True for 1, and would warn of choices it cannot store.
-            return values[trial.suggest_categorical(name, range(len(values)))]
-        case Float(low, high, log, step):
-            with warnings.catch_warnings():
-                # Of a step that leaves a rest: the last value is then below the high end, as it should be.
-                warnings.filterwarnings("ignore", message=".*is not divisible by `step`")
-                return trial.suggest_float(name, low, high, log=log, step=step)
-        case _:
-            last = int(greatest(domain))
-            return trial.suggest_int(name, domain.low, last, log=domain.log, step=domain.step)
-
-
 @dataclass(frozen=True, slots=True)
 class Named:
     """The class that was asked for, as messages call it and as it declares itself."""
@@ -308,7 +303,10 @@ class Named:
         written = {self.alias.keywords.get(key, key): key for key in given if key != "name"}
         twice = [each for each in given if each != self.alias.keywords.get(each, each) in given]
         refusals = [
-            *(Refusal("", f"{self.label} must be given {key}") for key in self.required - set(written)),
+            *(
+                Refusal("", f"{self.label} must be given {self.written(key)}")
+                for key in self.required - set(written)
+            ),
             *(Refusal(each, f"{each} is {self.alias.keywords[each]}: give one of them") for each in twice),
             *(each for keyword, key in written.items() for each in self._refusals(key, keyword, given[key])),
         ]
@@ -332,6 +330,8 @@ class Named:
             yield Refusal(written, f"{self.label} must not be given {written}: {_DERIVED[keyword]}")
         elif written in self.alias.refused:
             yield Refusal(written, f"{self.label} has no {written} here: {self.alias.refused[written]}")
+        elif takes is not None and _takes_stopper(takes):
+            yield from _refused_stopper(written, value)
         elif takes is None or not can_be_written(takes):
             if takes is not None or not self._takes_any:
                 message = f"{self.label} has no keyword {written!r}. {hint(written, self._known())}"
@@ -349,15 +349,29 @@ class Named:
         return sorted(
             self.written(key)
             for key, each in self.parameters.items()
-            if can_be_written(each) and key not in _DERIVED
+            if (can_be_written(each) or _takes_stopper(each)) and key not in _DERIVED
         )
+
+
+def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
+    """What is wrong with a stopper that is a keyword of another one."""
+    if value is None:
+        return
+    if not isinstance(value, str | Mapping):
+        yield Refusal(written, f"{written} must be a stopper, or null, got {value!r}")
+        return
+    try:
+        chosen_stopper(_component(value))
+    except SamplerRefused as error:
+        yield from (Refusal(written, f"{written}: {each.message}") for each in error.refusals)
 
 
 def named(given: Mapping[str, Any], kind: Kind) -> Named:
     """The class that `given` names. Raises `SamplerRefused` if there is none."""
     name = str(given.get("name"))
     short = _rays_name(name, kind)
-    alias = kind.aliases.get(short) or Alias(_optunas_name(name, kind))
+    full = _optunas_name(name, kind)
+    alias = kind.aliases.get(short) or kind.aliases.get(full) or Alias(full)
     if why := kind.instead.get(short):
         raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
     is_optunas = alias.class_name in constructors(kind)
@@ -449,7 +463,7 @@ def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:
 
 def known_names(kind: Kind) -> list[str]:
     """Every name without a dot that can be given, short ones first."""
-    return sorted(kind.aliases) + sorted(constructors(kind))
+    return sorted(kind.aliases) + sorted(constructors(kind).keys() - kind.aliases.keys())
 
 
 @cache
@@ -461,6 +475,7 @@ def constructors(kind: Kind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
         if not inspect.isclass(made) or name.startswith("Base") or name == "NopPruner":
             continue
         declared = parameters(made)
-        if all(can_be_written(each) for each in declared.values() if is_required(each)):
+        required = [each for each in declared.values() if is_required(each)]
+        if all(can_be_written(each) or (kind is STOPPER and _takes_stopper(each)) for each in required):
             found[name] = declared
     return {name: each for name, each in found.items() if name not in kind.instead}

@@ -1,7 +1,8 @@
 """SQLite files: URLs that mean the same file from anywhere, or beside what it belongs to; copies to look at.
 
-A URL is `sqlite:///PATH`; what SQLite itself would read otherwise (`:memory:`, `file:...?uri=true`) and every
-other URL stays as it is.
+A URL is `sqlite:///PATH`, in which `%`, `?` and `#` of the path are written as `%25`, `%3F` and `%23`, since
+they mean something else in a URL. What SQLite itself would read otherwise (`:memory:`, `file:...?uri=true`)
+and every other URL stays as it is.
 """
 
 import os
@@ -11,16 +12,33 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import unquote
 
 SQLITE = "sqlite:///"
 _BESIDE = f"{SQLITE}../"
 _OF_SERVER = re.compile(r"sqlite(\+\w+)?:///[^/?]*:[^/?]*@", re.IGNORECASE)
 
 
+def url_of(file: Path) -> str:
+    """The URL of a file."""
+    return f"{SQLITE}{_quoted(file)}"
+
+
 def file_of(url: str) -> Path | None:
     """The file that the URL names; None if it names none."""
     text = url.removeprefix(SQLITE).partition("?")[0]
-    return None if text == url or not text or text.startswith((":", "file:")) else Path(text)
+    if not url.startswith(SQLITE) or not text or text.startswith((":", "file:")):
+        return None
+    return Path(unquote(text))
+
+
+def url_for_mlflow(url: str) -> str:
+    """The same place for MLflow, which makes a folder `why%3F` for a `sqlite:///` URL with that in it."""
+    return url.replace(SQLITE, "sqlite+pysqlite:///", 1) if url.startswith(SQLITE) and "%" in url else url
+
+
+def _quoted(path: Path) -> str:
+    return re.sub("[%?#]", lambda found: f"%{ord(found[0]):02X}", str(path))
 
 
 def has_password(url: str) -> bool:
@@ -34,7 +52,7 @@ def has_password(url: str) -> bool:
 def absolute(url: str) -> str:
     """The URL with the path of its file from the root, whatever the working directory will be."""
     file = file_of(url)
-    return url if file is None else url.replace(f"{SQLITE}{file}", f"{SQLITE}{file.resolve()}", 1)
+    return url if file is None else f"{url_of(file.resolve())}{_parameters(url)}"
 
 
 def beside(url: str, folder: Path) -> str:
@@ -42,12 +60,17 @@ def beside(url: str, folder: Path) -> str:
     file, around = file_of(url), folder.resolve().parent
     if file is None or not file.is_absolute() or not file.is_relative_to(around):
         return url
-    return url.replace(f"{SQLITE}{file}", f"{_BESIDE}{file.relative_to(around)}", 1)
+    return f"{_BESIDE}{_quoted(file.relative_to(around))}{_parameters(url)}"
 
 
 def from_beside(url: str, folder: Path) -> str:
     """What `beside` was given, where `folder` is now."""
-    return url.replace(_BESIDE, f"{SQLITE}{folder.resolve().parent}/", 1) if url.startswith(_BESIDE) else url
+    around = f"{url_of(folder.resolve().parent)}/"
+    return url.replace(_BESIDE, around, 1) if url.startswith(_BESIDE) else url
+
+
+def _parameters(url: str) -> str:
+    return "".join(url.partition("?")[1:])
 
 
 def never_made(file: Path) -> str:

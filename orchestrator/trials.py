@@ -1,14 +1,32 @@
 """What flows between planner, conductor, drivers, ledger and report: trials, outcomes, records."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import nan
 from typing import Any
 
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
 from trainables.protocol import Measurement, Phase
+
+NUMBER_MOST = 1e70
+"""Reports sum fourth powers of differences, which must stay finite."""
+_PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
+
+
+def is_usable(value: float) -> bool:
+    """Return whether statistics can use a metric: it is neither NaN nor infinite, nor next to infinite."""
+    return abs(value) <= NUMBER_MOST
+
+
+def error_line(reason: str) -> str:
+    """Return the first line of the reason of a crash, with the innermost place of its traceback."""
+    places = _PLACE.findall(reason)
+    where = " ({}:{})".format(*places[-1]) if places else ""
+    return reason.partition("\n")[0] + where
 
 
 class OutcomeKind(StrEnum):
@@ -22,6 +40,8 @@ class OutcomeKind(StrEnum):
     CRASHED = "crashed"
     STOPPED = "stopped"
     SKIPPED = "skipped"
+    INFEASIBLE = "infeasible"
+    """Of search trials alone. Every such trial has another one in its place, which the plan does not name."""
 
     @property
     def sentence(self) -> str:
@@ -47,6 +67,7 @@ _SENTENCES = {
     OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
     OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
     OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
+    OutcomeKind.INFEASIBLE: "The trial said that its settings cannot be trained; another was drawn for it.",
     OutcomeKind.SKIPPED: "The trial never began: what it was for had been decided without it.",
 }
 _FAILURES = frozenset(
@@ -134,13 +155,21 @@ class Record:
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     judged: Measurement | None = field(default=None, compare=False)
-    """The last measurement with all objectives of the search; None where only the newest one was read."""
+    """`search`: the report that counts, its objectives as their scopes count them. None where no report has
+    all objectives; where only the newest report was read it is that one."""
+    reports: int = field(default=0, compare=False)
+    """`search`: number of reports with all objectives, of those that were read."""
+    attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Texts that the trial reported, the newest of each name."""
+    retried: tuple[float, ...] = field(default=(), compare=False)
+    """Unix times in seconds at which the trial, which had failed, was made to run again."""
+    heard_at: float | None = field(default=None, compare=False)
+    """Unix time in seconds of the newest start or report."""
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
-        """What the search judged the trial by: its objectives as last reported together; empty where they
-        were not. Code may report more often than it measures them, and end on such a report."""
-        for each in (self.last, self.judged):
-            if each is not None and all(name in each.metrics for name in objectives):
+        """Values of the objectives that count for the search; empty where no report has all of them."""
+        for each in (self.judged, self.last):
+            if each is not None and all(is_usable(each.metrics.get(name, nan)) for name in objectives):
                 return tuple(each.metrics[name] for name in objectives)
         return ()
 
@@ -150,6 +179,23 @@ class Record:
         if self.outcome is None:
             return "open"
         return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
+
+
+def with_usable_metrics(records: Iterable[Record]) -> list[Record]:
+    """Return `records` without the metrics, as last reported, that statistics cannot use."""
+    return [each if each.last is None else replace(each, last=with_usable(each.last)) for each in records]
+
+
+def with_usable(measurement: Measurement) -> Measurement:
+    """Return `measurement` without the metrics that statistics cannot use."""
+    usable = {name: value for name, value in measurement.metrics.items() if is_usable(value)}
+    return measurement if len(usable) == len(measurement.metrics) else replace(measurement, metrics=usable)
+
+
+def num_ended(records: Iterable[Record]) -> int:
+    """How many trials of the plan have ended for good: an infeasible one has another in its place."""
+    ended = (each.outcome for each in records if each.outcome is not None and each.outcome.final)
+    return sum(kind is not OutcomeKind.INFEASIBLE for kind in ended)
 
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from search_spaces.dimensions import Assignment, Constraint, Dimension, Space, among, same
-from search_spaces.paths import MISSING, lookup
+from search_spaces.dimensions import Assignment, Dimension, Formula, Predicate, Rule, Space, among, same
+from search_spaces.formulas import holds
+from search_spaces.paths import MISSING, lookup, with_values
+from search_spaces.predicates import admits_settings
 
 
 class CyclicSpace(ValueError):
@@ -15,7 +17,16 @@ class CyclicSpace(ValueError):
 
 def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) -> Any:
     """The value a trial would have at `path`: the assignment's, else the settings', else `MISSING`."""
-    return assignment[path] if path in assignment else lookup(settings, path)
+    if path in assignment:
+        return assignment[path]
+    if (outer := around(path, assignment)) is not None:
+        return lookup({outer: assignment[outer]}, path)
+    return lookup(settings, path)
+
+
+def around(path: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that has the field at `path` inside of its value; None if none has."""
+    return next((each for each in known if path.startswith(f"{each}.")), None)
 
 
 def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
@@ -26,21 +37,25 @@ def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, 
     )
 
 
-def admits(constraint: Constraint, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
-    """Whether `constraint` holds. Nothing is asked of a side that is nowhere or null.
+def admits(rule: Rule, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
+    """Whether `rule` holds. Nothing is asked of a field that is nowhere, or that is null and no number.
 
-    Raises TypeError if the two sides cannot be ordered, e.g. a number and a word.
+    Raises TypeError if values cannot be compared, e.g. a number and a word, and `PredicateFailed`.
     """
-    left = effective(constraint.left, assignment, settings)
-    right = constraint.right
+    if isinstance(rule, Predicate):
+        return admits_settings(str(rule), rule.predicate, with_values(settings, assignment), rule.trainable)
+    if isinstance(rule, Formula):
+        return holds(rule.formula, lambda path: effective(path, assignment, settings))
+    left = effective(rule.left, assignment, settings)
+    right = rule.right
     if isinstance(right, str):
         right = effective(right, assignment, settings)
     if left in (MISSING, None) or right in (MISSING, None):
         return True
     try:
-        return _COMPARE[constraint.op](left, right)
+        return _COMPARE[rule.op](left, right)
     except TypeError as error:
-        raise TypeError(f"{constraint} cannot be decided, got {left!r} and {right!r}") from error
+        raise TypeError(f"{rule} cannot be decided, got {left!r} and {right!r}") from error
 
 
 def merge(*spaces: Space) -> Space:
@@ -62,7 +77,11 @@ def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
     by_path = {dimension.path: dimension for dimension in dimensions}
     sorter = TopologicalSorter(
         {
-            path: [condition.path for condition in dimension.when if condition.path in by_path]
+            path: [
+                needed
+                for each in dimension.when
+                if (needed := each.path if each.path in by_path else around(each.path, by_path))
+            ]
             for path, dimension in by_path.items()
         }
     )

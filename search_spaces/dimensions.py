@@ -10,11 +10,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from search_spaces.formulas import parsed, path_needs_quotes
 from search_spaces.paths import path_problem
 from search_spaces.wording import shown
 
-Value = bool | int | float | str | None
-"""What a dimension can be set to; JSON scalars, so that a choice survives every store."""
+Value = bool | int | float | str | list[Any] | dict[str, Any] | None
+"""What a dimension can be set to; JSON values, so that a choice survives every store."""
 
 STEPS_MAX: Final = 2**53
 """So many whole numbers a float can count."""
@@ -65,6 +66,47 @@ class Int:
 
 
 @dataclass(frozen=True, slots=True)
+class Powers:
+    """Numbers that grow by a factor: `low`, `low * factor`, ..., `high`. The factor must lead to `high`."""
+
+    low: float | int
+    high: float | int
+    factor: int
+    kind: Literal["powers"] = field(default="powers", repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _refuse(
+            _range_problem(self.low, self.high),
+            f"step: x{self.factor} needs low > 0, got low={self.low}" if self.low <= 0 else "",
+            f"step must be x2, x3, ... with a whole number, got x{self.factor}" if self.factor < 2 else "",
+        )
+        if not math.isclose(self.values[-1], self.high, rel_tol=1e-9):
+            last, beyond = self.values[-1], self.values[-1] * self.factor
+            raise ValueError(
+                f"step: x{self.factor} from {self.low} must lead to the high end, got {self.high}: end at "
+                f"{last:g} or {beyond:g}"
+            )
+
+    @property
+    def values(self) -> tuple[float | int, ...]:
+        """All values, the smallest first."""
+        found = [self.low]
+        while (following := _times(found[-1], self.factor)) <= self.high * (1 + 1e-9):
+            found.append(following)
+        return tuple(found)
+
+    @property
+    def log(self) -> bool:
+        """Whether values are spread evenly on a logarithmic scale, as for ranges: always."""
+        return True
+
+
+def _times(value: float | int, factor: int) -> float | int:
+    """`value * factor` as one would write it: 0.001 after 0.0001, and not 0.0009999999999999998."""
+    return value * factor if isinstance(value, int) else float(f"{value * factor:.15g}")
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One of a fixed list."""
 
@@ -76,7 +118,7 @@ class Choice:
         _refuse(
             "" if self.values else "a choice must have at least one value, got none",
             f"values of a choice must differ, got {', '.join(double)} more than once" if double else "",
-            *(f"values must be finite, got {value}" for value in self.values if not _is_finite(value)),
+            *(f"values must be finite, got {shown(value)}" for value in self.values if not _is_finite(value)),
         )
 
 
@@ -91,7 +133,7 @@ class Fixed:
         _refuse("" if _is_finite(self.value) else f"a fixed value must be finite, got {self.value}")
 
 
-Domain = Float | Int | Choice | Fixed
+Domain = Float | Int | Powers | Choice | Fixed
 """What a dimension may be; `kind` tells them apart where they are stored."""
 
 
@@ -147,7 +189,59 @@ class Constraint:
         )
 
     def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right}"
+        left, right = (
+            f"`{each}`" if isinstance(each, str) and path_needs_quotes(each) else each
+            for each in (self.left, self.right)
+        )
+        return f"{left} {self.op} {right}"
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The fields that are compared."""
+        return tuple(each for each in (self.left, self.right) if isinstance(each, str))
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """An assignment is admitted only if a formula holds, e.g. `width % heads == 0`."""
+
+    formula: str
+
+    def __post_init__(self) -> None:
+        parsed(self.formula)
+
+    def __str__(self) -> str:
+        return self.formula
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The fields that the formula names."""
+        return tuple(parsed(self.formula).fields.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """An assignment is admitted only if the user's function, or pydantic model, admits the settings."""
+
+    predicate: str
+    """`module:name`."""
+    trainable: str = ""
+    """Of the Config beside a trainable: what it is beside, which the predicate gets as a second argument."""
+    refused: int = 0
+    tried: int = 0
+    """Of such a Config: so many of the combinations that were tried for the plan it refuses."""
+
+    def __str__(self) -> str:
+        return f"Config beside {self.trainable}" if self.trainable else self.predicate
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """None is known."""
+        return ()
+
+
+Rule = Constraint | Formula | Predicate
+"""What must hold of everything that is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +249,7 @@ class Space:
     """Dimensions by path, in the order of their dependence, and the constraints between them."""
 
     dimensions: tuple[Dimension, ...] = ()
-    constraints: tuple[Constraint, ...] = ()
+    constraints: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         double = [path for path, count in Counter(self.paths).items() if count > 1]
@@ -180,7 +274,7 @@ Assignment = Mapping[str, Value]
 
 def same(first: Value, second: Value) -> bool:
     """Equality of values: 1 and 1.0 are the same number, but True is no number."""
-    return isinstance(first, bool) == isinstance(second, bool) and first == second
+    return key_of(first) == key_of(second)
 
 
 def key_of(value: Any) -> Hashable:
@@ -201,9 +295,9 @@ def is_real(domain: "Domain") -> bool:
 
 def _repeated(values: Iterable[Value]) -> Iterator[Value]:
     """Those that are the same as one before."""
-    seen: set[tuple[bool, Value]] = set()
+    seen: set[Hashable] = set()
     for value in values:
-        key = isinstance(value, bool), value  # 1 and 1.0 are one key
+        key = key_of(value)
         if key in seen:
             yield value
         seen.add(key)
@@ -214,13 +308,18 @@ def among(value: Value, values: Iterable[Value]) -> bool:
     return any(same(value, other) for other in values)
 
 
-def contains(domain: Domain, value: Value) -> bool:
+def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for each kind
     """Whether `value` is of the domain's type and in it; a lattice is met up to rounding."""
     match domain:
         case Choice(values):
             return among(value, values)
         case Fixed(fixed):
             return same(value, fixed)
+        case Powers():
+            whole = isinstance(domain.low, int)
+            if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+                return False
+            return any(math.isclose(value, each, rel_tol=1e-9) for each in domain.values)
         case Int(low, high, _, step):
             if isinstance(value, bool) or not isinstance(value, int):
                 return False
@@ -233,8 +332,10 @@ def contains(domain: Domain, value: Value) -> bool:
             )
 
 
-def greatest(domain: Int | Float) -> int | float:
+def greatest(domain: Int | Float | Powers) -> int | float:
     """The greatest value that can be drawn: the high end, or the last step before it."""
+    if isinstance(domain, Powers):
+        return domain.values[-1]
     if isinstance(domain, Int):
         return domain.low + (domain.high - domain.low) // domain.step * domain.step
     if domain.step is None:
@@ -266,7 +367,11 @@ def _is_step(step: float | None) -> bool:
     return step is None or (step > 0 and math.isfinite(step))
 
 
-def _is_finite(value: Value) -> bool:
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
 
 

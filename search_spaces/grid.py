@@ -7,7 +7,18 @@ from math import prod
 from typing import Any, Final
 
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Domain, Fixed, Float, Int, Space, Value, greatest
+from search_spaces.dimensions import (
+    Assignment,
+    Choice,
+    Domain,
+    Fixed,
+    Float,
+    Int,
+    Powers,
+    Space,
+    Value,
+    greatest,
+)
 
 NAME: Final = "grid"
 """What a spec calls such a search, in place of a sampler."""
@@ -25,6 +36,8 @@ def values(domain: Domain) -> Sequence[Value]:
     match domain:
         case Choice(listed):
             return listed
+        case Powers():
+            return domain.values
         case Fixed(value):
             return (value,)
         case Float(low, _, _, step):

@@ -1,17 +1,18 @@
 """Dimensions as a spec writes them, and back: `{float: [1.0e-4, 1.0e-2], log: true}`.
 
 One mapping a dimension. Exactly one key says the domain: `float: [low, high]`, `int: [low, high]`,
-`choice: [a, b]` or `fixed: value`. Ranges take `log: true` and `step: x`; every domain takes
-`when: {path: [values]}`.
+`choice: [a, b]` or `fixed: value`. Ranges take `log: true` and a step, which is added (`step: 8`) or
+multiplied with (`step: x2`); every domain takes `when: {path: [values]}`.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from search_spaces.algebra import CyclicSpace, ordered
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Value, When
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Powers, Value, When
 from search_spaces.paths import built_in_problem
 from search_spaces.wording import hint, shown
 
@@ -22,6 +23,8 @@ FORMS: Final = {
     "fixed": frozenset[str](),
 }
 """The domains, each with the keys that may stand beside it."""
+FACTOR_PATTERN: Final = r"^x([1-9][0-9]{0,8})$"
+_FACTOR: Final = re.compile(FACTOR_PATTERN)
 
 
 _Made = TypeVar("_Made")
@@ -77,6 +80,9 @@ def _render(dimension: Dimension) -> dict[str, Any]:
             written = {"int": [low, high]}
             written |= {"log": True} if log else {}
             written |= {"step": count} if count != 1 else {}
+        case Powers(low, high, factor):
+            form = "int" if isinstance(low, int) else "float"
+            written = {form: [low, high], "step": f"x{factor}"}
         case Choice(values):
             written = {"choice": list(values)}
         case Fixed(value):
@@ -130,38 +136,56 @@ class _Reader:
             case _:
                 return self._fixed(form["fixed"])
 
-    def _float(self, form: Mapping[str, Any]) -> Float | None:
+    def _float(self, form: Mapping[str, Any]) -> Float | Powers | None:
         bounds = self._bounds(form["float"], "float", _is_number, "two numbers [low, high]")
         log = self._log(form)
         step = form.get("step")
+        if isinstance(step, str):
+            return self._powers(
+                step, "float", None if bounds is None else (float(bounds[0]), float(bounds[1])), log
+            )
         if step is not None and not _is_number(step):
-            self._note(f"must be a number > 0, got {shown(step)}", "step")
+            self._note(f"must be a number > 0, or a factor like x10, got {shown(step)}", "step")
             return None
         if bounds is None or log is None:
             return None
         low, high = map(float, bounds)
         return self._made(partial(Float, low, high, log, None if step is None else float(step)), "float")
 
-    def _int(self, form: Mapping[str, Any]) -> Int | None:
+    def _int(self, form: Mapping[str, Any]) -> Int | Powers | None:
         bounds = self._bounds(form["int"], "int", _is_int, "two integers [low, high]")
         log = self._log(form)
         step = form.get("step", 1)
+        if isinstance(step, str):
+            return self._powers(step, "int", bounds, log)
         if not _is_int(step):
-            self._note(f"must be an integer >= 1, got {shown(step)}", "step")
+            self._note(f"must be an integer >= 1, or a factor like x2, got {shown(step)}", "step")
             return None
         if bounds is None or log is None:
             return None
         low, high = bounds
         return self._made(partial(Int, low, high, log, step), "int")
 
+    def _powers(
+        self, step: str, form: str, bounds: tuple[Any, Any] | None, log: bool | None
+    ) -> Powers | None:
+        factor = _FACTOR.fullmatch(step)
+        if factor is None:
+            self._note(f"must be a number, or a whole factor like x2 or x10, got {shown(step)}", "step")
+            return None
+        if log:
+            self._note("log and step exclude each other: a factor spreads values evenly already", "log")
+            return None
+        if bounds is None or log is None:
+            return None
+        low, high = bounds
+        return self._made(partial(Powers, low, high, int(factor[1])), form)
+
     def _choice(self, values: Any) -> Choice | None:
-        scalars = self._scalars(values, "choice")
-        return None if scalars is None else self._made(partial(Choice, scalars), "choice")
+        listed = self._listed(values, "choice")
+        return None if listed is None else self._made(partial(Choice, listed), "choice")
 
     def _fixed(self, value: Any) -> Fixed | None:
-        if not _is_scalar(value):
-            self._note(f"must be a number, a text, true, false or null, got {shown(value)}", "fixed")
-            return None
         return self._made(partial(Fixed, value), "fixed")
 
     def _bounds(
@@ -188,22 +212,19 @@ class _Reader:
             return ()
         found: list[When] = []
         for path, values in given.items():
-            scalars = self._scalars(values, "when", path)
+            wanted = self._listed(values, "when", path)
             if problem := self.path_problem(str(path)):
                 self._note(problem, "when", path)
-            elif scalars is not None:
-                made = self._made(partial(When, path, scalars), "when", path)
+            elif wanted is not None:
+                made = self._made(partial(When, path, wanted), "when", path)
                 found.extend([made] if made is not None else [])
         return tuple(found)
 
-    def _scalars(self, values: Any, *at: str | int) -> tuple[Value, ...] | None:
-        if not isinstance(values, list | tuple):
-            self._note(f"must be a list of values, got {shown(values)}", *at)
-            return None
-        wrong = [(position, value) for position, value in enumerate(values) if not _is_scalar(value)]
-        for position, value in wrong:
-            self._note(f"must be a number, a text, true, false or null, got {shown(value)}", *at, position)
-        return None if wrong else tuple(values)
+    def _listed(self, values: Any, *at: str | int) -> tuple[Value, ...] | None:
+        if isinstance(values, list | tuple):
+            return tuple(values)
+        self._note(f"must be a list of values, got {shown(values)}", *at)
+        return None
 
     def _made(self, make: Callable[[], _Made], *at: str | int) -> _Made | None:
         try:
@@ -222,7 +243,3 @@ def _is_number(value: Any) -> bool:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)

@@ -1,7 +1,12 @@
-"""Dotted paths into settings: `model.halt.threshold` is the field `threshold` of `halt` of `model`."""
+"""Dotted paths into settings: `model.halt.threshold` is the field `threshold` of `halt` of `model`.
+
+A part may be a position of a list (`layers.0.size`). A key that holds dots itself is named as it is: of
+several ways to read a path the one with the longest key wins, so that the key `optimizer.lr` is found before
+the field `lr` of `optimizer`.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from search_spaces.wording import nearest, shown
@@ -23,12 +28,10 @@ MISSING: Final = Missing()
 
 
 def path_problem(path: str) -> str | None:
-    """What is wrong with `path` as text; None if it could name a field of some trainable."""
-    if not all(_PART.fullmatch(part) for part in path.split(".")):
-        field, _, value = path.partition(":")
-        remedy = f"; write '{field}: {value}', with a space, if it is field and value" if value else ""
-        return f"a path must be names joined by single dots, got {path!r}{remedy}"
-    return None
+    """What is wrong with `path` as text; None if it could name a field of a custom trainable."""
+    if all(part.isprintable() and part.strip() for part in path.split(".")) and path == path.strip():
+        return None
+    return f"a path must be names joined by single dots, got {path!r}"
 
 
 def built_in_problem(path: str) -> str | None:
@@ -40,17 +43,43 @@ def built_in_problem(path: str) -> str | None:
         return f"a path must begin with task, model or train, got {path!r}{question}"
     if not fields:
         return f"a path must name a field, e.g. '{root}.name', got {path!r}"
-    return path_problem(path)
+    if not all(_PART.fullmatch(part) for part in fields):
+        field, _, value = path.partition(":")
+        remedy = f"; write '{field}: {value}', with a space, if it is field and value" if value else ""
+        return f"a path must be names joined by single dots, got {path!r}{remedy}"
+    return None
+
+
+def find_keys(settings: Any, path: str) -> tuple[str | int, ...] | None:
+    """The keys and positions that lead to the field at `path`; None if there is no such field."""
+    parts = path.split(".")
+    if isinstance(settings, list | tuple):
+        return _find_item(settings, parts)
+    if not isinstance(settings, Mapping):
+        return None
+    if path in settings:
+        return (path,)
+    for end in range(len(parts) - 1, 0, -1):
+        key = ".".join(parts[:end])
+        if key in settings and (rest := find_keys(settings[key], ".".join(parts[end:]))) is not None:
+            return (key, *rest)
+    return None
+
+
+def _find_item(items: Sequence[Any], parts: Sequence[str]) -> tuple[str | int, ...] | None:
+    head, *rest = parts
+    if not head.isdecimal() or not head.isascii() or int(head) >= len(items):
+        return None
+    found = find_keys(items[int(head)], ".".join(rest)) if rest else ()
+    return None if found is None else (int(head), *found)
 
 
 def lookup(settings: Mapping[str, Any], path: str) -> Any:
     """The value at `path`, or `MISSING` if a part of the path is not there."""
-    value: Any = settings
-    for part in path.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            return MISSING
-        value = value[part]
-    return value
+    keys = find_keys(settings, path)
+    if keys is None:
+        return MISSING
+    return _at(settings, keys)
 
 
 def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -64,9 +93,51 @@ def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of `settings` with `value` at `path`. Raises ValueError if the path leads through no mapping."""
-    head, *rest = path.split(".")
-    return _with_value(settings, (head, *rest), value, "")
+    """A copy of `settings` with `value` at `path`.
+
+    Raises ValueError if no mapping has a place for it: only the last part of a path may be a new key.
+    """
+    keys = find_keys(settings, path)
+    if keys is None:
+        outer, dot, last = path.rpartition(".")
+        found = find_keys(settings, outer) if dot else ()
+        if found is None or not isinstance(_at(settings, found), Mapping):
+            raise ValueError(f"{path} is nowhere: {_obstacle(settings, path)}")
+        keys = (*found, last)
+    changed: dict[str, Any] = _replaced(settings, keys, value)
+    return changed
+
+
+def _at(value: Any, keys: Sequence[str | int]) -> Any:
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def _obstacle(settings: Mapping[str, Any], path: str) -> str:
+    """The first part of `path` that is not there, or holds nothing inside."""
+    parts = path.split(".")
+    for end in range(1, len(parts)):
+        here = ".".join(parts[:end])
+        if (value := lookup(settings, here)) is MISSING:
+            return f"{here} is not there"
+        if isinstance(value, list | tuple):
+            if end == len(parts) - 1 or lookup(settings, ".".join(parts[: end + 1])) is MISSING:
+                return f"{here} is {shown(value)} and has no position {parts[end]}"
+        elif not isinstance(value, Mapping):
+            return f"{here} is {shown(value)}"
+    return f"{path} is not there"
+
+
+def _replaced(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
+    """A copy of `inside` with `value` at `keys`; what is beside them is shared."""
+    if not keys:
+        return value
+    head, *rest = keys
+    if isinstance(inside, Mapping):
+        return {**inside, head: _replaced(inside.get(head), rest, value)}
+    assert isinstance(head, int), "items of lists are found by position"
+    return [*inside[:head], _replaced(inside[head], rest, value), *inside[head + 1 :]]
 
 
 def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,18 +149,6 @@ def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[
     for path, value in values.items():
         changed = with_value(changed, path, value)
     return changed
-
-
-def _with_value(inner: Mapping[str, Any], keys: tuple[str, ...], value: Any, at: str) -> dict[str, Any]:
-    head, *rest = keys
-    here = f"{at}.{head}" if at else head
-    if not rest:
-        return {**inner, head: value}
-    below = inner.get(head, MISSING)
-    if not isinstance(below, Mapping):
-        given = "is not there" if below is MISSING else f"is {shown(below)}"
-        raise ValueError(f"{'.'.join([here, *rest])} is nowhere: {here} {given}")  # noqa: TRY004
-    return {**inner, head: _with_value(below, tuple(rest), value, here)}
 
 
 class Paths:

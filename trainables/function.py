@@ -21,16 +21,16 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from trainables.process_label import process_label
-from trainables.protocol import TRIALS, Job, Measurement
+from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
 
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
@@ -70,24 +70,27 @@ class FunctionTrial:
         """A fresh NumPy generator for the random stream `name`."""
         return np.random.Generator(np.random.PCG64(derive(self.seed, *name)))
 
-    def report(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record what was measured after `step` steps, by `<split>/<quantity>`, e.g. `valid/accuracy`.
+    def infeasible(self, reason: str) -> NoReturn:
+        """End this trial because its settings cannot be trained, e.g. a model that does not fit.
 
-        Steps must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it.
-        Raises ValueError for a metric that names no split, RuntimeError in another thread or process than
-        that of the training function.
+        A search draws another trial in its place; a confirmation counts it as failed.
+
+        Args:
+            reason: What is wrong with the settings, for people.
+
+        Raises:
+            Infeasible: Always.
         """
-        if isinstance(metrics, Mapping):  # of anything else the worker tells
-            require_splits(metrics)
+        raise Infeasible(str(reason).strip() or "no reason was given")
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics measured after `step` steps, by name, e.g. `valid/accuracy` or `eval_loss`.
+
+        What stands before the first slash of a name is its split; a name without a slash has none. Steps
+        must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it. Raises
+        RuntimeError in another thread or process than that of the training function.
+        """
         self._hand_over(step, metrics)
-
-
-def require_splits(metrics: Iterable[str]) -> None:
-    """Raises ValueError for a metric that names no split: no report would know where it belongs."""
-    if nameless := [name for name in metrics if "/" not in str(name)]:
-        raise ValueError(
-            f"a metric must be named <split>/<quantity>, e.g. valid/accuracy, got {nameless[0]!r}"
-        )
 
 
 class FunctionWorkload:
@@ -240,7 +243,7 @@ class Evaluation:
     def advance(self) -> Measurement:
         """The one measurement, at the step at which the training ended.
 
-        Raises ValueError where nothing is measured, and for a metric that names no split.
+        Raises ValueError where nothing is measured.
         """
         began = perf_counter()
         reported = self._source / REPORTED
@@ -250,10 +253,8 @@ class Evaluation:
         _copy(self._source / FILES if of_function else self._source, self._folder)
         metrics = self._evaluate(self._settings, self._folder)
         self.finished = True
-        if isinstance(metrics, Mapping):  # of anything else the worker tells
-            if not metrics:
-                raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
-            require_splits(metrics)
+        if isinstance(metrics, Mapping) and not metrics:  # of anything else the worker tells
+            raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
         return Measurement(step, perf_counter() - began, metrics)
 
     def save(self, folder: Path) -> None:

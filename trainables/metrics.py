@@ -5,14 +5,28 @@ the box, and trainables of others alike.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 KEYS = ("better", "unit", "range", "floor", "meaning", "cost")
+TRAIN = "train"
+"""Split of what is measured while the weights change."""
+VALIDATION_SPLITS = ("valid", "val", "validation", "eval", "dev")
+"""Words that name validation data wherever they stand before the first slash of a metric."""
 TRAIN_FLOPS = "train/flops"
 """What a budget of FLOPs goes by: those of training since the trial began, across restarts."""
+HIGHER_IS_BETTER = {
+    *("acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "hits", "iou", "map", "miou", "mrr"),
+    *("ndcg", "precision", "r2", "recall", "rouge"),
+}
+LOWER_IS_BETTER = {"cer", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse", "wer"}
+NEGATED = {"neg", "negative", "minus"}
+"""Words in names of metrics: of quantities that should be large, of those that should be small, and words
+that negate, as in `neg_mean_squared_error`."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 Place = Literal["table", "headline", "beside", "posthoc", "figure"]
 """Where a report shows a quantity: in its own table; as what the first table is about; beside that; where
 checkpoints are read again; as a figure."""
@@ -61,11 +75,39 @@ class Metric:
         return (-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high)
 
 
+def split_and_quantity(name: str) -> tuple[str, str]:
+    """Split a metric's name at its first slash.
+
+    `valid/macro avg/f1` is the quantity `macro avg/f1` of the split `valid`. A name without a slash, such as
+    `eval_loss`, is a quantity without a split: then the first item is empty.
+    """
+    split, slash, quantity = name.partition("/")
+    return (split, quantity) if slash else ("", name)
+
+
+def metric_name(split: str, quantity: str) -> str:
+    """Join a split and a quantity to the name of a metric: the inverse of `split_and_quantity`."""
+    return f"{split}/{quantity}" if split else quantity
+
+
 def look_up(metrics: Iterable[Metric], name: str) -> Metric:
-    """What `metrics` say of `name`, a quantity with or without its split; of one they lack, only its name."""
-    split, _, quantity = name.rpartition("/")
-    named = [each for each in metrics if each.name == quantity and each.split in ("", split)]
-    return max(named, key=lambda each: each.split, default=Metric(quantity))
+    """Find the declaration of the metric `name`, or make one that has only its quantity.
+
+    `name` is the whole name of a metric or a quantity without its split: `macro avg/f1` is found as either.
+    """
+    split, quantity = split_and_quantity(name)
+    named = [each for each in metrics if each.name in (name, quantity) and each.split in ("", split)]
+    return max(named, key=lambda each: (each.split, len(each.name)), default=Metric(quantity))
+
+
+def usual_goal(metric: str) -> Literal["max", "min"] | None:
+    """Find the goal that words in the last part of a metric's name suggest; None for no goal or both."""
+    name = metric.rpartition("/")[2]
+    words = {*re.split(r"[^a-z0-9]+", name.lower()), *(each.lower() for each in _WORD.findall(name))}
+    if words & NEGATED:
+        return None
+    higher, lower = bool(words & HIGHER_IS_BETTER), bool(words & LOWER_IS_BETTER)
+    return None if higher == lower else "max" if higher else "min"
 
 
 def declared(written: object) -> tuple[Metric, ...]:
@@ -99,12 +141,16 @@ def declared(written: object) -> tuple[Metric, ...]:
 
 
 def _is_name(name: object) -> bool:
-    return isinstance(name, str) and bool(name) and "/" not in name
+    return (
+        isinstance(name, str)
+        and bool(name)
+        and split_and_quantity(name)[0] not in (*VALIDATION_SPLITS, TRAIN, "test")
+    )
 
 
 def _misnamed(name: object) -> str:
     """What to say of a name that is none."""
-    instead = name.rpartition("/")[2] if isinstance(name, str) else ""
+    instead = split_and_quantity(name)[1] if isinstance(name, str) else ""
     what_to_do = f"; write {instead!r}, for all splits" if instead else ""
     return f"a metric must be declared by its name without a split, got {name!r}{what_to_do}"
 

@@ -88,6 +88,17 @@ def load(path: str) -> Trainable:
     )
 
 
+def config_admits(settings: Mapping[str, Any], path: str) -> bool:
+    """Whether the `Config` of the trainable at `path` accepts `settings`. Raises ValueError as `load`."""
+    config = load(path).config
+    try:
+        if config is not None:
+            config.model_validate(settings)
+    except Exception:  # a validator of others may raise anything
+        return False
+    return True
+
+
 def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
     """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `Config` made of it.
 

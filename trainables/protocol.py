@@ -19,10 +19,13 @@ class Measurement:
     seconds: float
     """Seconds of work since the trial began, across restarts, waiting not counted."""
     metrics: Mapping[str, float]
-    """`<split>/<quantity>`, e.g. `valid/accuracy`; every value is finite."""
+    """By name: `<split>/<quantity>` as `valid/accuracy`, or a name without a split. A trial ends where an
+    objective, a primary outcome or `train/loss` is not finite; other values are kept as they are."""
     examples: Sequence[Mapping[str, Any]] = ()
     """What single examples show at the end of a confirm trial, as JSON values of a few kilobytes: see
     `trainables.training.examples`."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Texts that describe the trial, by name: of each name the newest counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class Workload(Protocol):
 
     def close(self) -> None:
         """Free memory and files; the workload is not used again."""
+
+
+class Infeasible(Exception):
+    """Raised by a trial whose settings cannot be trained: the search draws another trial in its place."""
 
 
 class Diverged(Exception):

@@ -9,6 +9,7 @@ import typer
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from search_spaces.wording import amount, printable, visible
+from trainables.metrics import split_and_quantity
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
@@ -149,7 +150,7 @@ def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
     """That the spec no longer says which values of its answer are good, where only its search did."""
     if found.by != "confirm" or found.goal is None or report.quantity(found.metric).better is not None:
         return
-    quantity = found.metric.rpartition("/")[2]
+    _, quantity = split_and_quantity(found.metric)
     end = {"min": "lowest", "max": "highest"}[found.goal]
     yield (
         f"search.objectives, which are left out, said that the {end} {found.metric} is best: declare "

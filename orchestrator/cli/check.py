@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, emit_json, out, say
-from orchestrator.cli.options import Json, Overrides, Profile, Runs, SpecPath
+from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecPath
 from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from orchestrator.plan.types import Plan
 
 
-def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> None:
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Spec files.")],
+    run: Annotated[
+        bool, typer.Option("--run", help="Run every arm to its first report too; nothing of it is kept.")
+    ] = False,
+    data: Data = None,
+) -> None:
     """Validate specs, each with all of its profiles: every fault at once, with file and line."""
+    from orchestrator.cli.locations import data_root
     from orchestrator.cli.side_by_side import check_all
 
     if overrides := [str(path) for path in files if "=" in str(path) and not names_file(path)]:
@@ -40,6 +47,10 @@ def check(files: Annotated[list[Path], typer.Argument(help="Spec files.")]) -> N
                 complain(line)
     if failed:
         raise typer.Exit(2)
+    for path in files if run else ():
+        from orchestrator.cli.smoke import smoke
+
+        smoke(planned(path)[1], data_root(data))
 
 
 def plan(

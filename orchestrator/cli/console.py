@@ -5,9 +5,11 @@ a URL.
 """
 
 import json
+import math
 import re
 import sys
 import threading
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +59,16 @@ def drawn(*, begins: bool) -> None:
 
 
 def emit_json(value: Any) -> None:
-    """For scripts: nothing else is on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    """For scripts: nothing else is on standard output. NaN and infinities, which JSON lacks, are texts."""
+    sys.stdout.write(json.dumps(_finite(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Visible:

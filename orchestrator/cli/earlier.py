@@ -16,7 +16,7 @@ def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
     """
     from orchestrator.cli.reading import opened
     from orchestrator.conductor.winners import Candidate, best_first
-    from orchestrator.trials import OutcomeKind
+    from orchestrator.trials import OutcomeKind, num_ended
 
     with opened(name, runs_root(runs)) as sweep:
         plan, records = sweep.plan, sweep.newest_records()
@@ -24,7 +24,7 @@ def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
     if plan.search is None:
         raise InputError(f"must name a sweep that searched, got {name}, which has no search")
     searched = [each for each in records if each.phase == "search"]
-    ended = sum(each.outcome is not None and each.outcome.final for each in searched)
+    ended = num_ended(searched)
     if ended < (planned := sum(each.phase == "search" for each in plan.trials)):
         raise InputError(
             f"must name a sweep whose search has ended, got {name}, where {ended} of {planned} search trials "

@@ -1,6 +1,6 @@
 """`haltsweep launch` and `resume`: run a sweep to its end, then show what came of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, out, say
-from orchestrator.cli.locations import command, data_root, more_budget, runs_root, tracked_by_launch
+from orchestrator.cli.locations import (
+    command,
+    data_root,
+    more_budget,
+    runs_root,
+    stopped_by_error,
+    tracked_by_launch,
+)
 from orchestrator.cli.options import (
     Address,
     Checkpoints,
@@ -32,6 +39,7 @@ from orchestrator.redact import redact_url
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
+    from orchestrator.conductor.retrying import Retry
     from orchestrator.drivers.launch_folder import Setup
     from orchestrator.drivers.open_sweep import SweepResult
     from orchestrator.plan.types import Plan
@@ -72,6 +80,10 @@ def launch(
         bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
     ] = False,
     changed_code: ChangedCode = False,
+    smoke: Annotated[
+        bool,
+        typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all."),
+    ] = False,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus: Annotated[
         float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
@@ -117,6 +129,10 @@ def launch(
     _check_stores(setup)
     clear_unbegun(folder)
     refuse_existing(made, folder)
+    if smoke:
+        from orchestrator.cli.smoke import smoke as run_smoke
+
+        run_smoke(made, setup.data_dir)
     _tell_beginning(read, made, folder, chosen)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
@@ -128,9 +144,24 @@ def resume(
     address: Address = None,
     debug: Debug = False,
     changed_code: ChangedCode = False,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run failed trials again, also of a finished sweep: failed, crashed, timed_out, "
+            "out_of_memory, diverged, or a trial by id or ARM/PHASE/NUMBER; several with commas. failed is "
+            "all of them but diverged, which follows from the settings of a trial.",
+            metavar="WHICH,...",
+        ),
+    ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="With --retry: use no checkpoint of what is retried.")
+    ] = False,
     runs: Runs = None,
 ) -> None:
-    """Continue a sweep that was interrupted or killed: nothing measured is lost, nothing runs twice."""
+    """Continue a sweep that was interrupted or killed, or run its failed trials again with --retry.
+
+    Nothing that was measured is lost.
+    """
     from orchestrator.cli.reading import found
     from orchestrator.drivers.launch import resume_sweep
     from orchestrator.drivers.launch_folder import read_setup
@@ -139,14 +170,46 @@ def resume(
     if asked is not None:
         _check_driver(asked, address, debug=debug)
     folder, made = found(name, runs_root(runs))
+    again = _retry(folder, made, retry or (), from_scratch=from_scratch)
+    if retry and again is None:
+        return
     chosen = asked or Driver(read_setup(folder).driver)
     _check_driver(chosen, address, debug=debug)
     as_launched = ", with --driver inline as launched" if asked is None and chosen is Driver.INLINE else ""
     say(f"{made.name}: resuming, in {folder.root}{as_launched}")
     _tell_edited_spec(folder)
     _tell_missing_gpus(made, chosen)
-    start = partial(resume_sweep, folder, changed_code=changed_code)
+    start = partial(resume_sweep, folder, changed_code=changed_code, retry=again)
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
+
+
+def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scratch: bool) -> "Retry | None":
+    """Return what `--retry` asks for; None where nothing is left to run.
+
+    Raises InputError for names of nothing that can be retried.
+    """
+    from orchestrator.cli.reading import opened
+    from orchestrator.conductor.retrying import Retry, choose
+
+    words = [word for each in asked for word in map(str.strip, each.split(",")) if word]
+    if not words:
+        if asked or from_scratch:
+            raise InputError("--retry must say which trials run again, e.g. --retry failed, got none")
+        return None
+    with opened(str(folder.root), folder.root.parent) as sweep:
+        records = sweep.newest_records()
+    chosen = choose(plan, records, words)
+    for each in chosen.left_out:
+        complain(each)
+    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
+    if chosen.trial_ids:
+        say(f"{plan.name}: {amount(len(chosen.trial_ids), 'failed trial')} will run again")
+    else:
+        left = sum(each.trial_id not in ended for each in plan.trials)
+        say(f"{plan.name}: nothing to retry" + (f"; {amount(left, 'trial')} left to run" if left else ""))
+        if not left:
+            return None
+    return Retry(tuple(words), from_scratch)
 
 
 def _tell_edited_spec(folder: SweepFolder) -> None:
@@ -185,6 +248,7 @@ def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
 
 
 def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
+    from orchestrator.plan.objective_words import objective_lines
     from orchestrator.plan.render import look_twice
 
     counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
@@ -192,6 +256,8 @@ def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver:
     if message := left_out(read):
         say(message)
     _tell_missing_gpus(made, driver)
+    for line in objective_lines(made, unusual=True):
+        say(line)
     for line in look_twice(made):
         complain(line)
 
@@ -314,9 +380,11 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
     ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
     say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
-    if any(kind.failed for kind in finish.counts):
-        complain(f"why trials failed: {command('status', folder)}")
-    if finish.spent:
+    if failed := sum(count for kind, count in finish.counts.items() if kind.failed):
+        complain(f"{amount(failed, 'trial')} failed; why: {command('status', folder)}")
+    if finish.failing:
+        complain(stopped_by_error(finish.failing, folder))
+    elif finish.spent:
         complain(more_budget(finish.spent, folder))
     elif finish.left:
         complain(f"continue with: {command('resume', folder)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
-from orchestrator.sqlite_files import absolute, has_password
+from orchestrator.sqlite_files import absolute, has_password, url_of
 from search_spaces.wording import hint
 
 RUNS_VARIABLE = "HALTSWEEP_RUNS"
@@ -45,7 +45,7 @@ def tracking_uri(given: str | None, runs: Path) -> str:
             "an MLflow store in SQLite must be a file, without user or host, got "
             f"{redact_url(named)!r}; use sqlite:////absolute/path/mlflow.db, or http://HOST:PORT of a server"
         )
-    return absolute(named or f"sqlite:///{runs / 'mlflow.db'}")
+    return absolute(named or url_of(runs / "mlflow.db"))
 
 
 def tracked_by_launch(given: str | None, runs: Path) -> str | None:
@@ -84,6 +84,13 @@ def command(verb: str, folder: SweepFolder, more: str = "") -> str:
 def more_budget(spent: str, folder: SweepFolder) -> str:
     """What to do about a sweep of whose budget is used up what `spent` says, so that nothing more begins."""
     return f"{spent}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
+
+
+def stopped_by_error(error: str, folder: SweepFolder) -> str:
+    """Return what to do about a sweep that stopped because the first trials of an arm crashed alike."""
+    retry = command("resume", folder, "--retry failed")
+    go_on = command("extend", folder, "on_error=continue")
+    return f"the sweep has stopped: {error}; correct that, then `{retry}`, or run the others with `{go_on}`"
 
 
 def existing(folder: Path) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -21,6 +21,7 @@ from search_spaces.wording import hint, printable
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
 
+AnyTrial = TypeVar("AnyTrial", bound=PlannedTrial | Record)
 LISTED = 20
 
 
@@ -56,7 +57,10 @@ def logs(
         if trial is None:
             _list(sweep, as_json=as_json)
             return
-        planned = find_trial(trial, sweep.plan.trials)
+        # A trial in place of an infeasible one is none of the plan.
+        known: dict[str, PlannedTrial | Record] = {each.trial_id: each for each in sweep.records()}
+        known |= {each.trial_id: each for each in sweep.plan.trials}
+        planned = find_trial(trial, tuple(known.values()))
         attempts = _attempts(sweep, planned.trial_id)
     if as_json:
         emit_json({**_identity(planned), "attempts": [asdict(each) for each in attempts]})
@@ -64,7 +68,7 @@ def logs(
     _print(planned, attempts)
 
 
-def find_trial(text: str, trials: Sequence[PlannedTrial]) -> PlannedTrial:
+def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
     """The trial with that id, beginning of an id, or ARM/PHASE/NUMBER. Raises InputError with the nearest."""
     by_name = {label(each): each for each in trials}
     by_id = {each.trial_id: each for each in trials}
@@ -146,7 +150,7 @@ def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
     return found
 
 
-def _print(trial: PlannedTrial, attempts: Sequence[AttemptLog]) -> None:
+def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None:
     say(f"{trial.trial_id}  {label(trial)}  seed {trial.seed}")
     if not attempts:
         say("it has not been started")

@@ -77,7 +77,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 failed or unfinished, 2 bad input, 130 interrupted.",
 )
 
 

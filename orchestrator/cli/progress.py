@@ -3,17 +3,20 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.cli.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.console import Name, Visible, complain, drawn, out, say
-from orchestrator.cli.running import HOUR_S, Pace, roughly, running_table, seconds_left, time_left
+from orchestrator.cli.running import HOUR_S, Pace, roughly, running_table, seconds_left, silence, time_left
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.plan.format import decimals
+from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
+from orchestrator.scopes import counted_name
 from orchestrator.trials import Outcome, OutcomeKind, Record
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record],
         best=_best(plan, own),
         seconds=sum(record.last.seconds for record in own if record.last),
         skipped=ended[OutcomeKind.SKIPPED],
+        infeasible=ended[OutcomeKind.INFEASIBLE],
     )
 
 
@@ -76,7 +80,17 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
 
     made = Table(caption=f"best: of {objective}" if objective else None, caption_justify="right")
     made.add_column("arm", overflow="fold")
-    for header in ("done", "running", "pruned", "failed", *(["best"] if objective else []), "work"):
+    some_infeasible = any(each.infeasible for each in progress)
+    infeasible = ["infeasible"] if some_infeasible else []
+    for header in (
+        "done",
+        "running",
+        "pruned",
+        *infeasible,
+        "failed",
+        *(["best"] if objective else []),
+        "work",
+    ):
         made.add_column(header, justify="right", no_wrap=True)
     for each in progress:
         best = "-" if each.best is None else decimals(each.best, 3)
@@ -85,6 +99,7 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
             f"{each.ended}/{each.planned}",
             str(each.running),
             str(each.pruned),
+            *([str(each.infeasible)] if some_infeasible else []),
             Text(str(each.failed), style="red" if each.failed else ""),
             *([best] if objective else []),
             duration(each.seconds),
@@ -98,6 +113,8 @@ def line(progress: Sequence[Progress], left: str) -> str:
     running, failed = sum(each.running for each in progress), sum(each.failed for each in progress)
     pruned, skipped = sum(each.pruned for each in progress), sum(each.skipped for each in progress)
     unneeded = f", {skipped} skipped" if skipped else ""
+    if infeasible := sum(each.infeasible for each in progress):
+        unneeded += f", {infeasible} infeasible"
     return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{unneeded}{left}"
 
 
@@ -121,7 +138,7 @@ class View:
         live: bool = True,
         hint: str = "Ctrl-C stops cleanly, `haltsweep resume` continues",
     ) -> None:
-        self._objective = plan.search.objectives[0].metric if plan.search else ""
+        self._objective = counted_name(plan.search.objectives[0]) if plan.search else ""
         self._clock = clock
         self._began = clock()
         self._plan = plan
@@ -270,7 +287,8 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         if complained:
             return
         complained = True
-        trial = next(each for each in plan.trials if each.trial_id == trial_id)
+        every = chain(plan.trials, replacements(plan))
+        trial = next(each for each in every if each.trial_id == trial_id)
         place = f"{trial.arm} {trial.phase} {trial.number} ({trial_id})"
         reason = shortened(outcome.reason)
         complain(
@@ -295,5 +313,8 @@ def may_end_early(plan: Plan) -> bool:
 
 def _moving(snapshot: "Snapshot") -> str:
     """How far running trials are, in a log in which nothing has ended for long."""
-    first = snapshot.outlook.running[:1]
-    return "".join(f"; {each.arm} {each.phase} {each.number} is at step {each.step:,}" for each in first)
+    running = snapshot.outlook.running
+    shown = [each for each in running if silence(each)] or running[:1]
+    return "".join(
+        f"; {each.arm} {each.phase} {each.number} is at step {each.step:,}{silence(each)}" for each in shown
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
-from orchestrator.conductor.budget import budget_end
+from orchestrator.conductor.budget import budget_end, error_end
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
@@ -52,10 +52,14 @@ class Opened:
 
         `brief`: a trial that has ended for good has no assignment and settings, attempts and `started_at`
         only if it failed, and stands where it was measured last. All is read after all where the last
-        measurement of a finished search trial lacks what the search judged it by.
+        measurement of a finished search trial lacks what the search judged it by, and where earlier reports
+        count too.
         """
+        objectives = self.plan.search.objectives if self.plan.search is not None else ()
+        if any(each.scope != "last" for each in objectives):
+            return self.records()
         found = records(self.ledger.newest(brief=brief), self.plan, brief=brief)
-        wanted = [each.metric for each in self.plan.search.objectives] if self.plan.search is not None else []
+        wanted = [each.metric for each in objectives]
         judged = (
             each.judged_by(wanted)
             for each in found
@@ -65,8 +69,15 @@ class Opened:
 
     def spent(self) -> str:
         """What of the budget is used up, if that is why nobody runs the sweep; else empty."""
+        return budget_end(self._last_event(), self.plan)
+
+    def failing(self) -> str:
+        """Return the error that stopped the sweep, if that is why nobody runs it; else empty."""
+        return error_end(self._last_event())
+
+    def _last_event(self) -> Event | None:
         last = max(0, self.ledger.last_seq() - 1)
-        return budget_end(next(iter(self.ledger.events(after=last)), None), self.plan)
+        return next(iter(self.ledger.events(after=last)), None)
 
 
 def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:
@@ -90,10 +101,10 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
     if url != folder.ledger_url or os.access(folder.root, os.W_OK) or not folder.ledger.is_file():
         yield url
         return
-    from orchestrator.sqlite_files import snapshot
+    from orchestrator.sqlite_files import snapshot, url_of
 
     with snapshot(folder.ledger) as copy:
-        yield f"sqlite:///{copy}"
+        yield url_of(copy)
 
 
 @contextmanager

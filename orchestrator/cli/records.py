@@ -47,7 +47,7 @@ def records(
         if measurements:
             table = measurements_table(sweep.ledger.events(), sweep.plan)
         else:
-            table = trials_table(sweep.newest_records())
+            table = trials_table(sweep.newest_records(), sweep.plan)
     content = _csv(table) if form is Format.CSV else _parquet(table)
     with _reader_may_leave():
         if sys.stdout.isatty():

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Running trials that are listed; of more, how many more there are."""
+SILENT_SHOWN_S = 600.0
+"""A trial that has reported nothing for so long is shown with the time of its silence."""
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
 
@@ -26,12 +28,19 @@ def running_table(outlook: Outlook) -> "Table":
     for header in ("step", "steps/s", common or "last value", "its end in"):
         made.add_column(header, justify="right", no_wrap=True)
     for each in shown:
-        trial = Name(f"{each.arm} {each.phase} {each.number}")
+        trial = Name(f"{each.arm} {each.phase} {each.number}{silence(each)}")
         left = "" if each.left_s is None else roughly(each.left_s)
         made.add_row(trial, _step(each), _rate(each), _value(each, named=not common), left)
     if (more := len(outlook.running) - SHOWN) > 0:
         made.add_row(f"... and {more} more", "", "", "", "")
     return made
+
+
+def silence(trial: RunningTrial) -> str:
+    """Return for how long the trial has reported nothing; empty if that is not long."""
+    if trial.silent_s is None or trial.silent_s < SILENT_SHOWN_S:
+        return ""
+    return f", silent for {roughly(trial.silent_s)}"
 
 
 def roughly(seconds: float) -> str:

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
@@ -11,7 +13,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, out, say
-from orchestrator.cli.locations import command, more_budget, runs_root
+from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.progress import line, may_end_early, progress_of, shortened, tables
 from orchestrator.cli.running import time_left
@@ -21,10 +23,12 @@ from orchestrator.conductor.outlook import outlook_of
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.format import setting_words
-from orchestrator.trials import Record, skipped
-from search_spaces.wording import visible
+from orchestrator.scopes import counted_name
+from orchestrator.trials import OutcomeKind, Record, skipped
+from search_spaces.wording import amount, visible
 
 SHOWN_FAILURES = 10
+MOST_REASONS = 3
 
 
 class SweepState(StrEnum):
@@ -83,8 +87,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         records, held = sweep.newest_records(brief=not (as_json or trials)), sweep.ledger.held()
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
-        outlook = outlook_of(sweep.plan, records, held=held)
-        spent = "" if held else sweep.spent()
+        outlook = outlook_of(sweep.plan, records, held=held, now=time.time())
+        spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
     state = _state(progress, held=held)
     if as_json:
         emit_json(
@@ -92,6 +96,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
                 "sweep": sweep.plan.name,
                 "state": state,
                 "spent": spent,
+                "failing": failing,
                 "arms": [asdict(each) | {"ended": each.ended} for each in progress],
                 "running": [asdict(each) | {"rate": each.rate} for each in outlook.running],
                 "tracking": asdict(tracking) if tracking else None,
@@ -100,12 +105,14 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         )
         _exit_if_failed(state)
         return
-    objective = sweep.plan.search.objectives[0].metric if sweep.plan.search else ""
+    objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
     for part in tables(progress, objective, outlook):
         out().print(part)
     left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
     say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
-    if spent:
+    if failing:
+        say(stopped_by_error(failing, sweep.folder))
+    elif spent:
         say(more_budget(spent, sweep.folder))
     elif state is SweepState.UNFINISHED:
         say(f"continue with: {command('resume', sweep.folder)}")
@@ -113,8 +120,10 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         say(tracking.line(command("sync", sweep.folder), held=held))
     for reason in skipped(records):
         say(f"ended early: {reason}")
+    for reason, count in _infeasible(records).most_common(MOST_REASONS):
+        say(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each with another in its place)")
     if state is SweepState.FINISHED:
-        for verdict in _verdicts(sweep.folder, sum(each.ended for each in progress)):
+        for verdict in _verdicts(sweep.folder, sum(each.ended + each.infeasible for each in progress)):
             say(verdict)
     failed = [record for record in records if record.outcome and record.outcome.failed]
     _print_failures(failed)
@@ -123,6 +132,11 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
+
+
+def _infeasible(records: Sequence[Record]) -> Counter[str]:
+    """Why trials said that their settings cannot be trained, with how many of them did."""
+    return Counter(each.reason for each in records if each.outcome is OutcomeKind.INFEASIBLE)
 
 
 def _verdicts(folder: SweepFolder, ended: int) -> list[str]:

@@ -19,6 +19,7 @@ from orchestrator.cli.locations import find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Tracking
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
+from orchestrator.sqlite_files import file_of
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 REMOTE = ("http", "https")
@@ -83,8 +84,8 @@ def _check_uri(uri: str) -> None:
     from orchestrator.tracking.mlflow_runs import check_uri
 
     check_uri(uri)
-    file = Path(uri.removeprefix("sqlite:///"))
-    if urlsplit(uri).scheme == "sqlite" and not file.is_file():
+    file = file_of(uri)
+    if file is not None and not file.is_file():
         raise InputError(
             f"there must be an MLflow store at {file}, found none; launch a sweep, or say where its store is "
             "with --runs or --tracking"

@@ -105,11 +105,14 @@ def ledger(opened: "Ledger") -> Iterator[Finding]:
 
 def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     """Trials that no command can read by the plan, since it lacks them."""
+    from orchestrator.plan.planned_trials import replacements
     from orchestrator.plan.serialise import read_plan
 
     asked = {event.trial_id for event in opened.events() if event.trial_id is not None}
     # Read after the ledger: a sweep that is being extended gets its plan first.
-    if foreign := asked - {trial.trial_id for trial in read_plan(folder).trials}:
+    plan = read_plan(folder)
+    foreign = asked - {trial.trial_id for trial in plan.trials}
+    if foreign and (foreign := foreign - {trial.trial_id for trial in replacements(plan)}):
         yield Finding(
             "ledger",
             "damaged",

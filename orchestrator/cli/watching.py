@@ -37,4 +37,4 @@ def watch_sweep(
 def _look(sweep: Opened) -> Snapshot:
     records = sweep.newest_records(brief=True)
     arms = progress_of(sweep.plan, records, held=True)
-    return Snapshot(arms, 0.0, "", outlook_of(sweep.plan, records, held=True))
+    return Snapshot(arms, 0.0, "", outlook_of(sweep.plan, records, held=True, now=time.time()))

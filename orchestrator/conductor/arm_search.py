@@ -23,11 +23,12 @@ from orchestrator.samplers import (
     chosen_stopper,
     make_sampler,
     make_stopper,
-    suggest,
 )
+from orchestrator.suggestions import suggest
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Constraint, Dimension, Fixed, Value, same
+from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations
+from search_spaces.predicates import PredicateFailed
 from trainables.extensions import said
 
 TRIES = 1000
@@ -79,14 +80,31 @@ class ArmSearch:
         with self._working("sampler", number):
             if drawn and redraw and self._redrawn(number, assignment):
                 return
+        self._enqueue(number, assignment)
+
+    def _enqueue(self, number: int, assignment: Assignment) -> None:
         self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
         trial = self._study.ask()
         for path in assignment:
             suggest(trial, path, self._arm.space[path].domain)
         self._trials[number] = trial
 
+    def retried(self, number: int, assignment: Assignment) -> None:
+        """Trial `number`, which had failed, runs again.
+
+        The study keeps the failed trial and gets another one with the same assignment.
+        """
+        if number in self._unranked:
+            self._unranked.remove(number)
+            self.failed(number)
+        self._seen.pop(number, None)
+        self._enqueue(number, assignment)
+
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
-        """Take a report of all objectives; whether the early stopper ends the trial. Raises `SearchError`."""
+        """Take what counts of a trial's reports so far; whether the early stopper ends it.
+
+        Raises `SearchError`.
+        """
         self._seen[number] = values
         if len(values) > 1:
             return False
@@ -97,7 +115,7 @@ class ArmSearch:
             return bool(self._trials[number].should_prune())
 
     def finished(self, number: int) -> None:
-        """The trial ran to its end; its value is what it last reported."""
+        """The trial ran to its end; its value is what counts of its reports."""
         self._tell(number, TrialState.COMPLETE, self._seen[number])
         for waiting in self._unranked:
             self._tell(waiting, TrialState.COMPLETE, self._worst())
@@ -105,6 +123,11 @@ class ArmSearch:
 
     def pruned(self, number: int) -> None:
         """The early stopper ended the trial."""
+        self._tell(number, TrialState.PRUNED)
+
+    def infeasible(self, number: int) -> None:
+        """The settings cannot be trained: worse than all that was measured, for samplers that learn of it."""
+        self._seen.pop(number, None)
         self._tell(number, TrialState.PRUNED)
 
     def diverged(self, number: int) -> None:
@@ -125,6 +148,10 @@ class ArmSearch:
             yield
         except (NothingAdmitted, KeyboardInterrupt):
             raise
+        except PredicateFailed as error:
+            raise SearchError(
+                f"a constraint failed at search trial {number} of arm {self._arm.name!r}: {error}"
+            ) from error
         except BaseException as error:
             given = self._plan.sampler if part == "sampler" else self._plan.stopper
             assert given is not None, "only what there is can fail"
@@ -144,7 +171,7 @@ class ArmSearch:
         ]
 
     def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
-        broken: Constraint | None = None
+        broken: Rule | None = None
         for attempt in range(TRIES):
             trial, assignment = self._attempt(self._fresh(number, attempt))
             broken = self._broken(assignment)
@@ -188,7 +215,7 @@ class ArmSearch:
         self._study.tell(trial, state=TrialState.FAIL)
         return False
 
-    def _broken(self, assignment: Assignment) -> Constraint | None:
+    def _broken(self, assignment: Assignment) -> Rule | None:
         constraints = self._arm.space.constraints
         return next((each for each in constraints if not admits(each, assignment, self._arm.settings)), None)
 
@@ -206,7 +233,7 @@ def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[st
         path, domain = dimension.path, dimension.domain
         if path in assignment and not isinstance(domain, Fixed):
             value = assignment[path]
-            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice) else value
+            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice | Powers) else value
     return encoded
 
 

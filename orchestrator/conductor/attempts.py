@@ -1,6 +1,6 @@
 """The attempts at one trial: which may write, how far they got, how many in a row died of what they ran."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import Outcome, OutcomeKind
@@ -19,16 +19,25 @@ class Attempts:
     """Newest step measured."""
     saved: int = -1
     """Newest step of a checkpoint."""
+    heard_at: float = 0.0
+    """Unix time in seconds of the newest start or report."""
+    attributes: dict[str, str] = field(default_factory=dict)
+    """Texts that the trial reported."""
     ended: OutcomeKind | None = None
     """How the trial ended for good."""
+    kept: int | None = None
+    """Step of the checkpoint that is kept of a failed trial, for a retry."""
 
     @property
     def read_again(self) -> bool:
         """Whether anybody may still read the trial's checkpoints: itself, or posthoc trials."""
-        return self.ended is None or (self.phase == "confirm" and self.ended is OutcomeKind.FINISHED)
+        confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
+        return self.ended is None or confirmed or self.kept is not None
 
     def saw(self, event: Event) -> None:
         """An event of this trial that follows its `asked`."""
+        if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
+            self.heard_at = event.at
         if event.kind is EventKind.STARTED:
             self.token = event.payload["token"]
         elif event.kind is EventKind.MEASURED:
@@ -37,10 +46,16 @@ class Attempts:
         elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.saved:
             self.saved = event.payload["step"]
             self.losses = 0
+        elif event.kind is EventKind.ATTRIBUTES:
+            self.attributes |= event.payload
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
-            self.ended = kind if kind.final else None
+            self.ended, self.kept = kind if kind.final else None, event.payload.get("saved")
             self.losses += bool(event.payload.get("lost"))
+        elif event.kind is EventKind.RETRIED:
+            self.step = self.saved = event.payload["step"]
+            self.losses, self.ended, self.kept = 0, None, None
+            self.attributes.clear()
 
     def loss(self, what: str, reason: str, retries: int) -> Outcome:
         """How the trial goes on after one more of its processes, called `what`, died without a word.

@@ -6,8 +6,9 @@ decides the same. Work that was lost with its process and done again is counted 
 
 from dataclasses import dataclass
 
-from orchestrator.ledger.events import BUDGET, Event, EventKind
+from orchestrator.ledger.events import BUDGET, ERROR, Event, EventKind
 from orchestrator.plan.types import Limits, Plan
+from orchestrator.scopes import counted_name
 from orchestrator.trials import PlannedTrial
 from search_spaces.wording import amount
 from trainables.metrics import TRAIN_FLOPS
@@ -56,7 +57,7 @@ class Spending:
         self._limits = plan.limits or Limits()
         self._devices = plan.resources.gpus or plan.resources.cpus
         objective = plan.search.objectives[0] if plan.search is not None else None
-        self._metric = objective.metric if objective is not None else ""
+        self._metric = counted_name(objective) if objective is not None else ""
         self._sign = -1.0 if objective is not None and objective.goal == "min" else 1.0
         self._sweep = Used()
         self._searches = {arm.name: Used() for arm in plan.arms}
@@ -148,6 +149,13 @@ def budget_end(last: Event | None, plan: Plan) -> str:
         return ""
     # Sweeps from before the reason was written only say that it was the budget.
     return str(last.payload.get("why", "the budget is used up"))
+
+
+def error_end(last: Event | None) -> str:
+    """Return the error that stopped the sweep whose newest event is `last`; empty where none did."""
+    if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != ERROR:
+        return ""
+    return str(last.payload["why"])
 
 
 def _flops(measurement: Measurement) -> float:

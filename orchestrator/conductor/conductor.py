@@ -7,9 +7,10 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 
 import heapq
 from collections.abc import Mapping
-from math import isinf
+from math import isfinite, isinf
 
 from orchestrator.conductor.budget import Spending
+from orchestrator.conductor.first_report import decisive, diverged, evaluates, lacking
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.rounds import Rounds, measured
@@ -18,14 +19,18 @@ from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, replacement, tries_each_once
 from orchestrator.plan.types import Plan
-from orchestrator.trials import Outcome, OutcomeKind, Trial
+from orchestrator.scopes import CountedReports, counted_name
+from orchestrator.trials import Outcome, OutcomeKind, Trial, error_line
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values
 from search_spaces.wording import amount
 from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
+FIRST_TRIALS = 3
+"""Trials of an arm that stop the sweep where all of them crash with the same error."""
 ROUNDING = 1e-6
 """By this share of itself, and of 1, a value may lie outside of its range."""
 
@@ -47,6 +52,7 @@ class Conductor:
         self._rounds = Rounds(plan)
         self._confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
         self._released: set[str] = set()
+        self._decisive = decisive(plan)
         for planned in plan.trials:
             arm_state = self._arms[planned.arm]
             state = TrialState(planned, len(arm_state.trials))
@@ -90,7 +96,11 @@ class Conductor:
         self._spending.measured(state.planned, state.last, measurement)
         state.last = measurement
         if state.standing is None:
-            state.standing = self._impossible(measurement)
+            state.standing = (
+                diverged(self._decisive, measurement)
+                or self._impossible(measurement)
+                or self._without_objective(state, measurement)
+            )
         if state.standing is None:
             pruned = self._pruned(state, measurement)
             state.standing = self._overtime(measurement) or pruned
@@ -104,8 +114,11 @@ class Conductor:
         So has one that has reported what cannot be.
         """
         state = self._open(trial_id)
-        if state.standing is not None and state.standing.kind is OutcomeKind.CRASHED:
+        if state.standing is not None and state.standing.kind in {OutcomeKind.CRASHED, OutcomeKind.DIVERGED}:
             return state.standing.outcome
+        if outcome.kind is OutcomeKind.INFEASIBLE and state.planned.phase != "search":
+            reason = f"settings that a search found were called infeasible: {outcome.reason}"
+            return Outcome(OutcomeKind.CRASHED, reason)
         if outcome.kind is not OutcomeKind.FINISHED:
             return outcome
         trains, reported = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
@@ -130,9 +143,88 @@ class Conductor:
             self._again.pop(trial_id, None)
             if state.planned.phase == "search":
                 self._teach(state, outcome.kind)
+            first = self._arms[state.planned.arm].first
+            if len(first) < FIRST_TRIALS:
+                crashed = outcome.kind is OutcomeKind.CRASHED
+                # What tells trials apart, such as their folders, must not tell errors apart.
+                first[trial_id] = error_line(outcome.reason.replace(trial_id, "")) if crashed else ""
             self._end(state, outcome)
         else:
             self._again[trial_id] = None
+
+    def saved(self, trial_id: str) -> None:
+        """A checkpoint of where the trial is was made."""
+        state = self._states[trial_id]
+        state.saved = state.last
+        state.saved_counted = state.counted and state.counted.copy()
+
+    def retry(self, trial_id: str, step: int) -> list[str]:
+        """Let a failed trial run again.
+
+        What ended without having begun because of it may be asked for again: posthoc trials of a confirm
+        trial, confirm trials for which a search had found nothing, seeds that a look had made unnecessary.
+
+        Args:
+            trial_id: A trial that failed. One of a search must be of an arm of which no confirm trial began.
+            step: Of the checkpoint that it goes on from; -1: from scratch.
+
+        Returns:
+            Ids of the other trials that are open again.
+        """
+        state = self._states[trial_id]
+        planned, arm_state = state.planned, self._arms[state.planned.arm]
+        assert state.trial is not None, "only a trial that began can be retried"
+        self._reopen(state)
+        state.status, self._again[trial_id] = TrialStatus.AGAIN, None
+        state.last = state.saved if step >= 0 else None
+        state.saved = state.last
+        state.counted = state.saved_counted.copy() if step >= 0 and state.saved_counted else None
+        state.saved_counted = state.counted and state.counted.copy()
+        arm_state.first.pop(trial_id, None)
+        others: list[TrialState] = []
+        if planned.phase == "search":
+            self._searches[planned.arm].retried(planned.number, state.trial.assignment)
+            arm_state.searching += 1
+            confirms = list(arm_state.phase("confirm"))
+            arm_state.withdraw(confirms)
+            self._released -= {each.planned.trial_id for each in confirms}
+            others = [each for each in confirms if each.status is TrialStatus.ENDED]
+        elif planned.phase == "confirm":
+            self._confirmed.pop((planned.arm, planned.seed), None)
+            others = self._skipped_too_early()
+        for each in [state, *others]:
+            posthoc = self._posthoc.get(each.planned.trial_id, ())
+            others += [later for later in posthoc if later.status is TrialStatus.ENDED]
+        for each in others:
+            self._reopen(each)
+        for each_arm in self._arms.values():
+            if not each_arm.searching:
+                self._release(each_arm)
+        return [each.planned.trial_id for each in others]
+
+    def _skipped_too_early(self) -> list[TrialState]:
+        """Look anew at the rounds that are over; the confirm trials that were skipped and may be needed."""
+        self._rounds = Rounds(self._plan)
+        while self._rounds.advance(self._confirmed) is not None:
+            pass
+        skipped = [
+            state
+            for name, arm_state in self._arms.items()
+            if name not in self._rounds.decided
+            for state in arm_state.phase("confirm")
+            if state.outcome is not None and state.outcome.kind is OutcomeKind.SKIPPED
+        ]
+        self._released -= {each.planned.trial_id for each in skipped}
+        return skipped
+
+    def _reopen(self, state: TrialState) -> None:
+        """Take back that `state` has ended: it has not been asked for."""
+        assert state.outcome is not None, "only a trial that has ended is reopened"
+        self._left += 1
+        self._arms[state.planned.arm].ended[state.outcome.kind] -= 1
+        state.status, state.outcome = TrialStatus.WAITING, None
+        state.values = state.standing = None
+        state.evaluated = False
 
     def running(self, trial_id: str) -> bool:
         """Whether a trial was handed out and has neither ended nor stopped since."""
@@ -156,6 +248,20 @@ class Conductor:
     def used_up(self) -> str:
         """Why the budget lets nothing more be started, wall clock aside; empty while it does."""
         return self._spending.used_up()
+
+    def repeated_error(self) -> str:
+        """Return why the sweep must stop: the first trials of an arm crashed alike; empty if it need not."""
+        if self._plan.continue_on_error:
+            return ""
+        for arm_state in self._arms.values():
+            errors = set(arm_state.first.values())
+            if len(errors) != 1 or not (error := errors.pop()):
+                continue
+            wanted = min(FIRST_TRIALS, sum(each.planned.phase != "posthoc" for each in arm_state.trials))
+            if len(arm_state.first) >= wanted:
+                first = "the only trial" if wanted == 1 else f"the first {wanted} trials"
+                return f"{first} of arm {arm_state.arm.name} crashed with the same error: {error}"
+        return ""
 
     def refuse_new(self, reason: str) -> None:
         """Hand out nothing any more."""
@@ -183,7 +289,7 @@ class Conductor:
 
         Raises StoreError for a trial that is not of this plan.
         """
-        if event.kind not in {EventKind.ASKED, EventKind.MEASURED, EventKind.ENDED}:
+        if event.kind not in _REPLAYED:
             return
         assert event.trial_id is not None, "events of trials must name them"
         state = self._states.get(event.trial_id)
@@ -192,13 +298,18 @@ class Conductor:
                 f"the ledger must hold trials of the plan only, got {event.trial_id}; plan and ledger are of "
                 "different sweeps: restore the spec it was launched with"
             )
-        if state.status is TrialStatus.ENDED:  # unrunnable here as it was then
+        if event.kind is EventKind.RETRIED:
+            if "cause" not in event.payload:  # the others follow from it
+                self.retry(event.trial_id, event.payload["step"])
+        elif state.status is TrialStatus.ENDED:  # unrunnable here as it was then
             if event.kind is EventKind.ENDED:
                 self._unrunnable.pop(event.trial_id, None)
         elif event.kind is EventKind.ASKED:
             self._replay_asked(state, trial_from_json(event.payload))
         elif event.kind is EventKind.MEASURED:
             self.hear(event.trial_id, Measurement(**event.payload))
+        elif event.kind is EventKind.CHECKPOINTED:
+            self.saved(event.trial_id)
         else:
             self.tell(event.trial_id, Outcome(OutcomeKind(event.payload["kind"]), event.payload["reason"]))
 
@@ -272,6 +383,17 @@ class Conductor:
         used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
         return Stop(OutcomeKind.TIMED_OUT, used)
 
+    def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
+        """The first report that evaluates must have all objectives of the search.
+
+        Reports of nothing but training may come before it.
+        """
+        plan = self._plan.search
+        if plan is None or state.planned.phase != "search" or state.evaluated:
+            return None
+        state.evaluated = evaluates(measurement)
+        return lacking(plan.objectives, measurement)
+
     def _impossible(self, measurement: Measurement) -> Stop | None:
         """A value that its declaration rules out is a mistake of the code or of the declaration."""
         for name, value in measurement.metrics.items():
@@ -279,7 +401,7 @@ class Conductor:
                 self._spans[name] = look_up(self._plan.metrics, name).span
             low, high = self._spans[name]
             slack = ROUNDING * max(1.0, abs(value))
-            if not low - slack <= value <= high + slack:
+            if isfinite(value) and not low - slack <= value <= high + slack:
                 message = (
                     f"{name} must be {_within(low, high)}, as it is declared, got {value:.6g} at step "
                     f"{measurement.step}; correct what is reported, or the range in `metrics`"
@@ -291,14 +413,15 @@ class Conductor:
         plan, planned = self._plan.search, state.planned
         if plan is None or planned.phase != "search":
             return None
-        metrics = measurement.metrics
-        if not all(each.metric in metrics for each in plan.objectives):
+        if state.counted is None:
+            state.counted = CountedReports(plan.objectives)
+        if not state.counted.add(measurement):
             return None
-        state.values = tuple(metrics[each.metric] for each in plan.objectives)
+        state.values = state.counted.values
         if not self._searches[planned.arm].hear(planned.number, measurement.step, state.values):
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
-        value = f"{plan.objectives[0].metric}={state.values[0]:.6g} at step {measurement.step}"
+        value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
 
     def _end(self, state: TrialState, outcome: Outcome) -> None:
@@ -308,7 +431,9 @@ class Conductor:
         arm_state.ended[outcome.kind] += 1
         if planned.phase == "search":
             arm_state.searching -= 1
-            if outcome.kind is not OutcomeKind.SKIPPED:
+            if outcome.kind is OutcomeKind.INFEASIBLE:
+                self._replace(state)
+            elif outcome.kind is not OutcomeKind.SKIPPED:
                 value = state.values[0] if outcome.kind is OutcomeKind.FINISHED and state.values else None
                 self._spending.search_ended(planned.arm, value)
             if not arm_state.searching:
@@ -328,6 +453,42 @@ class Conductor:
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
             self._look()
+
+    def _replace(self, infeasible: TrialState) -> None:
+        """Let another trial be drawn in place of an infeasible one, as long as that may help."""
+        assert self._plan.search is not None, "only a search draws again"
+        arm_state = self._arms[infeasible.planned.arm]
+        number = sum(1 for _ in arm_state.phase("search"))
+        planned = replacement(arm_state.arm, self._plan.search, number)
+        state = TrialState(planned, infeasible.place)
+        arm_state.trials.append(state)
+        self._states[planned.trial_id] = state
+        self._left += 1
+        arm_state.searching += 1
+        why = self._why_not_replaced(arm_state, number)
+        if not why:
+            arm_state.push(state)
+            return
+        waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
+        over = f"the search of {arm_state.arm.name} ended: {why}"
+        for each in waiting if arm_state.has_too_many_infeasible else [state]:
+            self._end_unrun(each, over, OutcomeKind.SKIPPED)
+
+    def _why_not_replaced(self, arm_state: ArmState, number: int) -> str:
+        """Why no trial is drawn in place of an infeasible one; empty if one is."""
+        assert self._plan.search is not None, "only a search draws again"
+        ended = amount(arm_state.ended[OutcomeKind.INFEASIBLE], "trial")
+        if arm_state.has_too_many_infeasible:
+            return (
+                f"{ended} called their settings infeasible, {INFEASIBLE_MAX} for each that was asked for; "
+                "write a constraint or narrow the ranges"
+            )
+        if not arm_state.arm.space.dimensions:
+            return "it has no other settings to try in place of infeasible ones"
+        if not tries_each_once(self._plan.search.sampler):
+            return ""
+        points = num_points(arm_state.arm)
+        return "every combination was tried" if points is not None and number >= points else ""
 
     def _look(self) -> None:
         """Where a round is over, let the next seeds run of what is not decided, and skip the others."""
@@ -373,6 +534,8 @@ class Conductor:
                 self._arms[state.planned.arm].candidates.append(candidate)
             case OutcomeKind.PRUNED:
                 search.pruned(number)
+            case OutcomeKind.INFEASIBLE:
+                search.infeasible(number)
             case OutcomeKind.DIVERGED:
                 search.diverged(number)
             case _:
@@ -402,6 +565,11 @@ class Conductor:
         outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)
         self._end(state, outcome)
+
+
+_REPLAYED = frozenset(
+    {EventKind.ASKED, EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.ENDED, EventKind.RETRIED}
+)
 
 
 def _within(low: float, high: float) -> str:

@@ -58,6 +58,8 @@ class Progress:
     """Seconds of work measured so far."""
     skipped: int = 0
     """Trials that never began because what they were for had been decided."""
+    infeasible: int = 0
+    """Trials whose settings could not be trained, each with another trial in its place."""
 
     @property
     def ended(self) -> int:

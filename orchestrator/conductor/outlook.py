@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.wording import amount
+from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 from trainables.protocol import Measurement, Phase
 
 LEAST_ENDED = 3
@@ -36,6 +38,8 @@ class RunningTrial:
     metric: str = ""
     """What it is watched by: the first objective, else the first of validation or training; or empty."""
     value: float | None = None
+    silent_s: float | None = field(default=None, compare=False)
+    """Seconds since its newest start or report."""
 
     @property
     def rate(self) -> float | None:
@@ -107,7 +111,13 @@ class Watch:
     running: list[RunningTrial] = field(default_factory=list)
     phases: dict[tuple[str, str], PhaseWork] = field(default_factory=dict)
 
-    def runs(self, planned: PlannedTrial, settings: Mapping[str, Any], last: Measurement | None) -> None:
+    def runs(
+        self,
+        planned: PlannedTrial,
+        settings: Mapping[str, Any],
+        last: Measurement | None,
+        silent_s: float | None = None,
+    ) -> None:
         """A worker has it."""
         self._phase(planned)
         metric, value = _watched(self.plan, last)
@@ -122,6 +132,7 @@ class Watch:
             last.seconds if last else 0.0,
             metric,
             value,
+            silent_s,
         )
         self.running.append(made)
 
@@ -143,7 +154,7 @@ class Watch:
     def outlook(self) -> Outlook:
         """All that was reported."""
         order = {each.trial_id: place for place, each in enumerate(self.plan.trials)}
-        running = sorted(self.running, key=lambda each: order[each.trial_id])
+        running = sorted(self.running, key=lambda each: order.get(each.trial_id, len(order)))
         return Outlook(tuple(running), tuple(self.phases.values()))
 
     def _phase(self, planned: PlannedTrial) -> PhaseWork:
@@ -153,15 +164,18 @@ class Watch:
         return self.phases[key]
 
 
-def outlook_of(plan: Plan, records: Iterable[Record], *, held: bool) -> Outlook:
-    """From what the ledger holds; without a holder (`held`) nothing runs."""
+def outlook_of(plan: Plan, records: Iterable[Record], *, held: bool, now: float) -> Outlook:
+    """From what the ledger holds at Unix time `now`; without a holder (`held`) nothing runs."""
     watch, known = Watch(plan), {each.trial_id: each for each in records}
-    for planned in plan.trials:
+    is_replaced = any(each.outcome is OutcomeKind.INFEASIBLE for each in known.values())
+    drawn = [each for each in replacements(plan) if each.trial_id in known] if is_replaced else []
+    for planned in (*plan.trials, *drawn):
         record = known.get(planned.trial_id)
         if record is not None and record.outcome is not None and record.outcome.final:
             watch.ended(planned, record.outcome, record.last)
         elif record is not None and record.outcome is None and held:
-            watch.runs(planned, record.settings, record.last)
+            silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
+            watch.runs(planned, record.settings, record.last, silent_s)
         else:
             watch.waits(planned)
     return watch.outlook()
@@ -222,6 +236,8 @@ def _watched(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
     wanted = [each.metric for each in plan.search.objectives] if plan.search else []
-    near = [name for split in ("valid/", "train/") for name in sorted(last.metrics) if name.startswith(split)]
+    splits = (*VALIDATION_SPLITS, "", TRAIN)
+    by_split = [(split_and_quantity(name)[0], name) for name in sorted(last.metrics)]
+    near = [name for each in splits for split, name in by_split if split == each]
     metric = next((each for each in [*wanted, *near] if each in last.metrics), min(last.metrics))
     return metric, last.metrics[metric]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.plan.answer import better
 from orchestrator.plan.types import Plan
 from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, look, looks
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import OutcomeKind, is_usable
 from search_spaces.wording import amount
 from trainables.metrics import look_up
 
@@ -112,7 +112,9 @@ def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
 
 def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
     """What a confirm trial that ended so gives to a look; None where it failed."""
-    return metrics if kind is OutcomeKind.FINISHED else None
+    if kind is not OutcomeKind.FINISHED or metrics is None:
+        return None
+    return {name: value for name, value in metrics.items() if is_usable(value)}
 
 
 def _questions(plan: Plan) -> Iterator[Question]:

@@ -2,13 +2,15 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.winners import Candidate
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX
 from orchestrator.plan.types import Arm
+from orchestrator.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
 from trainables.protocol import Measurement
@@ -35,8 +37,16 @@ class TrialState:
     status: TrialStatus = TrialStatus.WAITING
     trial: Trial | None = None
     last: Measurement | None = None
+    evaluated: bool = False
+    """Whether it has reported anything but what training measures."""
+    saved: Measurement | None = None
+    """`last` at the newest checkpoint."""
     values: tuple[float, ...] | None = None
-    """Every objective as last reported."""
+    """Every objective as its scope counts the reports so far."""
+    counted: CountedReports | None = None
+    """Reports of a search trial, once it has one."""
+    saved_counted: CountedReports | None = None
+    """`counted` at the newest checkpoint."""
     standing: Stop | None = None
     """A stop that was decided and is not yet recorded as an outcome."""
     outcome: Outcome | None = None
@@ -56,13 +66,28 @@ class ArmState:
     """Search trials that have not ended."""
     winners: list[Assignment] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
+    first: dict[str, str] = field(default_factory=dict)
+    """By id, of the first trials that began and have ended: the error of a crash; empty for another end."""
     running: int = 0
     ended: Counter[OutcomeKind] = field(default_factory=Counter)
     seconds: float = 0.0
 
+    @property
+    def has_too_many_infeasible(self) -> bool:
+        """Whether its search has drawn as many infeasible trials as it may."""
+        infeasible = self.ended[OutcomeKind.INFEASIBLE]
+        asked = sum(1 for _ in self.phase("search")) - infeasible
+        return infeasible >= INFEASIBLE_MAX * asked
+
     def push(self, state: TrialState) -> None:
         """Let `state` be asked for."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
+
+    def withdraw(self, states: Iterable[TrialState]) -> None:
+        """Let none of `states` be asked for until it is pushed again."""
+        withdrawn = {state.planned.trial_id for state in states}
+        self.ready = [entry for entry in self.ready if entry[1] not in withdrawn]
+        heapq.heapify(self.ready)
 
     def phase(self, name: str) -> Iterator[TrialState]:
         """Cells of one phase, in order."""
@@ -83,7 +108,7 @@ class ArmState:
         best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
         return Progress(
             arm=self.arm.name,
-            planned=len(self.trials),
+            planned=len(self.trials) - self.ended[OutcomeKind.INFEASIBLE],
             running=self.running,
             finished=self.ended[OutcomeKind.FINISHED],
             pruned=self.ended[OutcomeKind.PRUNED],
@@ -91,4 +116,5 @@ class ArmState:
             best=best,
             seconds=self.seconds,
             skipped=self.ended[OutcomeKind.SKIPPED],
+            infeasible=self.ended[OutcomeKind.INFEASIBLE],
         )

@@ -13,7 +13,7 @@ from orchestrator.drivers.checkpoint_stores import store_at
 from orchestrator.drivers.jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.trial_process import ChildDied, Instruction, ProcessSlot, Slot
-from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
+from orchestrator.drivers.watchdog import hang_reason
 from orchestrator.drivers.worker import Harness, load_workload
 from orchestrator.isolation.working_folder import Mode
 from orchestrator.trials import Outcome, OutcomeKind
@@ -31,7 +31,7 @@ def run_inline(
     *,
     data_dir: Path,
     checkpoint_seconds: float = 30.0,
-    silence: SilenceLimit | None = None,
+    silence_s: float | None = None,
     checkpoints: str | None = None,
     on_change: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
@@ -49,7 +49,7 @@ def run_inline(
         workload: `module:name` of the trainable.
         data_dir: Folder for datasets, shared by all trials.
         checkpoint_seconds: Least time between two checkpoints of a trial.
-        silence: A trial that reports nothing for longer has timed out; None: it may be silent for ever.
+        silence_s: A trial that reports nothing for longer has timed out; None: it may be silent for ever.
         checkpoints: URI of a store of checkpoints; None for the folder of the sweep.
         on_change: Called after everything that is recorded.
         stop: Once set, the running trial is saved at its next report and ends as stopped.
@@ -70,7 +70,7 @@ def run_inline(
         workload, checkpoint_seconds, cpus, 0.0, data_dir, checkpoints, None, folder, keep, working_folder
     )
     slot: Slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
-    run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence, check or _nothing)
+    run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence_s, check or _nothing)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.changed()
@@ -91,7 +91,7 @@ class _InlineRun:
     orders: JobEncoder
     stop: threading.Event
     changed: Callable[[], None]
-    silence: SilenceLimit | None
+    silence_s: float | None
     check: Callable[[], None]
 
     def trial(self, attempt: Attempt) -> None:
@@ -100,7 +100,7 @@ class _InlineRun:
             self._take(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
             return
         self.slot.start(self.orders.order(attempt))
-        longest_s, heard_at = 0.0, time.monotonic()
+        heard_at = time.monotonic()
         while True:
             reply = self.slot.next(WAIT_S)
             silent_s = time.monotonic() - heard_at
@@ -108,15 +108,16 @@ class _InlineRun:
             if self.stop.is_set():
                 self.recorder.drain(INTERRUPTED)
             if reply is None:
-                if self.silence is not None and silent_s > (limit_s := self.silence.limit_s(longest_s)):
+                if self.silence_s is not None and silent_s > self.silence_s:
                     self.slot.kill()
-                    self._take(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, hang_reason(limit_s))))
+                    reason = hang_reason(self.silence_s)
+                    self._take(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, reason)))
                     return
                 continue
             if isinstance(reply, ChildDied):
                 self._lost(attempt, reply)
                 return
-            longest_s, heard_at = max(longest_s, silent_s), time.monotonic()
+            heard_at = time.monotonic()
             if self._take(attempt, reply):
                 return
 

@@ -50,6 +50,11 @@ def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Recor
             yield f"  {each.arm}/confirm/{each.number} ({each.trial_id}, seed {each.seed}): {why}"
 
 
+def is_sound(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:
+    """Return whether the checkpoint of a trial and step is there and can be read."""
+    return not _fault(store, folder, trial_id, step)
+
+
 def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
     """What is wrong with its checkpoint of `step`; empty if nothing is."""
     for checkpoint in store.complete(folder.checkpoint(trial_id)):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.abandoned import clear_abandoned
-from orchestrator.drivers.checkpoint_stores import Elsewhere
+from orchestrator.conductor.retrying import Retry, choose
+from orchestrator.drivers.checkpoint_stores import Elsewhere, store_at
 from orchestrator.drivers.datasets import (
     build_datasets,
     inputs_of,
@@ -19,6 +20,7 @@ from orchestrator.drivers.datasets import (
 )
 from orchestrator.drivers.extend_folder import complete
 from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.kept_checkpoints import is_sound
 from orchestrator.drivers.launch_folder import (
     DEFAULT_WORKLOAD,
     Setup,
@@ -35,7 +37,7 @@ from orchestrator.drivers.signals import interrupts
 from orchestrator.drivers.slots import Driver, require_means
 from orchestrator.drivers.supervisor import run_ray
 from orchestrator.drivers.survey import check_address, require_cluster
-from orchestrator.drivers.watchdog import silence_of
+from orchestrator.drivers.watchdog import silence_limit
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import Withdrawn
 from orchestrator.identity import SweepFolder
@@ -116,10 +118,12 @@ def resume_sweep(
     watch: Listeners | None = None,
     debug: bool = False,
     changed_code: bool = False,
+    retry: Retry | None = None,
 ) -> SweepResult:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`.
 
-    With `changed_code` training code from outside may differ from that of trials that have run.
+    With `changed_code` training code from outside may differ from that of trials that have run. `retry` names
+    failed trials that run again.
     """
     plan, setup = launched_plan(folder), read_setup(folder)
     refuse_copy(folder, setup)
@@ -128,7 +132,9 @@ def resume_sweep(
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     if address is not None:
         _require(means, plan, folder, setup)
-    return _session(plan, folder, setup, origin_of(plan, setup), means, changed_code=changed_code)
+    return _session(
+        plan, folder, setup, origin_of(plan, setup), means, changed_code=changed_code, retry=retry
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +179,13 @@ def _session(
     means: _Means,
     *,
     changed_code: bool = False,
+    retry: Retry | None = None,
 ) -> SweepResult:
     opening = partial(open_sweep, plan, folder, setup, origin, watch=means.watch, changed_code=changed_code)
-    with interrupts() as heard, opening(heard=heard) as session:
+    asked = retry.asked if retry is not None else ()
+    with interrupts() as heard, opening(heard=heard, retry=asked) as session:
+        if retry is not None:
+            _retry(session, retry)
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, means.watch.on_data, means.watch.building)
@@ -196,6 +206,15 @@ def _session(
     return session.finish
 
 
+def _retry(session: OpenSweep, retry: Retry) -> None:
+    store = store_at(session.setup.checkpoints)
+
+    def can_be_read(trial_id: str, step: int) -> bool:
+        return not retry.from_scratch and is_sound(store, session.folder, trial_id, step)
+
+    session.recorder.retry(choose(session.plan, session.known(), retry.asked).trial_ids, can_be_read)
+
+
 def _drive(session: OpenSweep, means: _Means, stop: threading.Event) -> None:
     """Let the driver run until everything is done or drained."""
     view = ThrottledView(session.snapshot, means.watch.on_change, session.begin)
@@ -214,7 +233,7 @@ def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, 
         session.setup.workload,
         data_dir=session.setup.data_dir,
         checkpoint_seconds=session.plan.resources.checkpoint_seconds,
-        silence=silence_of(session.plan.resources),
+        silence_s=silence_limit(session.plan.resources),
         checkpoints=session.setup.checkpoints,
         on_change=view.changed,
         stop=stop,

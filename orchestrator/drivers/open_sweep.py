@@ -7,7 +7,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.conductor.budget import budget_end
+from orchestrator.conductor.budget import budget_end, error_end
+from orchestrator.conductor.retrying import choose
 from orchestrator.drivers.checkpoint_index import InStore
 from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
 from orchestrator.drivers.heartbeat import Heartbeat
@@ -24,6 +25,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.store import PATIENCE_S, Ledger
+from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS
@@ -31,7 +33,7 @@ from orchestrator.sqlite_files import never_made
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.tracking.summary import ArmSummary
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, num_ended
 from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
@@ -55,13 +57,20 @@ class SweepResult:
     """What of the budget is used up, so that nothing more is started; empty where something may be."""
     never_began: int = 0
     """How many of the failed trials were not even begun, since what they need has failed."""
+    unanswered: int = 0
+    """Failed confirm and posthoc trials, and arms whose search has ended without a finished trial."""
+    failing: str = ""
+    """The error with which the first trials of an arm crashed, so that the sweep stopped; else empty."""
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 a trial failed or the budget ended the sweep, 130 interrupted."""
+        """0 complete, 1 something is left or a confirmation failed, 130 interrupted.
+
+        Failed search trials alone leave it at 0: some settings of a search are expected to diverge.
+        """
         if self.interrupted:
             return 130
-        return int(self.left > 0 or any(self.counts[kind] for kind in self.counts if kind.failed))
+        return int(self.left > 0 or self.unanswered > 0)
 
 
 @dataclass(slots=True)
@@ -102,18 +111,41 @@ class OpenSweep:
 
     def note(self, ledger: Ledger, untracked: str) -> None:
         """Sum up, from what is written."""
-        ends, event = {}, None
+        ends: dict[str, OutcomeKind] = {}
+        event = None
         begun = set()
         for event in ledger.events():
+            if event.trial_id is None:
+                continue
             if event.kind is EventKind.STARTED:
                 begun.add(event.trial_id)
             elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
-        left = len(self.plan.trials) - len(ends)
-        spent = budget_end(event, self.plan)
+            elif event.kind is EventKind.RETRIED:
+                ends.pop(event.trial_id, None)
+        spent, failing = budget_end(event, self.plan), error_end(event)
         never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
         counts = Counter(ends.values())
-        self._finish = SweepResult(counts, left, self.interrupted, untracked, spent, never)
+        # An infeasible trial has another one in its place.
+        left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
+        unanswered = _unanswered(self.plan, ends)
+        self._finish = SweepResult(
+            counts, left, self.interrupted, untracked, spent, never, unanswered, failing
+        )
+
+
+def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
+    """Count what `SweepResult.unanswered` counts; `ends` are final outcomes by trial id."""
+    kinds: dict[tuple[str, bool], list[OutcomeKind | None]] = {}
+    for trial in plan.trials:
+        kinds.setdefault((trial.arm, trial.phase == SEARCH), []).append(ends.get(trial.trial_id))
+    failed = 0
+    for (_, searched), found in kinds.items():
+        if searched:
+            failed += None not in found and OutcomeKind.FINISHED not in found
+        else:
+            failed += sum(kind is not None and kind.failed for kind in found)
+    return failed
 
 
 @contextmanager
@@ -126,14 +158,18 @@ def open_sweep(
     heard: Interrupts,
     watch: Listeners,
     changed_code: bool = False,
+    retry: Sequence[str] = (),
 ) -> Iterator[OpenSweep]:
-    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens."""
+    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens.
+
+    Trials that are to `retry` need not have run the code that is there now.
+    """
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current())
-        origin = _taken_over(plan, folder, origin, ledger, lease, changed_code=changed_code)
+        origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
         untracked = ""
@@ -218,15 +254,16 @@ def _taken_over(
     ledger: Ledger,
     lease: Lease,
     *,
-    changed_code: bool,
+    retry: Sequence[str] | None,
 ) -> Mapping[str, Any]:
     """`origin` with digests of spec and plan, once the sweep is found to be as this session takes it.
 
-    Raises StoreError for another plan and, unless `changed_code`, InputError for other training code.
+    `retry` as in `open_sweep`; None: the training code may be another. Raises StoreError for another plan,
+    InputError for other training code.
     """
     _refuse_another_plan(plan, folder, ledger, lease)
-    if not changed_code:
-        _refuse_other_code(plan, origin, ledger, lease)
+    if retry is not None:
+        _refuse_other_code(plan, origin, ledger, lease, retry)
     shutil.rmtree(folder.scratch, ignore_errors=True)  # of trials of a session that was killed
     for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
         clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
@@ -240,14 +277,17 @@ def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease:
         raise StoreError(f"{plan.name} was extended meanwhile; nothing was run: `haltsweep resume` it again")
 
 
-def _refuse_other_code(plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease) -> None:
+def _refuse_other_code(
+    plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease, retry: Sequence[str]
+) -> None:
     """Code from outside may have been edited since; where nothing is left to run, that is no matter."""
     if set(origin.get("code_parts", ())) <= {OURS}:
         return
     try:
         known = records(ledger.newest(), plan)
-        ended = {each.trial_id for each in known if each.outcome is not None and each.outcome.final}
-        if not ended.issuperset(each.trial_id for each in plan.trials):
+        again = choose(plan, known, retry).trial_ids
+        known = [each for each in known if each.trial_id not in again]
+        if num_ended(known) < len(plan.trials):
             require_same_code(plan, known, origin)
     except BaseException:
         ledger.release(lease, patient=False)

@@ -7,6 +7,7 @@ about; nothing is started, stopped or deleted until all is written.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from trainables.protocol import Measurement
 
+RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
+"""Failures after which a retry goes on from the trial's last checkpoint, which is kept for it."""
 PROMPT_S = 2.0
 """A ledger that takes longer is not waited for."""
 
@@ -71,6 +74,7 @@ class Recorder:
         self._held = HeldOpen()
         self._draining = ""
         self._spent = ""
+        self._error = ""
         self._closed = False
         self._together: list[Event] | None = None
         self._untidy: list[str] = []
@@ -97,7 +101,12 @@ class Recorder:
 
     def outlook(self) -> Outlook:
         """What runs at this moment, and what is still to come."""
-        return self._conductor.outlook()
+        found, now = self._conductor.outlook(), self._clock()
+        running = (
+            replace(each, silent_s=max(0.0, now - self._attempts[each.trial_id].heard_at))
+            for each in found.running
+        )
+        return replace(found, running=tuple(running))
 
     def held_open_s(self) -> float:
         """Seconds the sweep was held open so far, over all sessions."""
@@ -173,13 +182,23 @@ class Recorder:
         if reply.measurement is not None and reply.measurement.step > attempts.step:
             decision = self._conductor.hear(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
+            known = attempts.attributes
+            texts = {k: v for k, v in reply.measurement.attributes.items() if known.get(k) != v}
+            if texts:
+                new.append(log.attributes(now, trial_id, texts))
             if reply.measurement.examples:
                 new.append(log.kept(now, trial_id, reply.measurement))
         if reply.checkpoint is not None:
+            self._conductor.saved(trial_id)
             place = self._checkpoints.place(trial_id, reply.checkpoint)
             new.append(log.checkpointed(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
-            new.append(self._end(trial_id, self._conductor.settle(trial_id, reply.ended)))
+            outcome = self._conductor.settle(trial_id, reply.ended)
+            # What was judged by its values would be judged so again from its last checkpoint.
+            saved = (
+                self._saved(trial_id, reply.checkpoint) if outcome is reply.ended and not standing else None
+            )
+            new.append(self._end(trial_id, outcome, saved=saved))
         self._write([*new, *self._unrunnable()])
         if reply.ended is not None:
             self._tidy([trial_id])
@@ -209,9 +228,32 @@ class Recorder:
             return Outcome(kind, "the trial had let go of its worker before that was lost")
         standing = self._conductor.standing(trial_id)
         outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries)
-        self._write([self._end(trial_id, outcome, lost=True), *self._unrunnable()])
+        saved = None if standing else self._saved(trial_id)
+        self._write([self._end(trial_id, outcome, lost=True, saved=saved), *self._unrunnable()])
         self._tidy([trial_id])
         return outcome
+
+    def _saved(self, trial_id: str, newest: int | None = None) -> int | None:
+        """Step of the newest checkpoint of the trial; None if it has none."""
+        step = max(self._attempts[trial_id].saved, -1 if newest is None else newest)
+        return step if step >= 0 else None
+
+    def retry(self, trial_ids: Iterable[str], is_sound: Callable[[str, int], bool]) -> None:
+        """Let failed trials run again.
+
+        Args:
+            trial_ids: As `conductor.retrying.choose` allows.
+            is_sound: Whether the checkpoint of a trial and step can be read; without one the trial begins
+                from scratch.
+        """
+        for trial_id in trial_ids:
+            kept, now = self._attempts[trial_id].kept, self._clock()
+            step = kept if kept is not None and is_sound(trial_id, kept) else -1
+            if step < 0 and kept is not None:
+                self._checkpoints.discard([trial_id])
+            others = self._conductor.retry(trial_id, step)
+            again = [log.reopened(now, other, trial_id) for other in others]
+            self._write([log.retried(now, trial_id, step), *again])
 
     def drain(self, reason: str) -> None:
         """Hand out nothing more, and stop running trials at their next report; `resume` continues them."""
@@ -230,21 +272,28 @@ class Recorder:
         self._tidy_up()
 
     def _end_of_session(self, reason: str | None) -> Event:
+        if reason is None and self._error and not self.finished:
+            return log.closed(self._clock(), log.ERROR, self._error)
         if reason is None and self._spent and not self.finished:
             return log.closed(self._clock(), log.BUDGET, self._spent)
         return log.closed(self._clock(), reason or ("done" if self.finished else "interrupted"))
 
     def _check_budget(self) -> None:
-        reason = self._held.used_up(self._hours, self._clock()) or self._conductor.used_up()
-        if reason and not self._draining:
+        if self._draining:
+            return
+        if error := self._conductor.repeated_error():
+            self._error = error
+            self.drain(error)
+        elif reason := self._held.used_up(self._hours, self._clock()) or self._conductor.used_up():
             self._spent = reason
             self.drain(reason)
 
-    def _end(self, trial_id: str, outcome: Outcome, *, lost: bool = False) -> Event:
+    def _end(self, trial_id: str, outcome: Outcome, *, lost: bool = False, saved: int | None = None) -> Event:
         self._conductor.tell(trial_id, outcome)
         if outcome.kind.failed:
             self.on_failure(trial_id, outcome)
-        return log.ended(self._clock(), trial_id, outcome, lost=lost)
+        kept = saved if outcome.kind in RESUMABLE else None
+        return log.ended(self._clock(), trial_id, outcome, lost=lost, saved=kept)
 
     def _unrunnable(self) -> list[Event]:
         now = self._clock()
@@ -282,6 +331,8 @@ class Recorder:
             return
         if event.kind is EventKind.ASKED:
             self._attempts[event.trial_id] = Attempts(event.payload["phase"])
+        elif event.kind is EventKind.RETRIED and "cause" in event.payload:
+            del self._attempts[event.trial_id]
         else:
             self._attempts[event.trial_id].saw(event)
 
@@ -293,5 +344,7 @@ class Recorder:
         """Delete checkpoints nobody will read again: those of ended trials, unless they were confirmed."""
         done, self._untidy = self._untidy, []
         self._checkpoints.discard(
-            trial_id for trial_id in dict.fromkeys(done) if not self._attempts[trial_id].read_again
+            trial_id
+            for trial_id in dict.fromkeys(done)
+            if trial_id in self._attempts and not self._attempts[trial_id].read_again
         )

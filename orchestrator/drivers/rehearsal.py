@@ -4,9 +4,8 @@ Each step goes the way of a real trial: conductor, ledger, in-process driver, mo
 """
 
 import json
-import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 
 from orchestrator.abandoned import clear_folders
+from orchestrator.conductor.first_report import judge_report
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.worker import Harness
@@ -28,7 +28,7 @@ from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.section import Resources
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record, error_line
 from search_spaces.dimensions import Space
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
@@ -44,7 +44,6 @@ EXAMPLES = 2
 LENGTH = 8
 """Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
 NEVER_S = 1e9
-_PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 
 class OneStep:
@@ -86,39 +85,60 @@ class OneStep:
 def rehearse(source: SpecFile, plan: Plan) -> None:
     """Take one training step of every arm of `plan`, which was made from `source`.
 
-    Arms that are trained alike on tasks of one shape, as on several divisions of the same data, would
-    take the same step: it is taken once, for each. Of a spec's own trainable each arm works until
-    its first report. Everything is written to a temporary folder that is gone afterwards. Raises
-    PlanError with a fault an arm whose step did not end well.
+    Raises PlanError with a fault an arm whose step did not end well.
+    """
+    faults = Faults(source)
+    for arm, error in first_reports(plan):
+        if error:
+            faults.add(error, *_keys(arm))
+    faults.raise_if_any()
+
+
+def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[tuple[str, str]]:
+    """Run every arm to its first report, each as a trial of which nothing is kept.
+
+    Arms of the built-in trainable take one training step on random tokens. Those that are trained alike on
+    tasks of one shape, as on several divisions of the same data, would take the same step: it is taken once,
+    for each. Everything is written to a temporary folder that is gone afterwards.
+
+    Args:
+        plan: Whose arms are run, with the settings that the spec gives them.
+        data_dir: Where training code from outside finds its data; None for an empty folder.
+
+    Yields:
+        The name of each arm and what went wrong, which is empty if nothing did.
     """
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
-    faults = Faults(source)
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder:
         if plan.trainable is not None:
             for number, arm in enumerate(plan.arms):
-                if (why := _first_report(plan.trainable, arm, Path(folder) / str(number))) is not None:
-                    faults.add(f"the first report of {arm.name} must come, got {why}", *_keys(arm.name))
+                own = Path(folder) / str(number)
+                why = _first_report(plan, arm, own, data_dir or own / "data")
+                yield arm.name, f"the first report of {arm.name} must come, got {why}" if why else ""
         else:
             alike = _alike(plan)
             first = _shortened(plan, [arms[0] for arms in alike])
             found = {record.arm: record for record in _run(first, SweepFolder(Path(folder) / plan.name))}
             records_of = {arm.name: found[arms[0].name] for arms in alike for arm in arms}
             for arm in plan.arms:
-                if (record := records_of[arm.name]).outcome is not OutcomeKind.FINISHED:
-                    faults.add(_message(arm.name, record), *_keys(arm.name))
-    faults.raise_if_any()
+                record = records_of[arm.name]
+                well = record.outcome is OutcomeKind.FINISHED
+                yield arm.name, "" if well else _message(arm.name, record)
 
 
-def _first_report(trainable: str, arm: Arm, folder: Path) -> str | None:
-    """What went wrong until the first report of `arm`, and its checkpoint; None if nothing did."""
-    harness = Harness(trainable, NEVER_S)
-    harness.start(Job(arm.settings, SEED, "confirm", data_dir=folder / "data"), folder)
+def _first_report(plan: Plan, arm: Arm, folder: Path, data_dir: Path) -> str:
+    """Return what went wrong until the first report of `arm`, and its checkpoint; empty if nothing did."""
+    assert plan.trainable is not None, "of the built-in trainable one step is taken"
+    harness = Harness(plan.trainable, NEVER_S)
+    harness.start(Job(arm.settings, SEED, "confirm", data_dir=data_dir), folder)
     reply = harness.advance()
     if reply.ended is not None and reply.ended.kind is not OutcomeKind.FINISHED:
         return _outcome_text(reply.ended.kind, reply.ended.reason)
     saved = harness.stop(save=True)
+    if reply.measurement is not None and (stop := judge_report(plan, reply.measurement)) is not None:
+        return _outcome_text(stop.kind, stop.reason)
     left = saved.checkpoint is not None or reply.checkpoint is not None
-    return None if left else "no checkpoint: it cannot be saved"
+    return "" if left else "no checkpoint: it cannot be saved"
 
 
 def _alike(plan: Plan) -> list[list[Arm]]:
@@ -149,6 +169,7 @@ def _shortened(plan: Plan, arms: Sequence[Arm]) -> Plan:
         posthoc=(),
         resources=Resources(checkpoint_seconds=NEVER_S),
         wall_clock_hours=None,
+        continue_on_error=True,
         trials=tuple(
             PlannedTrial(digest("rehearsal", arm.digest), arm.name, "confirm", 0, SEED, rank=0)
             for arm in arms
@@ -178,10 +199,7 @@ def _message(arm: str, record: Record) -> str:
 
 
 def _outcome_text(outcome: OutcomeKind, reason: str) -> str:
-    error = reason.partition("\n")[0]
-    places = _PLACE.findall(reason)
-    where = " ({}:{})".format(*places[-1]) if places else ""
-    return f"{outcome.value}: {error}{where}"
+    return f"{outcome.value}: {error_line(reason)}"
 
 
 def _keys(arm: str) -> Keys:

@@ -11,7 +11,8 @@ from orchestrator.drivers.node_check import needs_of, parts_of
 from orchestrator.drivers.worker import Harness, load_workload
 from orchestrator.findings import Finding
 from orchestrator.identity import digest
-from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.metric_splits import MetricSplits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Record
 from trainables.protocol import Job, Measurement
@@ -34,6 +35,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     plan names is imported and run, from wherever Python finds it. Raises InputError if it cannot be.
     """
     splits = plan.confirm.splits if plan.confirm is not None else ()
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
     workload = plan.trainable or DEFAULT_WORKLOAD
     load_workload(workload)  # its files are found then, too
     parts = parts_of(needs_of(plan, Setup(data_dir, workload=workload)))
@@ -41,7 +43,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
         with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
             job = Job(record.settings, record.seed, "confirm", splits, data_dir)
             outcome, last = _run(workload, job, Path(folder))
-        found = _compared(record, outcome, last, (*splits, SELECTION_SPLIT))
+        found = _compared(record, outcome, last, names)
         yield replace(found, detail=found.detail + _other_code(record, parts))
 
 
@@ -64,7 +66,7 @@ def _run(workload: str, job: Job, folder: Path) -> tuple[Outcome, Measurement | 
             return reply.ended, last
 
 
-def _compared(record: Record, outcome: Outcome, last: Measurement | None, splits: Sequence[str]) -> Finding:
+def _compared(record: Record, outcome: Outcome, last: Measurement | None, names: MetricSplits) -> Finding:
     name = f"{record.arm}/{record.phase}/{record.number}"
     if outcome.kind is not OutcomeKind.FINISHED or last is None:
         first = outcome.reason.partition("\n")[0]
@@ -72,11 +74,14 @@ def _compared(record: Record, outcome: Outcome, last: Measurement | None, splits
     wanted = {
         metric: value
         for metric, value in (record.last.metrics if record.last else {}).items()
-        if metric.rpartition("/")[0] in splits
+        if names.split(metric) in (*names.test, *names.selection)
     }
-    other = [metric for metric, value in sorted(wanted.items()) if last.metrics.get(metric) != value]
+    # Of NaN only the text is the same.
+    other = [
+        metric for metric, value in sorted(wanted.items()) if repr(last.metrics.get(metric)) != repr(value)
+    ]
     if not other:
-        read = ", ".join(dict.fromkeys(metric.rpartition("/")[0] for metric in wanted))
+        read = ", ".join(dict.fromkeys(map(names.split, wanted)))
         message = f"{name}: all {len(wanted)} metrics of {read} the same, to the last digit"
         return Finding("rerun", "sound", message)
     now = {metric: last.metrics.get(metric, math.nan) for metric in other}

@@ -16,7 +16,7 @@ from orchestrator.conductor.messages import Reply, Stop
 from orchestrator.drivers.inline import INTERRUPTED
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.watchdog import SilenceLimit, hang_reason
+from orchestrator.drivers.watchdog import hang_reason
 from orchestrator.trials import Outcome, OutcomeKind
 
 
@@ -82,16 +82,15 @@ class Session:
     """Called often; raises if the session must end at once."""
     tell: Callable[[str], None] = lambda _: None
     """Called with what people should know."""
-    silence: SilenceLimit | None = None
+    silence_s: float | None = None
     """A worker that reports nothing for longer is to be killed; None: it may be silent for ever."""
     clock: Callable[[], float] = time.monotonic
     _running: dict[str, Attempt] = field(default_factory=dict)
     _stopping: set[str] = field(default_factory=set)
     _again: deque[Attempt] = field(default_factory=deque)
     _heard_at: dict[str, float] = field(default_factory=dict)
-    _longest_s: dict[str, float] = field(default_factory=dict)
-    _silent: dict[str, float] = field(default_factory=dict)
-    """Those reported as silent, and how long they may have been."""
+    _silent: set[str] = field(default_factory=set)
+    """Those reported as silent."""
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -139,10 +138,7 @@ class Session:
     def heard(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once."""
         attempt = self._running[key]
-        now = self.clock()
-        pause_s = now - self._heard_at.get(key, now)
-        self._longest_s[key] = max(self._longest_s.get(key, 0.0), pause_s)
-        self._heard_at[key] = now
+        self._heard_at[key] = self.clock()
         stop: Stop | None = None
         ended = False
         with self.recorder.together():
@@ -153,7 +149,7 @@ class Session:
                     stop = decision
         self.changed()
         if ended:
-            del self._running[key], self._heard_at[key], self._longest_s[key]
+            del self._running[key], self._heard_at[key]
             self._stopping.discard(key)
         if ended or stop is None or key in self._stopping:
             return None
@@ -169,14 +165,13 @@ class Session:
 
     def silent(self) -> list[str]:
         """Runs that were heard of too long ago, each returned once: their workers are to be killed."""
-        if self.silence is None:
+        if self.silence_s is None:
             return []
-        now, found = self.clock(), []
-        for key, at in self._heard_at.items():
-            limit_s = self.silence.limit_s(self._longest_s.get(key, 0.0))
-            if now - at > limit_s and key not in self._silent:
-                self._silent[key] = limit_s
-                found.append(key)
+        now = self.clock()
+        found = [
+            key for key, at in self._heard_at.items() if now - at > self.silence_s and key not in self._silent
+        ]
+        self._silent.update(found)
         return found
 
     def lost(self, key: str, reason: str) -> None:
@@ -184,13 +179,13 @@ class Session:
         attempt = self._running.pop(key)
         self._stopping.discard(key)
         self._heard_at.pop(key, None)
-        self._longest_s.pop(key, None)
-        silent_s = self._silent.pop(key, None)
-        if silent_s is not None:
-            outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(silent_s))
+        if key in self._silent:
+            assert self.silence_s is not None, "only with a limit is a run silent"
+            outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(self.silence_s))
             self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:
             self.recorder.lost(attempt.trial_id, reason)
+        self._silent.discard(key)
         self.changed()
 
     def all_lost(self, reason: str) -> None:

@@ -19,11 +19,12 @@ HALF = "fp16"
 
 
 def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
-    """Trials that fit on `nodes` (`CPU` and `GPU` of each) at once; a trial never spans nodes.
+    """Trials that may run on `nodes` (`CPU` and `GPU` of each) at once; a trial never spans nodes.
 
     A trial takes a share of one GPU, or whole ones.
     """
-    return sum(_on_node(node, wanted) for node in nodes)
+    room = sum(_on_node(node, wanted) for node in nodes)
+    return room if wanted.max_concurrent is None else min(room, wanted.max_concurrent)
 
 
 def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int:

@@ -21,7 +21,7 @@ from orchestrator.drivers.ray_child import RayChild
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.session import Session
 from orchestrator.drivers.signals import undisturbed
-from orchestrator.drivers.watchdog import silence_of
+from orchestrator.drivers.watchdog import silence_limit
 from orchestrator.errors import ExecutorError
 from orchestrator.spec.section import Resources
 
@@ -79,7 +79,7 @@ def run_ray(
     session.changed = on_change or session.changed
     session.check = check or session.check
     session.tell = warn or session.tell
-    session.silence, session.clock = silence_of(resources), OwnTime()
+    session.silence_s, session.clock = silence_limit(resources), OwnTime()
     begin = Begin(orders, resources, address, num_cpus, needs)
     restarts = _Restarts(address, log)
     while (died := _run_once(session, begin, log)) is not None:

@@ -24,6 +24,7 @@ from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
+from trainables.metrics import split_and_quantity
 from trainables.outside import load
 from trainables.protocol import Job, Measurement, Phase, Workload
 
@@ -175,7 +176,9 @@ class Harness:
 
     def _unread(self, last: Measurement) -> str:
         """Which test splits a confirm trial was given and has measured nothing of."""
-        measured = {name.rpartition("/")[0] for name in last.metrics}
+        measured = {split_and_quantity(name)[0] for name in last.metrics}
+        if "" in measured:
+            return ""  # the spec may say that a metric without a split is of one of them
         unread = [split for split in self._splits if split not in measured]
         if self._phase != "confirm" or not unread:
             return ""
@@ -226,7 +229,7 @@ class Harness:
                     return replace(job, source=checkpoint.state)
         raise NoSource(
             f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; put "
-            "that right and launch the spec under another name, for a trial that has ended is not run again"
+            "that right, then `haltsweep resume NAME --retry failed`"
         )
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:

@@ -10,9 +10,11 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from orchestrator.abandoned import own_folder
 from orchestrator.file_digests import sealed, unsealed
@@ -48,7 +50,7 @@ class Checkpoint:
         """The measurement of its step, after checking every file. Raises `Damaged`."""
         try:
             manifest = unsealed(read_ordinary(self.folder / MANIFEST))
-            measurement = Measurement(**manifest["measurement"])
+            measurement = _from_json(manifest["measurement"])
             files = manifest["files"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Damaged(f"{self.folder / MANIFEST} must be readable, got {error!r}") from error
@@ -91,7 +93,7 @@ def write(
             "measurement": {
                 "step": measurement.step,
                 "seconds": measurement.seconds,
-                "metrics": dict(measurement.metrics),
+                "metrics": {name: _to_json(value) for name, value in measurement.metrics.items()},
                 **({"examples": [*measurement.examples]} if measurement.examples else {}),
             },
             "files": _digests(unfinished / STATE),
@@ -111,6 +113,16 @@ def write(
     for old in complete(folder)[KEPT:]:
         shutil.rmtree(old.folder, ignore_errors=True)
     return made
+
+
+def _to_json(value: float) -> float | str:
+    """Return a metric as JSON has it: NaN and infinities are texts."""
+    return value if isfinite(value) else str(value)
+
+
+def _from_json(values: Mapping[str, Any]) -> Measurement:
+    metrics = {name: float(value) for name, value in values["metrics"].items()}
+    return Measurement(**{**values, "metrics": metrics})
 
 
 def clear_unfinished(folder: Path) -> None:

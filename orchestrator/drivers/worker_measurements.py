@@ -1,4 +1,4 @@
-"""What a workload may report: steps and numbers; all else is the end of its trial, with a reason."""
+"""What a workload may report: steps, numbers and texts; all else is the end of its trial, with a reason."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.redact import storable, storable_value
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import NUMBER_MOST, Outcome, OutcomeKind
 from search_spaces.wording import shown
 from trainables.protocol import Measurement
 
@@ -16,21 +16,22 @@ EXAMPLES_MOST = 1 << 20
 """Characters of what one trial may keep of single examples: it lies in the ledger for ever."""
 STEP_END = 2**63
 """Steps are stored as integers of 64 bits."""
-NUMBER_MOST = 1e70
-"""Reports sum fourth powers of differences, which must stay finite; whatever is larger has diverged."""
+TEXT_MOST = 10_000
+"""Characters of a text; of longer ones the beginning is kept."""
 
 
 class BadMeasurement(Exception):
     """A report that cannot be recorded; `outcome` is the end of its trial."""
 
-    def __init__(self, message: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.outcome = Outcome(kind, message)
+        self.outcome = Outcome(OutcomeKind.CRASHED, message)
 
 
 def sound(measurement: Measurement | None, last: Measurement | None) -> Measurement:
-    """`measurement` with plain numbers and storable names.
+    """Return `measurement` with plain numbers as metrics, texts as attributes, and storable names.
 
+    What is None is left out. Numbers need not be finite: the conductor knows which of them must be.
     Raises BadMeasurement if it cannot follow `last`.
     """
     if not isinstance(measurement, Measurement):
@@ -41,12 +42,21 @@ def sound(measurement: Measurement | None, last: Measurement | None) -> Measurem
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
         raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the code")
-    metrics = {_name(name): _number(name, value, step) for name, value in measurement.metrics.items()}
+    given: Mapping[Any, Any] = measurement.metrics
+    reported = {_name(name): value for name, value in given.items() if value is not None}
+    texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
+    metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}
     seconds = _seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
         raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the code")
     examples = _examples(measurement.examples)
-    return replace(measurement, step=step, seconds=seconds, metrics=metrics, examples=examples)
+    return replace(
+        measurement, step=step, seconds=seconds, metrics=metrics, examples=examples, attributes=texts
+    )
+
+
+def _text(value: str) -> str:
+    return storable(value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]} ... (cut)")
 
 
 def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
@@ -86,12 +96,11 @@ def _step(value: Any) -> int:
 
 def _seconds(value: Any, step: int) -> float:
     """Time is no quantity that diverges, and less than none would be given back to a budget."""
-    try:
-        seconds = _number("seconds", value, step)
-    except BadMeasurement as error:
-        raise BadMeasurement(str(error)) from error
-    if seconds < 0:
-        raise BadMeasurement(f"seconds must be 0 or more, got {seconds} at step {step}; mend the code")
+    seconds = _number("seconds", value, step)
+    if not 0 <= seconds <= NUMBER_MOST:
+        raise BadMeasurement(
+            f"seconds must be finite and 0 or more, got {seconds} at step {step}; mend the code"
+        )
     return seconds
 
 
@@ -102,16 +111,22 @@ def _name(name: Any) -> str:
 
 
 def _number(name: Any, value: Any, step: int) -> float:
-    """Of Python's, NumPy's and torch's numbers, all whose fourth powers are 64-bit floats; no truth value."""
-    if isinstance(value, float) and -NUMBER_MOST <= value <= NUMBER_MOST:
+    """Of Python's, NumPy's and torch's numbers all that are 64-bit floats; no truth value."""
+    if isinstance(value, float):
         return float(value)
     if _is_truth_value(value):
         raise BadMeasurement(
             f"a metric must be a number, got {_kind(value)} for {_quoted(name)} at step {step}: report a "
             "share or a count, or float(...) of it if 0 and 1 are meant"
         )
+    shape = tuple(getattr(value, "shape", ()))
+    if math.prod(shape) != 1:
+        raise BadMeasurement(
+            f"a metric must be one number, got {_kind(value)} of shape {shape} for {_named(name)} at step "
+            f"{step}; report its mean or one of its elements"
+        )
     try:
-        number = _float(value)
+        return _float(value)
     except OverflowError as error:
         raise BadMeasurement(
             f"a metric must fit into a 64-bit float, got one beyond for {_named(name)}"
@@ -121,13 +136,6 @@ def _number(name: Any, value: Any, step: int) -> float:
             f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; mend the "
             "code"
         ) from error
-    if not math.isfinite(number):
-        message = f"metrics must stay finite, got {name}={number} at step {step}"
-        raise BadMeasurement(storable(message), OutcomeKind.DIVERGED)
-    if abs(number) > NUMBER_MOST:
-        message = f"metrics must stay within {NUMBER_MOST:g}, got {name}={number} at step {step}"
-        raise BadMeasurement(storable(message), OutcomeKind.DIVERGED)
-    return number
 
 
 def _float(value: Any) -> float:
@@ -135,7 +143,8 @@ def _float(value: Any) -> float:
         raise TypeError("text is no number, even where it can be read as one")
     # PyTorch warns of tensors that a gradient could still be asked of.
     detach = getattr(value, "detach", None)
-    return float(detach() if callable(detach) else value)
+    plain = detach() if callable(detach) else value
+    return float(plain.item() if getattr(plain, "shape", ()) else plain)
 
 
 def _named(name: Any) -> str:

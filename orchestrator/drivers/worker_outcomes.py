@@ -6,11 +6,15 @@ import traceback
 from orchestrator.drivers.worker_measurements import BadMeasurement
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
-from trainables.protocol import Diverged
+from trainables.protocol import Diverged, Infeasible
 
 TRACEBACK_LINES = 12
 MOST_CHARACTERS = 20_000
 """Of a reason: an exception may quote a whole tensor."""
+_KINDS = {
+    Diverged: OutcomeKind.DIVERGED,
+    Infeasible: OutcomeKind.INFEASIBLE,
+}
 _MEMORY_TEXTS = (
     "out of memory",
     "DefaultCPUAllocator: not enough memory",
@@ -29,8 +33,8 @@ def outcome_of(error: BaseException) -> Outcome:
         return error.outcome
     said = _said(error)
     text = f"{_fit(type(error).__name__)}: {said}".strip()
-    if isinstance(error, Diverged):
-        return Outcome(OutcomeKind.DIVERGED, said or text)
+    if kind := next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), None):
+        return Outcome(kind, said or text)
     if isinstance(error, NoSource):
         return Outcome(OutcomeKind.CRASHED, said)
     if is_out_of_memory(error):

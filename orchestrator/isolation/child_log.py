@@ -11,6 +11,7 @@ trial.
 import contextlib
 import logging
 import os
+import re
 from pathlib import Path
 
 from orchestrator.abandoned import own_file
@@ -24,6 +25,9 @@ TAIL_BYTES = 192 << 10
 RAW_BYTES = HEAD_BYTES + 2 * TAIL_BYTES
 """Beyond it the middle of a raw log is dropped."""
 RAW = ".raw"
+_GAP = re.compile(rb"\n\.\.\. ([\d,]+) bytes left out \.\.\.\n")
+MOST_OF_GAP = 64
+"""Bytes of the line that says how much is left out."""
 _log = logging.getLogger(__name__)
 
 
@@ -71,7 +75,7 @@ def as_text(content: bytes) -> str:
     """Bytes that were printed, as text that can be shown anywhere, without its middle if it is long."""
     if len(content) > HEAD_BYTES + TAIL_BYTES:
         left_out = len(content) - HEAD_BYTES - TAIL_BYTES
-        content = content[:HEAD_BYTES] + _gap(left_out) + content[-TAIL_BYTES:]
+        content = content[:HEAD_BYTES] + _gap(left_out, content[HEAD_BYTES:]) + content[-TAIL_BYTES:]
     lines = redact(content.decode("utf-8", "backslashreplace")).split("\n")
     return "\n".join(printable(line.rstrip("\r").expandtabs()) for line in lines)
 
@@ -97,7 +101,8 @@ class _RawFile:
             # Not through our own descriptor, which always writes at the end: before it is cut, all is there.
             other = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                kept = _gap(size - HEAD_BYTES - TAIL_BYTES) + tail
+                begin = os.pread(self.descriptor, MOST_OF_GAP, HEAD_BYTES)
+                kept = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
                 os.pwrite(other, kept, HEAD_BYTES)
                 os.ftruncate(other, HEAD_BYTES + len(kept))
             finally:
@@ -134,5 +139,8 @@ def _seal(raw: Path) -> None:
             raw.parent.rmdir()  # unless an earlier attempt has printed something
 
 
-def _gap(left_out: int) -> bytes:
+def _gap(left_out: int, begin: bytes) -> bytes:
+    """The line for bytes that are left out and start with `begin`; an earlier line in it is counted in."""
+    if earlier := _GAP.match(begin):
+        left_out += int(earlier[1].replace(b",", b"")) - len(earlier[0])
     return f"\n... {left_out:,} bytes left out ...\n".encode()

@@ -133,10 +133,8 @@ def _is_source(entry: "os.DirEntry[str]") -> bool:
     """Whether `entry` is a source file, or a folder that holds source files alone."""
     if not entry.is_dir(follow_symlinks=False):
         return _has_suffix(entry, SOURCES)
-    return (
-        _is_program(entry)
-        or all(map(_is_source, _entries(Path(entry.path))))
-        and bool(_entries(Path(entry.path)))
+    return _is_program(entry) or (
+        all(map(_is_source, _entries(Path(entry.path)))) and bool(_entries(Path(entry.path)))
     )
 
 

@@ -14,6 +14,8 @@ PLANNED = frozenset(field.name for field in fields(PlannedTrial))
 """Fields of a planned trial, which stand beside those of the trial in an `asked` event."""
 BUDGET = "budget"
 """Reason of a sweep that was closed because it may start nothing more."""
+ERROR = "error"
+"""Reason of a sweep that was closed because the first trials of an arm ended with the same error."""
 
 
 class EventKind(StrEnum):
@@ -31,12 +33,20 @@ class EventKind(StrEnum):
     """What single examples showed at the step measured just before. Payload: step, examples."""
     CHECKPOINTED = "checkpointed"
     """Payload: step, path relative to the sweep's folder."""
+    ATTRIBUTES = "attributes"
+    """Texts that a trial reported, by name. Of a name the newest text counts."""
     ENDED = "ended"
-    """Payload: kind, reason, and lost (true) where a worker died. Nothing follows a final one."""
+    """Payload: kind, reason, lost (true) where a worker died, and saved (the step of the checkpoint that is
+    kept of a failed trial). After a final one only `retried` may follow."""
+    RETRIED = "retried"
+    """A trial that had ended for good is to run again. Payload: step, of the checkpoint from which it goes on
+    (-1: from scratch; its measurements of later steps no longer count). Or cause: the id of the trial that
+    was asked for, where this one had not begun and is to be asked for anew."""
     READ = "read"
     """The data that trials of this process read are there. Payload: digests of splits by task/split."""
     CLOSED = "closed"
-    """The process let go of the sweep. Payload: reason (done, interrupted, budget); with a budget, why."""
+    """The process let go of the sweep. Payload: reason (done, interrupted, budget, error); with a budget or
+    an error, why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +99,36 @@ def checkpointed(at: float, trial_id: str, step: int, path: str) -> Event:
     return Event(EventKind.CHECKPOINTED, at, trial_id, {"step": step, "path": path})
 
 
-def ended(at: float, trial_id: str, outcome: Outcome, *, lost: bool = False) -> Event:
-    """A trial ended; unless it was stopped, nothing more is accepted for it. `lost`: its worker died."""
+def attributes(at: float, trial_id: str, texts: Mapping[str, str]) -> Event:
+    """A trial reported texts."""
+    return Event(EventKind.ATTRIBUTES, at, trial_id, dict(texts))
+
+
+def ended(
+    at: float, trial_id: str, outcome: Outcome, *, lost: bool = False, saved: int | None = None
+) -> Event:
+    """A trial ended; unless it was stopped, nothing but a retry is accepted for it.
+
+    Args:
+        at: Unix time in seconds.
+        trial_id: Id of the trial.
+        outcome: How it ended.
+        lost: Whether its worker died.
+        saved: Step of the checkpoint that is kept for a retry.
+    """
     payload: dict[str, Any] = {"kind": outcome.kind.value, "reason": outcome.reason}
-    return Event(EventKind.ENDED, at, trial_id, payload | ({"lost": True} if lost else {}))
+    more = ({"lost": True} if lost else {}) | ({} if saved is None else {"saved": saved})
+    return Event(EventKind.ENDED, at, trial_id, payload | more)
+
+
+def retried(at: float, trial_id: str, step: int) -> Event:
+    """A failed trial runs again, from its checkpoint of `step`; -1: from scratch."""
+    return Event(EventKind.RETRIED, at, trial_id, {"step": step})
+
+
+def reopened(at: float, trial_id: str, cause: str) -> Event:
+    """A trial that ended without having begun may be asked for again, since the trial `cause` is retried."""
+    return Event(EventKind.RETRIED, at, trial_id, {"cause": cause})
 
 
 def read(at: float, digests: Mapping[str, str]) -> Event:

@@ -1,18 +1,20 @@
 """What came of a sweep, computed from its log alone. Pure: the same events give the same records for ever."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from math import nan
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
+from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
+from orchestrator.scopes import CountedReports
 from orchestrator.spec.section import Objective
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial, is_usable
 from trainables.protocol import Measurement
 
-OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT})
+OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
 """Kinds of events that `measurements` is made of."""
 
 
@@ -24,14 +26,17 @@ def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list
     `brief`: the events were left out by which trials were asked for that have ended; the plan says what they
     are, but for their assignments and settings.
     """
-    fold = Fold(plan, {each.trial_id: each for each in plan.trials} if brief else {})
+    fold = Fold(plan, brief=brief)
     for event in events:
         fold.hear(event)
     return fold.records()
 
 
 def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
-    """Every measurement by trial id, steps increasing, each with what single examples showed then."""
+    """Every measurement by trial id, steps increasing, each with what single examples showed then.
+
+    Of a retried trial the measurements behind the checkpoint that it went on from no longer count.
+    """
     found: dict[str, dict[int, Measurement]] = {}
     for event in events:
         if event.kind is EventKind.MEASURED:
@@ -41,6 +46,10 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
         elif event.kind is EventKind.KEPT and event.payload["step"] in found.get(event.trial_id or "", {}):
             of_trial, step = found[event.trial_id or ""], event.payload["step"]
             of_trial[step] = replace(of_trial[step], examples=tuple(event.payload["examples"]))
+        elif event.kind is EventKind.RETRIED:
+            of_trial, kept = found.get(event.trial_id or "", {}), event.payload.get("step", -1)
+            for step in [each for each in of_trial if each > kept]:
+                del of_trial[step]
     return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in found.items()}
 
 
@@ -51,9 +60,9 @@ def measurement_of(event: Event) -> Measurement:
 
 
 def better(one: Measurement, other: Measurement | None, objective: Objective) -> bool:
-    """Whether `one` beats `other`; a measurement without the objective's metric beats nothing."""
-    value = one.metrics.get(objective.metric)
-    if value is None:
+    """Whether `one` beats `other`; a measurement without a finite value beats nothing."""
+    value = one.metrics.get(objective.metric, nan)
+    if not is_usable(value):
         return False
     rival = other.metrics[objective.metric] if other is not None else None
     return rival is None or (value > rival if objective.goal == "max" else value < rival)
@@ -62,10 +71,11 @@ def better(one: Measurement, other: Measurement | None, objective: Objective) ->
 class Fold:
     """Records of a log that is still growing: hears each event once, answers at any time."""
 
-    def __init__(self, plan: Plan, unasked: Mapping[str, PlannedTrial] = MappingProxyType({})) -> None:
-        """`unasked`: trials by id that may come without the event by which they were asked for."""
-        self._sweep = plan.name
-        self._unasked = unasked
+    def __init__(self, plan: Plan, *, brief: bool = False) -> None:
+        """`brief`: trials may come without the event by which they were asked for."""
+        self._plan = plan
+        self._brief = brief
+        self._unasked: dict[str, PlannedTrial] = {}
         self._objectives = tuple(plan.search.objectives) if plan.search is not None else ()
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
@@ -79,6 +89,8 @@ class Fold:
             self._provenance = {**self._provenance, "data": event.payload}
         elif event.trial_id is None:
             return
+        elif event.kind is EventKind.RETRIED and "cause" in event.payload:
+            self._histories.pop(event.trial_id, None)  # it is asked for anew, perhaps with other settings
         elif event.kind is EventKind.ASKED:
             # The first one stands: a trial is asked for once, whoever holds the sweep.
             history = _History(trial_from_json(event.payload), self._provenance)
@@ -88,18 +100,22 @@ class Fold:
             history.hear(event, self._objectives, self._provenance)
 
     def _without_asking(self, trial_id: str) -> "_History":
+        if self._brief and not self._unasked:
+            self._unasked = {each.trial_id: each for each in self._plan.trials}
+        if self._brief and trial_id not in self._unasked:
+            self._unasked |= {each.trial_id: each for each in replacements(self._plan)}
         planned = self._unasked.get(trial_id)
         if planned is None:
             raise StoreError(
-                f"a ledger must hold trials of its plan, and {trial_id} is none of {self._sweep!r}, or was "
-                "never asked for; `haltsweep verify` says what else is wrong"
+                f"a ledger must hold trials of its plan, and {trial_id} is none of {self._plan.name!r}, or "
+                "was never asked for; `haltsweep verify` says what else is wrong"
             )
         trial = Trial(planned, {}, {})
         return self._histories.setdefault(trial_id, _History(trial, self._provenance))
 
     def records(self) -> list[Record]:
         """One record a trial, in the order they were asked for."""
-        return [history.record(self._sweep) for history in self._histories.values()]
+        return [history.record(self._plan.name) for history in self._histories.values()]
 
 
 @dataclass(slots=True)
@@ -112,12 +128,19 @@ class _History:
     reason: str = ""
     last: Measurement | None = None
     best: Measurement | None = None
-    judged: Measurement | None = None
+    counted: CountedReports | None = None
     started_at: float | None = None
     ended_at: float | None = None
     attempts: int = 0
+    heard_at: float | None = None
+    retried: tuple[float, ...] = ()
+    attributes: dict[str, str] = field(default_factory=dict)
+    saved: tuple[Measurement | None, Measurement | None, CountedReports | None] = (None, None, None)
+    """`last`, `best` and `counted` at the newest checkpoint."""
 
     def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
+        if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
+            self.heard_at = event.at
         if event.kind is EventKind.MEASURED:
             self._measure(measurement_of(event), objectives)
         elif event.kind is EventKind.STARTED:
@@ -125,15 +148,30 @@ class _History:
             self.outcome, self.reason, self.ended_at = None, "", None
             self.provenance = provenance
             self.started_at = event.at if self.started_at is None else self.started_at
+        elif event.kind is EventKind.ATTRIBUTES:
+            self.attributes |= event.payload
+        elif event.kind is EventKind.CHECKPOINTED:
+            self.saved = self.last, self.best, self.counted and self.counted.copy()
         elif event.kind is EventKind.ENDED:
             self.outcome, self.reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
             self.ended_at = event.at
+        elif event.kind is EventKind.RETRIED:
+            self._retry(event)
+
+    def _retry(self, event: Event) -> None:
+        self.retried = (*self.retried, event.at)
+        self.outcome, self.reason, self.ended_at = None, "", None
+        if event.payload["step"] < 0:
+            self.saved, self.attributes = (None, None, None), {}
+        self.last, self.best, counted = self.saved
+        self.counted = counted and counted.copy()
 
     def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        if objectives and newest and all(each.metric in measurement.metrics for each in objectives):
-            self.judged = measurement
+        if objectives and newest and self.trial.planned.phase == "search":
+            self.counted = self.counted or CountedReports(objectives)
+            self.counted.add(measurement)
         if objectives and better(measurement, self.best, objectives[0]):
             self.best = measurement
 
@@ -154,9 +192,13 @@ class _History:
             reason=self.reason,
             last=self.last,
             best=self.best,
-            judged=self.judged,
+            judged=self.counted.measurement if self.counted else None,
+            reports=self.counted.reports if self.counted else 0,
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,
+            heard_at=self.heard_at,
+            retried=self.retried,
+            attributes=dict(self.attributes),
             provenance=self.provenance,
         )

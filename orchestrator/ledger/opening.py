@@ -57,8 +57,8 @@ def _place(database: Database) -> str:
 
 
 def _bring_up_to_date(connection: Connection, where: str) -> None:
-    if schema.version(connection, where) < schema.SCHEMA_VERSION:
-        upgrade(connection, time.time())
+    if (found := schema.version(connection, where)) < schema.SCHEMA_VERSION:
+        upgrade(connection, found, time.time())
 
 
 def _make(connection: Connection, sweep: str) -> int:

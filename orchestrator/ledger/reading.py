@@ -64,7 +64,8 @@ class Reader:
     def newest_rows(self, *, brief: bool) -> list[Sequence[Any]]:
         """Rows of all events that make records, of measurements the last of every trial, oldest first;
         `brief`: of a trial that has ended for good none but that measurement, its end and, if it failed, when
-        it was begun.
+        it was begun. Of a trial that was retried all measurements and checkpoints: which of them count
+        depends on where the retry began.
 
         Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
         missing between them is not looked at. Raises StoreError for the first that is not as written.
@@ -88,10 +89,14 @@ class Reader:
             .subquery()
         )
         before = events.alias()
+        retried = select(events.c.trial_id).where(self._mine, events.c.kind == EventKind.RETRIED.value)
+        again = events.c.trial_id.in_(retried)
         unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
         records = and_(events.c.step.is_(None), events.c.kind.not_in(unread))
         if brief:
-            final = select(events.c.trial_id).where(self._mine, events.c.outcome.is_not(None))
+            final = select(events.c.trial_id).where(
+                self._mine, events.c.outcome.is_not(None), events.c.trial_id.not_in(retried)
+            )
             well = final.where(events.c.outcome.not_in(_FAILURES))
             for kind, of_trials in ((EventKind.ASKED, final), (EventKind.STARTED, well)):
                 unread_of = and_(events.c.kind == kind.value, events.c.trial_id.in_(of_trials))
@@ -100,7 +105,7 @@ class Reader:
             select(*_COLUMNS, before.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))
             .outerjoin(before, and_(before.c.sweep_id == self._id, before.c.seq == events.c.seq - 1))
-            .where(self._mine, or_(records, last.c.step.is_not(None)))
+            .where(self._mine, or_(records, last.c.step.is_not(None), again))
             .order_by(events.c.seq)
         )
 

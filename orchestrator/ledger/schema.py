@@ -21,7 +21,9 @@ from sqlalchemy import (
 from orchestrator.errors import StoreError
 from orchestrator.ledger.engine import DAMAGED
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+READABLE_VERSION = 2
+"""Ledgers from this version on are read as they are; they are upgraded before anything is written."""
 CREATION_LOCK = 0x6861_6C74
 """Key of the PostgreSQL advisory lock under which tables are made."""
 
@@ -66,24 +68,27 @@ The digest chains it to the one before: see `chain.py`.
 """
 
 
-@cache
-def _uniqueness() -> tuple[Index, ...]:
-    """Measurements are unique by trial and step, ends by trial.
+UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial")
+"""Indexes of version 2. A trial that is retried has several ends, and may measure a step again."""
 
-    Made for whoever creates tables alone: partial indexes load every driver of both databases.
+
+@cache
+def lookups() -> tuple[Index, ...]:
+    """Return the indexes by which `admission` and `reading` find measurements and ends of trials.
+
+    Made only where tables are created: partial indexes load every driver of both databases.
     """
     trial = (events.c.sweep_id, events.c.trial_id)
     step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)
     return (
         Index(
-            "haltsweep_one_measurement_a_step",
+            "haltsweep_measurements_of_trials",
             *trial,
             events.c.step,
-            unique=True,
             sqlite_where=step,
             postgresql_where=step,
         ),
-        Index("haltsweep_one_end_a_trial", *trial, unique=True, sqlite_where=end, postgresql_where=end),
+        Index("haltsweep_ends_of_trials", *trial, sqlite_where=end, postgresql_where=end),
     )
 
 
@@ -91,7 +96,7 @@ def create(connection: Connection) -> None:
     """Make what is missing, inside the caller's write transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
-    _uniqueness()  # of `metadata` from here on
+    lookups()  # of `metadata` from here on
     metadata.create_all(connection)
     if connection.execute(select(versions.c.version)).first() is None:
         connection.execute(versions.insert().values(version=SCHEMA_VERSION))
@@ -99,7 +104,7 @@ def create(connection: Connection) -> None:
 
 def verify(connection: Connection, where: str) -> None:
     """Raises StoreError if there is no ledger of this version at `where`."""
-    if (found := version(connection, where)) < SCHEMA_VERSION:
+    if (found := version(connection, where)) < READABLE_VERSION:
         raise StoreError(
             f"the ledger at {where} has schema version={found}, written by an earlier haltsweep, and this "
             f"one reads {SCHEMA_VERSION}; `haltsweep status NAME` upgrades it"

@@ -182,8 +182,8 @@ class Ledger:
         """Write all of `new` or nothing, durably and once; renews the lease on the way.
 
         A second measurement of a trial at a step is ignored: the first wins. Raises LeaseLost if somebody
-        else claimed the sweep, TrialEnded for an event after a trial's final end, ValueError for metrics
-        that are not finite, StoreError if the database fails.
+        else claimed the sweep, TrialEnded for an event after a trial's final end, StoreError if the database
+        fails.
         """
         rows = [to_row(event) for event in new]
         if not rows:

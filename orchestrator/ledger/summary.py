@@ -34,8 +34,8 @@ class Summary:
 
     @property
     def num_ended(self) -> int:
-        """Trials that have ended for good."""
-        return sum(self.ended.values())
+        """Trials of the plan that have ended for good: an infeasible one has another in its place."""
+        return sum(count for kind, count in self.ended.items() if kind is not OutcomeKind.INFEASIBLE)
 
     @property
     def num_failed(self) -> int:
@@ -104,9 +104,19 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
 
 
 def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[OutcomeKind, int]]:
+    of_sweeps = events.c.sweep_id.in_(ids)
+    retried = (
+        select(events.c.sweep_id, events.c.trial_id, func.max(events.c.seq).label("seq"))
+        .where(of_sweeps, events.c.kind == EventKind.RETRIED.value)
+        .group_by(events.c.sweep_id, events.c.trial_id)
+        .subquery()
+    )
+    same_trial = (events.c.sweep_id == retried.c.sweep_id) & (events.c.trial_id == retried.c.trial_id)
     query = (
         select(events.c.sweep_id, events.c.outcome, func.count())
-        .where(events.c.sweep_id.in_(ids), events.c.outcome.is_not(None))
+        .outerjoin(retried, same_trial)
+        .where(of_sweeps, events.c.outcome.is_not(None))
+        .where(retried.c.seq.is_(None) | (events.c.seq > retried.c.seq))
         .group_by(events.c.sweep_id, events.c.outcome)
     )
     found: dict[int, dict[OutcomeKind, int]] = {}

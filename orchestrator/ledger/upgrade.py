@@ -1,4 +1,4 @@
-"""From schema 1, whose rows had no digests, to 2: in one transaction, which happens or does not."""
+"""From earlier schemas to the newest: in one transaction, which happens or does not."""
 
 from typing import Any
 
@@ -8,18 +8,29 @@ from orchestrator.errors import StoreError
 from orchestrator.json_values import from_json_values, parsed
 from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.schema import SCHEMA_VERSION, events, sweeps, versions
+from orchestrator.ledger.schema import SCHEMA_VERSION, UNIQUE_BEFORE, events, lookups, sweeps, versions
 
 ROWS = 5000
 """Events chained at once: bounds the memory."""
 _COLUMNS = [("haltsweep_events", "digest"), ("haltsweep_sweeps", "head"), ("haltsweep_sweeps", "seal")]
 
 
-def upgrade(connection: Connection, now: float) -> None:
-    """Chain what was written so far, inside the caller's write transaction.
+def upgrade(connection: Connection, found: int, now: float) -> None:
+    """Bring a ledger of version `found` to the newest, inside the caller's write transaction.
 
-    Raises StoreError while a process of the version before may be writing.
+    Rows of version 1 had no digests; version 2 allowed one end a trial, and so no retries. Raises StoreError
+    while a process of version 1 may be writing.
     """
+    if found < 2:
+        _chain_all(connection, now)
+    for name in UNIQUE_BEFORE:
+        connection.execute(text(f"DROP INDEX IF EXISTS {name}"))
+    for index in lookups():
+        index.create(connection, checkfirst=True)
+    connection.execute(update(versions).values(version=SCHEMA_VERSION))
+
+
+def _chain_all(connection: Connection, now: float) -> None:
     for table, column in _COLUMNS:
         connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''"))
     for row in connection.execute(select(sweeps)).mappings().all():
@@ -28,7 +39,6 @@ def upgrade(connection: Connection, now: float) -> None:
         changed = {"head": head, "last_seq": last}
         seal = chain.seal(dict(row) | changed)
         connection.execute(update(sweeps).where(sweeps.c.id == row["id"]).values(**changed, seal=seal))
-    connection.execute(update(versions).values(version=SCHEMA_VERSION))
 
 
 def _refuse_held(sweep: str, holder: str | None, expires_at: float, now: float) -> None:

@@ -1,29 +1,27 @@
 """What decides a question: which outcomes are primary, and whether they can be."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import HaltsweepError, SpecError
+from orchestrator.metric_splits import SELECTION_SPLIT, MetricSplits, declared_split, outcome_split
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.paired import LEVEL
 from search_spaces.wording import hint, shown
-from trainables.metrics import Metric, look_up
+from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 if TYPE_CHECKING:  # a report needs no spec, whose models take long to import
     from orchestrator.plan.faults import Faults
     from orchestrator.spec.load import SpecFile
+    from orchestrator.spec.section import Objective
     from orchestrator.spec.types import Answer, Confirm, Search, Spec
 
 Goal = Literal["max", "min"]
 SpreadOf = Callable[[str, str | None], float]
 """Standard deviation over seeds of a sweep's baseline in a metric, or in its own primary outcome. Raises
 HaltsweepError where there is none."""
-SELECTION_SPLIT = "valid"
-"""What a search chooses by: no claim is made of it."""
-
-
 SEEN = (
     "Selection saw test data: valid has the examples of {splits}, so that what valid chooses (assignments, "
     "weights, the end of a training) was chosen by them, and values on {splits} are too good. They compare "
@@ -35,8 +33,27 @@ SEEN = (
 def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
     """Which values of `metric` are good, as declared in `known`, or else as the search wants the quantity."""
     objectives = search.objectives if search is not None else ()
-    goals = {each.metric.rpartition("/")[2]: each.goal for each in objectives}
-    return known.better or goals.get(metric.rpartition("/")[2])
+    goals = {split_and_quantity(each.metric)[1]: each.goal for each in objectives}
+    return known.better or goals.get(split_and_quantity(metric)[1])
+
+
+def metric_splits(
+    search: SearchPlan | None, confirm: ConfirmPlan | None, answer: AnswerPlan | None
+) -> MetricSplits:
+    """Collect what a plan declares about the splits of its metrics."""
+    test = confirm.splits if confirm is not None else ()
+    declared = dict(_declared(search, answer, test))
+    return MetricSplits(declared, test)
+
+
+def _declared(
+    search: SearchPlan | None, answer: AnswerPlan | None, test: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    for metric in answer.outcomes if answer is not None else ():
+        assert answer is not None
+        yield metric, outcome_split(metric, answer.split, test)
+    for objective in search.objectives if search is not None else ():
+        yield objective.metric, declared_split(objective.metric, objective.split, test)
 
 
 def answer_plan(
@@ -51,7 +68,8 @@ def answer_plan(
     outcomes = (*([primary] if primary else []), *(asked.also if asked else ()))
     level, margin = (asked.level, asked.margin) if asked else (LEVEL, None)
     family = compared * max(1, len(outcomes))
-    return AnswerPlan(outcomes, margin, level, family, pooled=bool(asked and asked.pool))
+    split = (asked.split or "") if asked else ""
+    return AnswerPlan(outcomes, margin, level, family, pooled=bool(asked and asked.pool), split=split)
 
 
 def default_outcome(
@@ -60,15 +78,21 @@ def default_outcome(
     """The headline quantity on the first confirm split; None where nothing says what that is."""
     headline = next((each for each in metrics if "headline" in each.shown), None)
     if headline is not None and headline.split:
-        return f"{headline.split}/{headline.name}"
+        return metric_name(headline.split, headline.name)
     objectives = search.objectives if search else ()
     names = [
         *([headline.name] if headline else []),
-        *(each.metric.rpartition("/")[2] for each in objectives),
+        *(quantity for each in objectives if (quantity := _quantity_on_other_splits(each, confirm.splits))),
         *(each.name for each in metrics if not each.split),
     ]
     splits = [*confirm.splits, *([] if search else [SELECTION_SPLIT])]
-    return f"{splits[0]}/{names[0]}" if names and splits else None
+    return metric_name(splits[0], names[0]) if names and splits else None
+
+
+def _quantity_on_other_splits(objective: "Objective", test_splits: Sequence[str]) -> str:
+    """Quantity of an objective whose name begins with its split; empty for a name such as `eval_loss`."""
+    split, quantity = split_and_quantity(objective.metric)
+    return quantity if split == declared_split(objective.metric, objective.split, test_splits) else ""
 
 
 def with_spread(source: "SpecFile", found: SpreadOf) -> "SpecFile":
@@ -122,8 +146,7 @@ def check_stop(
         return
     if default_outcome(confirm, search, metrics) is None:
         faults.add(
-            "needs to know what decides, and no metric is declared: name it in answer.metric, as "
-            "<split>/<quantity>",
+            "needs to know what decides, and no metric is declared: name it in answer.metric",
             "confirm",
             "stop",
         )
@@ -131,9 +154,9 @@ def check_stop(
 
 def _on_splits(reported: str, spec: "Spec") -> list[str]:
     """What is measured on the validation split is measured on every split."""
-    split, _, quantity = reported.rpartition("/")
+    split, quantity = split_and_quantity(reported)
     splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
-    return [f"{each}/{quantity}" for each in splits] if split == SELECTION_SPLIT else [reported]
+    return [metric_name(each, quantity) for each in splits] if split == SELECTION_SPLIT else [reported]
 
 
 def primary_outcomes(asked: "Answer") -> list[tuple[tuple[str | int, ...], str]]:

@@ -6,11 +6,12 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import amount
 from orchestrator.plan.planned_trials import CONFIRM, SEARCH
 from orchestrator.plan.types import Arm, ArmLimits, ArmPrice, Limits, Plan, SearchPlan
+from orchestrator.scopes import counted_name
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Fixed
 from search_spaces.wording import amount as count
 from search_spaces.wording import shown
-from trainables.metrics import TRAIN_FLOPS, Metric, look_up
+from trainables.metrics import TRAIN_FLOPS, Metric, look_up, split_and_quantity
 
 
 def limits_of(spec: Spec) -> Limits | None:
@@ -28,7 +29,7 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
     limits, known = limits_of(spec), tuple(metrics)
     if limits is None:
         return
-    split, _, quantity = TRAIN_FLOPS.partition("/")
+    split, quantity = split_and_quantity(TRAIN_FLOPS)
     declared = any(each.name == quantity and each.split in ("", split) for each in known)
     each = limits.each_arm or ArmLimits()
     for keys, given in (("flops",), limits.flops), (("each_arm", "flops"), each.flops):
@@ -143,7 +144,7 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     yield from _idle_caps(plan)
     if limits.each_arm is None or plan.search is None:
         return
-    each, metric = limits.each_arm, plan.search.objectives[0].metric
+    each, metric = limits.each_arm, counted_name(plan.search.objectives[0])
     ends = _amounts(each.device_hours, each.flops, devices)
     ends += [f"{metric} of {each.target:g}"] if each.target is not None else []
     if each.no_improvement is not None:

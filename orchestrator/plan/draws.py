@@ -6,8 +6,8 @@ all dimensions together, as a trial would get them. What fails is traced to the 
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations, islice, product
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations, islice, product
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ from orchestrator.plan.arms import Checked, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import among
 from orchestrator.plan.settings import SettingFault
-from orchestrator.plan.spaces import condition_values, dimension_keys, ends
+from orchestrator.plan.spaces import assigned, condition_values, dimension_keys, ends
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import (
@@ -27,11 +27,17 @@ from search_spaces.dimensions import (
     Fixed,
     Float,
     Int,
+    Powers,
+    Predicate,
+    Rule,
     Space,
     Value,
     greatest,
     is_real,
+    key_of,
 )
+from search_spaces.grid import count_values
+from search_spaces.grid import values as finite_values
 from search_spaces.wording import shown
 
 ALONE_MAX = 1024
@@ -46,6 +52,8 @@ FINELY = 1001
 """The same where constraints leave one of those few."""
 DRAWS_MAX = 2000
 """Draws tried of an arm: all if there are no more, else those of every two dimensions, and some by chance."""
+CHANCES = 10_000
+"""Draws by chance in which nothing is admitted, so that a search is refused."""
 COMPLETIONS = 16
 """Draws that a value must fail in to be called impossible."""
 
@@ -63,33 +71,47 @@ class Trying:
     """Why no machine could train what was checked; None where one could. Raises ValueError if none can."""
     variants: Callable[[Mapping[str, Any]], Drawn]
     """Does for many draws in the same settings what `checked` does for one."""
+    refusing: Predicate | None = None
+    """The rule that a search keeps to where the trainable's own Config refuses combinations."""
 
 
-def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> None:
-    """Note every value, and every combination of values, that could be drawn and not be trained."""
+def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> Space:
+    """Note every value, and every combination of values, that could be drawn and not be trained.
+
+    Returns:
+        `space`, with a rule against combinations that the trainable's own Config refuses.
+    """
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
     try:
         trying.too_large(arm.system)
     except ValueError:
-        return  # what cannot be built as it is, is refused by the proof
+        return space  # what cannot be built as it is, is refused by the proof
     settings = arm.system.settings
     drawing = _Drawing(settings, space, trying.variants(settings), trying.too_large)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(sound):
-        return
+        return space
     draws = list(islice(drawing.draws(DRAWS_MAX), DRAWS_MAX))
+    refused = 0
     for draw in draws:
         if problem := drawing.refusal(draw):
-            _tell_together(arm, draw, problem, drawing, faults)
-    if draws and not any(map(drawing.admits, draws)):
+            if trying.refusing is not None and _is_rejected(draw, settings, trying):
+                refused += 1
+            else:
+                _tell_together(arm, draw, problem, drawing, faults)
+    if refused and trying.refusing is not None:
+        rule = replace(trying.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
+        space = Space(space.dimensions, (*space.constraints, rule))
+        drawing = _Drawing(settings, space, drawing.variant, trying.too_large)
+    if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
         broken = ", ".join(map(str, space.constraints))
         faults.add(
             f"{arm.name} can draw nothing that satisfies {broken}: change the ranges",
             "search",
             about=("nothing satisfies", broken),
         )
-        return
+        return space
     _check_left(arm, drawing, draws, search, faults)
     many = sum(map(drawing.admits, draws))
     if many < best and all(_is_whole(each.domain) for each in space.dimensions) and len(draws) < DRAWS_MAX:
@@ -99,6 +121,13 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
             "best",
             about=("best", many),
         )
+    return space
+
+
+def _is_rejected(draw: Assignment, settings: Mapping[str, Any], trying: Trying) -> bool:
+    """Whether the trainable's own Config refuses `settings` with `draw`."""
+    given = assigned(settings, draw)
+    return given is not None and isinstance(trying.checked(given), list)
 
 
 def _check_left(
@@ -110,10 +139,10 @@ def _check_left(
     admitted = [draw for draw in draws if drawing.admits(draw)]
     for dimension in drawing.space.dimensions:
         path = dimension.path
-        asked = [each for each in search.constraints if path in (each.left, each.right)]
-        tried = {draw[path] for draw in draws if path in draw}
+        asked = [each for each in search.constraints if path in each.paths]
+        tried = {key_of(draw[path]) for draw in draws if path in draw}
         left = [draw for draw in admitted if path in draw]
-        if not asked or len(tried) < 2 or len({draw[path] for draw in left}) != 1:
+        if not asked or len(tried) < 2 or len({key_of(draw[path]) for draw in left}) != 1:
             continue
         if isinstance(dimension.domain, Float):  # of which few values were tried
             finely = _between(dimension.domain.low, dimension.domain.high, FINELY, log=dimension.domain.log)
@@ -145,6 +174,8 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
             return values
         case Fixed(value):
             return (value,)
+        case Powers():
+            return domain.values
         case Int(low, high, log, step):
             many = (high - low) // step + 1
             if many <= most:
@@ -185,7 +216,7 @@ class _Drawing:
         """Whether the constraints let `draw` pass."""
         return all(self._holds(each, draw) for each in self.space.constraints)
 
-    def _holds(self, constraint: Constraint, draw: Assignment) -> bool:
+    def _holds(self, constraint: Rule, draw: Assignment) -> bool:
         try:
             return admits(constraint, draw, self.settings)
         except TypeError:
@@ -243,11 +274,28 @@ class _Drawing:
             if (made := self.draw({})) is not None:
                 yield made
 
-    def never_equal(self, constraint: Constraint) -> bool:
+    def by_chance(self, most: int) -> Iterator[dict[str, Value]]:
+        """Draws as a sampler that knows nothing makes them, of all values of a range."""
+        for _ in range(most):
+            made: dict[str, Value] = {}
+            for dimension in self.space.dimensions:
+                if exists(dimension, made, self.settings):
+                    made[dimension.path] = self._any_of(dimension.domain)
+            yield made
+
+    def _any_of(self, domain: Domain) -> Value:
+        if isinstance(domain, Float) and domain.step is None:
+            share = self._chance.random()
+            return _between(domain.low, domain.high, 2, log=domain.log, past=share)[0]
+        if isinstance(domain, Int):
+            return domain.low + domain.step * self._chance.randrange(count_values(domain))
+        return self._chance.choice(finite_values(domain))
+
+    def never_equal(self, constraint: Rule) -> bool:
         """Whether two fields must be equal of which one has any real number of a range."""
-        sides = [each for each in (constraint.left, constraint.right) if isinstance(each, str)]
-        both = constraint.op == "==" and len(sides) == 2
-        return both and any(path in self.space.paths and is_real(self.space[path].domain) for path in sides)
+        if not isinstance(constraint, Constraint) or constraint.op != "==" or len(constraint.paths) < 2:
+            return False
+        return any(path in self.space.paths and is_real(self.space[path].domain) for path in constraint.paths)
 
     def _existing(self, wanted: Assignment) -> dict[str, Value] | None:
         """`wanted` as a draw; None for all but one of those that differ in what does not exist alone."""

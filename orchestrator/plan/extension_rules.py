@@ -15,11 +15,11 @@ from orchestrator.spec.differences import ABSENT, Difference
 CAN = (
     "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
     "confirm, or confirm itself; search.trials_per_arm, until the first confirm trial; readings under "
-    "posthoc. Budgets, texts and published values can change. Anything else is another sweep: launch it "
-    "under a name of its own."
+    "posthoc. Budgets, on_error, texts and published values can change. Anything else is another sweep: "
+    "launch it under a name of its own."
 )
 _SAME_SEARCH = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
-_TEXTS = frozenset({"question", "published", "profiles"})
+_FREE = frozenset({"question", "published", "profiles", "on_error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Begun:
 def refusal(change: Difference, begun: Begun) -> str:
     """Why a sweep cannot take up a change; empty where it can."""
     section, *inner = change.keys
-    if section in _TEXTS or inner[-1:] == ["why"]:
+    if section in _FREE or inner[-1:] == ["why"]:
         return ""
     rules: Mapping[str, Callable[[], str]] = {
         "name": lambda: "a sweep keeps its name",

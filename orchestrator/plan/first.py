@@ -21,7 +21,7 @@ from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Value, contains, same
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, contains, same
 from search_spaces.grid import values
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import hint, shown
@@ -145,13 +145,15 @@ def _of_arm(checked: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, 
     return next((found[name] for name in names if name in found), {})
 
 
-def _taken(domain: Domain, value: Any) -> Any:
+def _taken(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
     """`value` as a sampler would draw it; `MISSING` if it never would."""
     if not contains(domain, value):
         return MISSING
     match domain:
         case Choice(listed):
             return next(each for each in listed if same(each, value))
+        case Powers():
+            return next(each for each in domain.values if _near(each, value))
         case Fixed(held):
             return held
         case Float(step=None):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Value, greatest
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, greatest
 from search_spaces.wording import shown
 
 LISTED_MAX = 8
@@ -28,6 +28,17 @@ def value_words(value: Any) -> str:
             return str(value)
 
 
+def inner_words(value: Any) -> str:
+    """`value_words`, with braces around the fields of a mapping: `{name: adam, lr: 0.1}`."""
+    match value:
+        case Mapping():
+            return f"{{{', '.join(f'{key}: {inner_words(inner)}' for key, inner in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(inner_words, value))}]"
+        case _:
+            return value_words(value)
+
+
 def setting_words(settings: Mapping[str, Any], digits: int | None = None, mark: str = ", ") -> str:
     """Fields with their values, `train.lr=0.1, model.gate=true`; floats with all digits if not with so
     many."""
@@ -36,7 +47,7 @@ def setting_words(settings: Mapping[str, Any], digits: int | None = None, mark: 
 
 def _setting(value: Any, digits: int | None) -> str:
     if not isinstance(value, float):
-        return value_words(value)
+        return inner_words(value)
     return str(value) if digits is None else f"{value:.{digits}g}"
 
 
@@ -71,9 +82,11 @@ def domain_words(domain: Domain) -> str:
     """
     match domain:
         case Choice(values):
-            return f"one of {', '.join(map(value_words, values))}"
+            return f"one of {', '.join(map(inner_words, values))}"
         case Fixed(value):
-            return f"always {value_words(value)}"
+            return f"always {inner_words(value)}"
+        case Powers():
+            return f"{value_words(domain.low)} to {value_words(domain.high)}, step x{domain.factor}"
         case _:
             kind, usual = ("", None) if isinstance(domain, Float) else (", whole numbers", 1)
             step = f", step {value_words(domain.step)}" if domain.step != usual else ""

@@ -22,7 +22,7 @@ from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.redact import storable, storable_value
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
-from search_spaces.dimensions import Assignment, Choice, Fixed, Space, key_of
+from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
@@ -58,7 +58,13 @@ class Own:
         """Those that were seen, in this order."""
         self._seen_again: dict[str, Seen] = {}
         self.path: str | None = trainable.path
-        self.trying = Trying(self._checked, lambda _: None, self._drawn)
+        self.trying = Trying(self._checked, lambda _: None, self._drawn, self._refusing())
+
+    def _refusing(self) -> Predicate | None:
+        """The rule that the Config beside the trainable is for what a search draws, if there is one."""
+        if self._trainable.config is None:
+            return None
+        return Predicate("trainables.outside:config_admits", self._trainable.path)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""

@@ -5,12 +5,13 @@ the first ones as they are. A confirm trial's id knows the number of trials its 
 what may end the search before, since that decides what is confirmed.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from orchestrator.identity import derive_seed, digest
 from orchestrator.json_values import to_json_values
-from orchestrator.plan.types import Arm, ConfirmPlan, Limits, SearchPlan
+from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Fixed, Value
 from search_spaces.grid import NAME, count_combinations, is_finite
@@ -19,6 +20,8 @@ from search_spaces.paths import MISSING, lookup
 SEARCH: Final = "search"
 CONFIRM: Final = "confirm"
 POSTHOC: Final = "posthoc"
+INFEASIBLE_MAX: Final = 10
+"""So many infeasible trials for each search trial that is asked for end the search of an arm."""
 
 
 _EXHAUSTIVE = frozenset({NAME, "bruteforce", "BruteForceSampler"})
@@ -88,8 +91,26 @@ def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[st
 def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int], best: int) -> Iterator[PlannedTrial]:
     identity = _identity(search, arm)
     for number, seed in enumerate(seeds[: num_searched(arm, search, best)]):
-        trial_id = digest(arm.digest, identity, SEARCH, number)
-        yield PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
+        yield _search_trial(arm, identity, number, seed)
+
+
+def _search_trial(arm: Arm, identity: Mapping[str, Any], number: int, seed: int) -> PlannedTrial:
+    trial_id = digest(arm.digest, identity, SEARCH, number)
+    return PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
+
+
+def replacement(arm: Arm, search: SearchPlan, number: int) -> PlannedTrial:
+    """The search trial `number` of `arm`, drawn in place of an infeasible one."""
+    return _search_trial(arm, _identity(search, arm), number, search_seed(search, number))
+
+
+def replacements(plan: Plan) -> Iterator[PlannedTrial]:
+    """All trials that a search of `plan` may draw in place of infeasible ones."""
+    planned = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
+    for arm in plan.arms if plan.search is not None else ():
+        assert plan.search is not None
+        for number in range(planned[arm.name], planned[arm.name] * (1 + INFEASIBLE_MAX) + 1):
+            yield replacement(arm, plan.search, number)
 
 
 def _confirmed(
@@ -123,7 +144,10 @@ def _identity(search: SearchPlan, arm: Arm) -> dict[str, Any]:
     return first | {
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
-        "objectives": [[each.metric, each.goal] for each in search.objectives],
+        "objectives": [
+            [each.metric, each.goal, *([each.scope] if each.scope != "last" else [])]
+            for each in search.objectives
+        ],
         "seed": search.seed,
     }
 

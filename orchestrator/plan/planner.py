@@ -1,18 +1,19 @@
 """From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.json_values import to_json_values
-from orchestrator.plan import checks, proof
+from orchestrator.plan import checks, constraints, proof
 from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
-from orchestrator.plan.constraints import check_constraints, check_known
+from orchestrator.plan.constraints import check_constraints, check_known, check_predicates
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
@@ -32,6 +33,7 @@ from orchestrator.spec.load import SpecFile, in_order
 from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
+from search_spaces.predicates import PredicateFailed
 from search_spaces.wording import amount
 from trainables.outside import load
 from trainables.task_catalog import splits
@@ -105,6 +107,7 @@ def plan(
         limits=limits,
         keep=spec.keep,
         selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
+        continue_on_error=spec.on_error == "continue",
     )
 
 
@@ -124,6 +127,7 @@ def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]
 def _check_search(search: Search, faults: Faults) -> "Chosen | None":
     """Note what is wrong with a search whatever the arms are; its stopper."""
     check_first(search, faults)
+    check_predicates(search, faults)
     return checks.check_samplers(search, faults)
 
 
@@ -214,9 +218,13 @@ def _searched(
 ) -> Searched:
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
-    if runs:  # with values of a search an arm that cannot be trained would only be reported again
-        check_draws(arm, found.space, trainable.trying, spec, faults)
-    check_grid(arm, found.space, spec, search, faults)
+    try:
+        if runs:  # with values of a search an arm that cannot be trained would only be reported again
+            found = replace(found, space=check_draws(arm, found.space, trainable.trying, spec, faults))
+        check_grid(arm, found.space, spec, search, faults)
+    except PredicateFailed as error:
+        faults.add(str(error), *constraints.PLACE, about=("predicate", str(error)))
+        return found
     if runs:
         trainable.check_space(arm, found.space, search, faults)
     return found

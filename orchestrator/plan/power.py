@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.published_rows import name_of, of_cell
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power
 from orchestrator.spec.checks import BASELINE
@@ -40,10 +41,15 @@ def power(
         sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."
         return Power(seeds, family, sentence)
     if searched and not answer.outcomes and not confirm.splits:
-        sentence = f"With {given} there can be no verdict: they are read on valid alone, which chose."
+        sentence = (
+            f"With {given} there can be no verdict: they are read on validation data alone, which chose."
+        )
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
-    spread, source = _known(stated) if stated is not None else _published(answer, published, baseline or {})
+    if stated is not None:
+        spread, source = _known(stated)
+    else:
+        spread, source = _published(confirm, answer, published, baseline or {})
     found = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
     what = f"in {answer.outcomes[0]}" if answer.outcomes else "in the first quantity that is measured"
     if spread is None:
@@ -77,15 +83,17 @@ def _needed(effect: float, family: int, answer: AnswerPlan) -> str:
 
 
 def _published(
-    answer: AnswerPlan, rows: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]
+    confirm: ConfirmPlan, answer: AnswerPlan, rows: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]
 ) -> tuple[float | None, str]:
     """The spread of the baseline as published, or else the first published one, in the first primary
     outcome, and whose it is."""
-    split, _, quantity = (answer.outcomes or ("",))[0].rpartition("/")
+    outcome = next(iter(answer.outcomes), "")
+    names = metric_splits(None, confirm, answer)
+    belongs = (names.split(outcome), names.quantity(outcome))
     known = [
         row
         for row in rows
-        if (row.get("split"), row.get("metric")) == (split, quantity)
+        if (row.get("split"), row.get("metric")) == belongs
         and float(row.get("std") or 0.0) > 0
         and not row.get("alone")
         and not row.get("posthoc")

@@ -1,8 +1,10 @@
 """What a plan refuses of published values: each must belong to one reading of ours, in its unit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator.metric_splits import SELECTION_SPLIT, declared_split, outcome_split
+from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.probe import Probe
@@ -44,12 +46,22 @@ def check_published(
 
 
 def _check_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
-    known = {"valid", *named, *(spec.confirm.splits if spec.confirm else ())}
+    known = {SELECTION_SPLIT, *named, *_declared_splits(spec)}
     for place, row in enumerate(spec.published):
         for split in row.values:
             if split not in known:
                 keys = ("published", place, "values", split)
                 faults.add(f"no split named {split!r}. {hint(split, sorted(known))}", *keys)
+
+
+def _declared_splits(spec: Spec) -> Iterator[str]:
+    """Splits that the spec names, of its objectives and its answer among others."""
+    tests = spec.confirm.splits if spec.confirm else ()
+    yield from tests
+    for objective in spec.search.objectives if spec.search else ():
+        yield declared_split(objective.metric, objective.split, tests)
+    for _, outcome in primary_outcomes(spec.answer) if spec.answer else ():
+        yield outcome_split(outcome, spec.answer.split if spec.answer else None, tests)
 
 
 def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:

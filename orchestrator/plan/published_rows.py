@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.metric_splits import SELECTION_SPLIT
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import Plan
 from search_spaces.dimensions import same
@@ -37,7 +38,8 @@ TRAIN = "train"
 
 def read_nowhere(plan: Plan) -> Iterator[Row]:
     """Rows of splits that no trial measures after its search: their values stand nowhere in the report."""
-    read = {SELECTION_SPLIT, TRAIN, *plan.confirm.splits} if plan.confirm is not None else frozenset()
+    declared = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
+    read = {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared} if plan.confirm is not None else set()
     for row in plan.published:
         # The built-in trainable trains nothing when it reads again.
         again = plan.trainable is None and not row.get("alone") and row.get("posthoc")

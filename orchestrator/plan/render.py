@@ -23,16 +23,18 @@ from orchestrator.plan.format import (
     signed,
     value_words,
 )
+from orchestrator.plan.objective_words import objective_lines, reversed_goals
 from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
 from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
 from orchestrator.plan.settings import differences
-from orchestrator.plan.types import SILENT_PAUSES, SILENT_S, Arm, ArmPrice, ArmProof, Change, Plan
+from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
 from orchestrator.spec.checks import BASELINE
-from search_spaces.dimensions import Assignment, Float, Space, contains, same
+from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
+from trainables.metrics import split_and_quantity
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
 MEANT_FALSE = {"no", "off", "false"}
@@ -148,6 +150,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     if arm == plan.baseline:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
+        yield from objective_lines(plan)
     yield from (f"tries first {_point(arm, each)}" for each in arm.first)
 
 
@@ -241,12 +244,9 @@ def _disk(plan: Plan) -> int:
 
 
 def _silence(plan: Plan) -> str:
-    if plan.resources.minutes is not None:
+    if plan.resources.silent_minutes is None:
         return ""
-    return (
-        f"\nA trial is ended that reports nothing for {SILENT_S / 60:.0f} minutes, or for {SILENT_PAUSES} "
-        "times its longest pause so far."
-    )
+    return f"\nA trial that reports nothing for {plan.resources.silent_minutes:g} minutes is ended."
 
 
 def _exhausted(plan: Plan) -> str:
@@ -281,11 +281,17 @@ def _repeated(plan: Plan) -> str:
 def look_twice(plan: Plan) -> list[str]:
     """What no rule forbids and is not likely to be meant, for who is not shown the plan."""
     own = plan.proofs if plan.trainable else ()
-    return [*_unlikely(plan), *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes)]
+    repeated = [line] if (line := _repeated(plan).strip()) else []
+    return [
+        *repeated,
+        *_unlikely(plan),
+        *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes),
+    ]
 
 
 def _unlikely(plan: Plan) -> list[str]:
-    return [*_may_become_one(plan), *_may_be_contexts(plan), *_of_own_code(plan)]
+    found = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
+    return [*found, *reversed_goals(plan), *_of_own_code(plan)]
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:
@@ -302,6 +308,20 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
             f"Look twice: the grid sets {path}, so that {arm.name} is compared with {arm.reference}. Write "
             f"{path} under contexts instead of grid to compare arms for each value of it alone."
         )
+
+
+def _refused_draws(plan: Plan) -> Iterator[str]:
+    """Searches in which the Config beside the trainable refuses combinations, once for all arms."""
+    found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
+    for name, each in found.values():
+        yield (
+            f"Look twice: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
+            f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
+        )
+
+
+def _refusing(arm: Arm) -> Iterator[Predicate]:
+    return (each for each in arm.space.constraints if isinstance(each, Predicate) and each.refused)
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
@@ -366,7 +386,7 @@ def _undeclared(plan: Plan) -> list[str]:
             ("published", published),
         )
         for metric in metrics
-        if metric.rpartition("/")[2] not in known
+        if known.isdisjoint({metric, split_and_quantity(metric)[1]})
     ]
 
 

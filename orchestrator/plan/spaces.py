@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from orchestrator import space_catalog
@@ -11,7 +11,7 @@ from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.format import domain_words
 from orchestrator.plan.planned_trials import is_grid
 from orchestrator.spec.types import Search, Spec
-from search_spaces.algebra import exists, merge, without
+from search_spaces.algebra import around, exists, merge, without
 from search_spaces.dimensions import (
     Assignment,
     Choice,
@@ -19,8 +19,11 @@ from search_spaces.dimensions import (
     Domain,
     Fixed,
     Float,
+    Powers,
     Space,
     Value,
+    When,
+    among,
     contains,
     greatest,
 )
@@ -88,9 +91,10 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     wanted, waiting = set[str](), [dimension]
     while waiting:
         for condition in waiting.pop().when:
-            if condition.path in space.paths and condition.path not in wanted:
-                wanted.add(condition.path)
-                waiting.append(space[condition.path])
+            path = condition.path if condition.path in space.paths else around(condition.path, space.paths)
+            if path is not None and path not in wanted:
+                wanted.add(path)
+                waiting.append(space[path])
     return [each for each in space.dimensions if each.path in wanted]
 
 
@@ -136,6 +140,8 @@ def ends(domain: Domain) -> tuple[Value, ...]:
     match domain:
         case Choice(values):
             return values
+        case Powers():
+            return (domain.values[0], domain.values[-1])
         case Fixed(value):
             return (value,)
         case _:
@@ -152,7 +158,17 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
             met[condition.path] = next(
                 (value for value in condition.values if contains(needed.domain, value)), condition.values[0]
             )
+        elif (outer := around(condition.path, space.paths)) is not None:
+            needed = space[outer]
+            met |= condition_values(needed, space)
+            for value in islice((each for each in ends(needed.domain) if _has(each, outer, condition)), 1):
+                met[outer] = value
     return met
+
+
+def _has(value: Value, outer: str, condition: When) -> bool:
+    """Whether what a condition asks for is inside of `value` at the path `outer`."""
+    return among(lookup({outer: value}, condition.path), condition.values)
 
 
 def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:

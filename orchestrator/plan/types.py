@@ -101,10 +101,6 @@ class Limits:
         return self.flops is not None or (self.each_arm is not None and self.each_arm.flops is not None)
 
 
-SILENT_S, SILENT_PAUSES = 1800.0, 20
-"""Where no minutes are given: a trial may be silent for so long, or so many of its longest pauses so far."""
-
-
 @dataclass(frozen=True, slots=True)
 class ArmProof:
     """What building an arm showed, next to the baseline."""
@@ -156,7 +152,7 @@ class AnswerPlan:
     """What decides the question."""
 
     outcomes: tuple[str, ...]
-    """Primary outcomes, `<split>/<quantity>`, the one that the sweep is about first. Empty where only the
+    """Primary outcomes by name, the one that the sweep is about first. Empty where only the
     trials can tell what they measure: then it is the first quantity on the first confirm split."""
     margin: float | None
     """The least difference in the first of them that matters."""
@@ -167,6 +163,8 @@ class AnswerPlan:
     all contexts, times primary outcomes."""
     pooled: bool = False
     """Whether there is a verdict over all contexts too."""
+    split: str = ""
+    """Split of those outcomes whose names do not begin with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +242,8 @@ class Plan:
     """Patterns of files of a trial that are kept."""
     selected_on: tuple[str, ...] = ()
     """Test splits that are read and whose examples valid has, in some arm."""
+    continue_on_error: bool = False
+    """Whether the sweep goes on where the first trials of an arm all crash with the same error."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""

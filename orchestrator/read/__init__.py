@@ -35,12 +35,14 @@ def trials(name: str, *, runs: Path | str | None = None, storage: str | None = N
     `settings` (JSON, all of them), `step` and `seconds` of the last measurement; then
     `assignment.<path>` for what a search chose, `overrides.<path>` for what a posthoc trial was read under
     (nothing, where a checkpoint is read as trained for test splits that were added),
-    and `metric.<split>/<quantity>` for what was measured last. Null where a trial has none.
+    `attribute.<name>` for texts that it reported, `metric.<name>` for what was measured last, and
+    `counted.<name>` for the objective of a search that does not count by the last report. Null where a trial
+    has none.
     """
     from orchestrator.tracking.flat import trials_table
 
     with opened(name, _root(runs), storage) as sweep:
-        return trials_table(sweep.newest_records())
+        return trials_table(sweep.newest_records(), sweep.plan)
 
 
 def measurements(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "pa.Table":

@@ -11,7 +11,7 @@ from itertools import product
 from statistics import fmean
 
 from orchestrator.conductor.rounds import decisions, measured
-from orchestrator.plan.answer import answer_plan, better
+from orchestrator.plan.answer import answer_plan, better, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.extensions import exploratory
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
@@ -23,7 +23,7 @@ from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import verdict
 from orchestrator.trials import OutcomeKind
 from search_spaces.wording import amount
-from trainables.metrics import Metric
+from trainables.metrics import Metric, split_and_quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,23 @@ def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) ->
     if plan.confirm is None:
         return None
     compared = sum(bool(arm.reference) for arm in plan.arms)
-    quantities = {name.rpartition("/")[2] for name in measured}
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    quantities = {*measured, *map(names.quantity, measured)}
     known = [each for each in metrics if each.name in quantities]
     found = plan.answer or answer_plan(None, plan.confirm, plan.search, known, compared)
     if found.outcomes:
-        return found
-    splits = plan.confirm.splits or (() if plan.search else ("valid",))
-    first = [name for name in measured if name.rpartition("/")[0] in splits[:1]]
+        may_be_bare = plan.search is None and not plan.confirm.splits
+        return replace(found, outcomes=_as_reported(found.outcomes, measured)) if may_be_bare else found
+    of_no_search = () if plan.search else (*names.selection, "")
+    splits = plan.confirm.splits[:1] or of_no_search
+    first = [name for name in measured if names.split(name) in splits]
     return replace(found, outcomes=tuple(first[:1]))
+
+
+def _as_reported(outcomes: Sequence[str], measured: Sequence[str]) -> tuple[str, ...]:
+    """The outcomes, each without its split where trials report it without one and never with it."""
+    bare = {name: split_and_quantity(name)[1] for name in outcomes if name not in measured}
+    return tuple(bare[name] if bare.get(name) in measured else name for name in outcomes)
 
 
 def effects(

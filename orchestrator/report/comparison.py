@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.identity import canonical
-from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.types import Plan
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import DATA, origin
@@ -146,10 +145,11 @@ def _contents(side: Side, way: Same) -> dict[str, str]:
 
 def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -> Iterator[ArmDifference]:
     """In the primary outcomes of both, then in the headline quantities of the first on test splits."""
+    splits = first.report.splits
     headlines = [
         name
         for name in first.report.metrics
-        if name.rpartition("/")[0] != SELECTION_SPLIT and name.rpartition("/")[2] in first.report.headlines
+        if not splits.is_selection(name) and splits.quantity(name) in first.report.headlines
     ]
     for metric in dict.fromkeys((*first.report.outcomes, *second.report.outcomes, *headlines)):
         cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)

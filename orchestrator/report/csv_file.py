@@ -4,7 +4,6 @@ import csv
 import io
 from typing import Any
 
-from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import Cell, Effect, Report
 from search_spaces.wording import visible
@@ -36,7 +35,7 @@ def as_csv(report: Report) -> str:
 def _role(report: Report, metric: str) -> str:
     if metric in report.outcomes:
         return "primary"
-    return "selection" if metric.rpartition("/")[0] == SELECTION_SPLIT else "exploratory"
+    return "selection" if report.splits.is_selection(metric) else "exploratory"
 
 
 def _csv_verdict(report: Report, cell: Cell) -> dict[str, str]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
-from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.metric_splits import SELECTION_SPLIT
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
@@ -101,8 +102,10 @@ def _metrics(
         for name, count in steps.items():
             counted[name] = max(count, counted.get(name, 0))
     aims = [each.metric for each in plan.search.objectives] if plan.search else []
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
     judged = [f"{SELECTION_SPLIT}/{each.name}" for each in plan.metrics if "headline" in each.shown]
     losses = [f"train/{each.name}" for each in plan.metrics if each.better == "min" and not each.split]
-    selection = [name for name in counted if name.rpartition("/")[0] == SELECTION_SPLIT]
-    wanted = dict.fromkeys([*aims, *judged, *losses, *selection])
+    selection = [name for name in counted if names.is_selection(name)]
+    without_split = [name for name in counted if not names.split(name)]
+    wanted = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
     return tuple(name for name in wanted if counted.get(name, 0) > 1)[:SHOWN]

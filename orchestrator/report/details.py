@@ -15,7 +15,7 @@ from orchestrator.report.searches import SearchCourse, searches
 from orchestrator.report.summary import declared_by
 from orchestrator.report.tallies import BinnedDepth, ExpertUse, binned_depths, expert_uses
 from orchestrator.report.types import Report
-from orchestrator.trials import Record
+from orchestrator.trials import Record, with_usable, with_usable_metrics
 from trainables.protocol import Measurement
 
 
@@ -48,6 +48,8 @@ def details(
     measured: Mapping[str, Sequence[Measurement]],
 ) -> Details:
     """`measured`: of confirm trials, by trial id, steps increasing."""
+    records = with_usable_metrics(records)
+    measured = {trial_id: [*map(with_usable, found)] for trial_id, found in measured.items()}
     whole = with_late_splits(plan, records)
     confirmed = [each for each in whole if each.phase == "confirm" and each.outcome and not each.rank]
     again = [each for each in whole if each.phase == "posthoc" and each.outcome and not each.rank]

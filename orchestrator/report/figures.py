@@ -23,7 +23,7 @@ from orchestrator.report.style import (
     key_below,
     shortened,
 )
-from orchestrator.report.tables import marked
+from orchestrator.report.tables import role
 from orchestrator.report.types import ArmVerdict, Report, interval_words, worded
 from orchestrator.statistics.paired import ROUNDING, minus
 
@@ -88,7 +88,10 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 def _metric_panels(report: Report) -> Iterator[Panel]:
     wanted = [
-        metric for quantity in figured(report) for metric in report.metrics if metric.endswith(f"/{quantity}")
+        metric
+        for quantity in figured(report)
+        for metric in report.metrics
+        if report.splits.quantity(metric) == quantity
     ]
     measured = {cell.metric for cell in report.cells}
     left = (each for each in wanted if each in measured and each not in report.outcomes)
@@ -97,13 +100,12 @@ def _metric_panels(report: Report) -> Iterator[Panel]:
 
 
 def _values(report: Report, metric: str, name: str) -> Panel:
-    split = metric.rpartition("/")[0]
     words = [_value_words(report, arm, metric) for arm in report.arms]
     texts = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
     found = [each.estimate for each in report.cells if each.metric == metric]
     keys = len({*map(_mean, found)}) + any(each.n > 1 for each in found)
     keys += (metric in report.floors) + len(_published_of(report, metric))
-    title = metric if metric in report.outcomes else f"{metric}{marked(report, metric).removeprefix(split)}"
+    title = metric if metric in report.outcomes else f"{metric}{role(report, metric)}"
     marks = worded(
         found,
         intervals="mean with 95% interval and every seed",

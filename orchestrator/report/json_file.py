@@ -59,7 +59,9 @@ def _page(report: Report, details: Details) -> dict[str, Any]:
 def _derived(course: SearchCourse) -> dict[str, Any]:
     """What the page works out of the trials of a search."""
     return {
-        "objectives": [{"metric": each.metric, "goal": each.goal} for each in course.objectives],
+        "objectives": [
+            {"metric": each.metric, "goal": each.goal, "scope": each.scope} for each in course.objectives
+        ],
         "dimensions": {each.path: domain_words(each.domain) for each in course.dimensions},
         "best_so_far": course.best_so_far,
         "expected": [asdict(each) for each in course.expected],

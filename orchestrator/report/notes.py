@@ -36,8 +36,9 @@ NOTHING_CLAIMED = (
     "a p: nothing is claimed of any arm."
 )
 NO_OUTCOME = (
-    "Nothing is claimed of any arm: the confirm trials read no split but valid, by which the search has "
-    "chosen. Name test splits in confirm.splits, or an outcome in answer.metric."
+    "Nothing is claimed of any arm: no metric of the confirm trials is known to be of other data than the "
+    "validation data by which the search has chosen. Name test splits in confirm.splits, or an outcome and "
+    "its split in answer."
 )
 RAISED = (
     "The seeds of {arms} lie closer together than chance explains, or than the steps of the quantity "
@@ -55,7 +56,15 @@ VERDICTS = (
     "failed, below 3 seeds, and where without one single seed the others would not show it. Else it is "
     "undecided; the number of further seeds takes those to come to be like these."
 )
-EXPLORATORY = "All other differences are exploratory{many}. Values on the split valid are too good{where}."
+COUNTED = (
+    "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
+    "their last report."
+)
+OPTIMISTIC = (
+    " The best of several reports is chosen by the very value that is shown: it is optimistic, the more so "
+    "the more reports there are."
+)
+EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
 SEARCH_CHOSE = ", for it chose what was kept"
 MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
 """Of values on valid where nothing was searched: what training kept is for the training code to know."""
@@ -134,6 +143,16 @@ def in_words(report: Report) -> list[str]:
     return lines
 
 
+def _scopes(report: Report) -> list[str]:
+    """Which reports of search trials counted, unless it was the last one."""
+    found = []
+    for metric, scope in report.scopes.items():
+        most = amount(report.search_reports, "report")
+        which = f"best of up to {most}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
+        found.append(COUNTED.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else ""))
+    return found
+
+
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
     intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
@@ -148,6 +167,7 @@ def notes(report: Report) -> list[str]:
         found.append(FACTORIAL.format(chance=chance))
     if report.searched:
         found.append(NO_CLAIM)
+    found += _scopes(report)
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
         found += [SEARCHED_ONCE, *_search_failed(report)]
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:

@@ -1,6 +1,7 @@
 """What a reader of a report must know before any number: what may make its claims others than they seem."""
 
 from collections import Counter
+from datetime import UTC, datetime
 
 from orchestrator.plan.answer import SEEN
 from orchestrator.plan.format import amount as quantity_words
@@ -14,6 +15,7 @@ from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import same
 from search_spaces.wording import amount
 
+DIVERGED = OutcomeKind.DIVERGED.value
 FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
 BySeed = tuple[tuple[int, float], ...]
 ALIKE = (
@@ -62,6 +64,14 @@ UNRANKED = (
     "what was asked for first was confirmed, and that {claim} may come of that alone."
 )
 
+LISTED = 8
+RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
+FAILED_SEEDS = (
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
+    "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed; or count a failed seed "
+    "as the worst value that the outcome can have, and see whether the verdict still holds."
+)
+NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n are of the others."
 READ_IN_SEARCH = (
     "Trials of the search measured {splits}, which confirmed trials alone shall read: whoever wrote the code "
     "or the spec may have seen these values before, and what the code itself chooses by them (weights, the "
@@ -81,6 +91,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
     `of_verdicts`: what stands beside verdicts, each of which says itself whether trials are left.
     """
     found = [each for each in (report.code_versions, report.data_versions) if each]
+    found += [*_retried(report), *_failed_seeds(report), *_not_finite(report)]
     found += [_unfinished(report)] if report.left and not of_verdicts else []
     found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     early = " and ".join(report.read_in_search)
@@ -100,6 +111,40 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
         *_units(report),
     ]
     return [*found, *([_unread(report)] if report.unread else [])]
+
+
+def _retried(report: Report) -> list[str]:
+    """That trials ran again after they had failed, and when."""
+    if not report.retried:
+        return []
+    when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
+    days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
+    which = [f"{each.arm} {each.phase} {each.number}" for each in report.retried[:LISTED]]
+    more = len(report.retried) - len(which)
+    named = ", ".join([*which, *([f"{more} more"] if more else [])])
+    return [
+        RETRIED.format(trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=named)
+    ]
+
+
+def _failed_seeds(report: Report) -> list[str]:
+    """What can be done where confirm seeds failed."""
+    kinds = {how for each in report.tallies for _, how in each.failures}
+    asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
+    failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
+    arms = {arm: seeds for arm, seeds in failed.items() if seeds}
+    if not arms or report.left:
+        return []
+    which = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
+    return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
+
+
+def _not_finite(report: Report) -> list[str]:
+    """Metrics whose means leave out trials."""
+    return [
+        NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
+        for metric, count in report.not_finite.items()
+    ]
 
 
 def _one_system(report: Report) -> list[str]:
@@ -321,5 +366,6 @@ def _unread(report: Report) -> str:
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
         "must have <split>/<quantity> of every split that the training code is given, e.g. "
-        f"{report.unread[0]}/accuracy."
+        f"{report.unread[0]}/accuracy. Of a metric with another name say so: "
+        f"answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
     )

@@ -17,6 +17,7 @@ from orchestrator.report.page_parts import Card, PageSection, Part, pictures
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.searches import SearchCourse
 from orchestrator.report.types import UNRUN, Report, interval_words, number_words, worded
+from orchestrator.scopes import counted_name
 from search_spaces.wording import amount as counted
 
 OUTCOME = "{squares}. On the right, or below, each arm minus the arm that it is compared with, {differences}."
@@ -98,7 +99,9 @@ def _reached(report: Report, arm: str) -> str:
 def _searched_best(report: Report, arm: str) -> str:
     best = next(each for each in report.searched if each.arm == arm)
     values = ", ".join(f"{metric} {number_words(value)}" for metric, value in best.values.items())
-    return f"{arm}: best of {counted(best.finished, 'finished trial')}, {values}; no test of anything"
+    reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
+    trials = counted(best.finished, "finished trial")
+    return f"{arm}: best of {trials}, {values}{reports}; no test of anything"
 
 
 def cost_words(report: Report, details: Details | None) -> str:
@@ -221,7 +224,7 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "trials", f"{ended} of {count(course.planned)} planned"
     if course.best is not None:
         values = zip(course.objectives, course.best.values, strict=True)
-        message = ", ".join(f"{each.metric} {value:.4g}" for each, value in values)
+        message = ", ".join(f"{counted_name(each)} {value:.4g}" for each, value in values)
         assigned = ", ".join(
             f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
         )

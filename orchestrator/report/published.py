@@ -5,6 +5,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from orchestrator.metric_splits import MetricSplits
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
 from orchestrator.plan.published_rows import Row, name_of, of_cell, of_reading
 from orchestrator.plan.types import Arm, Plan
@@ -15,12 +17,13 @@ MEDIAN = "median"
 
 def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequence[float]) -> Cell:
     """The cell with what was published of it; `values` are ours, one a seed, read under `overrides`."""
-    split, _, quantity = cell.metric.rpartition("/")
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    belongs = (names.split(cell.metric), names.quantity(cell.metric))
     arm = plan.arm(cell.arm)
     found = [
         row
         for row in plan.published
-        if (row["split"], row["metric"]) == (split, quantity) and _belongs(row, arm, overrides)
+        if (row["split"], row["metric"]) == belongs and _belongs(row, arm, overrides)
     ]
     shown: dict[bool, Row] = {}
     for row in found:  # plans from before values given twice were refused may have several
@@ -46,15 +49,17 @@ def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
 
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
     """Rows of published tables that are of no arm."""
-    return (_as_published(row) for row in plan.published if row.get("alone"))
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    return (_as_published(row, names) for row in plan.published if row.get("alone"))
 
 
 def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
     """Rows that stand nowhere in a report of `metrics` whose readings, those under other settings among
     them, are `cells`: nothing was measured there, or every seed failed."""
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
     shown = {(cell.arm, cell.metric, cell.setting) for cell in cells}
     for row in plan.published:
-        metric = f"{row['split']}/{row['metric']}"
+        metric = names.name(row["split"], row["metric"])
         places = [
             (arm.name, metric, setting_words(overrides))
             for arm in plan.arms
@@ -63,7 +68,7 @@ def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterat
         ]
         stands = metric in metrics if row.get("alone") else any(_stands(place, shown) for place in places)
         if not stands:
-            yield _as_published(row)
+            yield _as_published(row, names)
 
 
 def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
@@ -74,10 +79,10 @@ def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]
     )
 
 
-def _as_published(row: Row) -> PriorWork:
+def _as_published(row: Row, names: MetricSplits) -> PriorWork:
     return PriorWork(
         system=name_of(row),
-        metric=f"{row['split']}/{row['metric']}",
+        metric=names.name(row["split"], row["metric"]),
         value=float(row["value"]),
         std=row.get("std"),
         statistic=row.get("statistic", "mean"),

@@ -14,9 +14,10 @@ from statistics import fmean
 
 from orchestrator.conductor.rounds import one_run
 from orchestrator.identity import canonical
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
-from trainables.metrics import Metric, look_up
+from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 Seeded = Mapping[tuple[int, int], tuple[float, str]]
 """(rank, seed) to value and record id."""
@@ -122,8 +123,8 @@ class Readings:
 
     def costs_of(self, outcome: str) -> tuple[str, ...]:
         """Declared costs of the outcome's own split; an outcome that is a cost is none of itself."""
-        split = outcome.rpartition("/")[0]
-        names = (f"{split}/{each.name}" for each in self.declared if each.is_cost and not each.split)
+        split, _ = split_and_quantity(outcome)
+        names = (metric_name(split, each.name) for each in self.declared if each.is_cost and not each.split)
         return tuple(name for name in names if name != outcome)
 
     def span(self, metric: str, *arms: str) -> tuple[float, float]:
@@ -131,7 +132,7 @@ class Readings:
         known = self.known(metric)
         if not known.high_from:
             return known.span
-        beside = f"{metric.rpartition('/')[0]}/{known.high_from}"
+        beside = metric_name(split_and_quantity(metric)[0], known.high_from)
         found = [(self._measured(arm, metric), self._measured(arm, beside)) for arm in arms]
         # Where a trial did not measure its bound, as those of earlier versions, none is known.
         if not all(own and own.keys() == bounds.keys() for own, bounds in found):
@@ -164,11 +165,12 @@ def with_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     late = {each.trial_id: each.late_splits for each in plan.trials if each.late_splits}
     if not late:
         return list(records)
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
     read: dict[Place, dict[str, float]] = {}
     for each in records:
         if each.trial_id in late and each.outcome is OutcomeKind.FINISHED and each.last is not None:
             splits = late[each.trial_id]
-            values = {k: v for k, v in each.last.metrics.items() if k.rpartition("/")[0] in splits}
+            values = {k: v for k, v in each.last.metrics.items() if names.split(k) in splits}
             read.setdefault(_place(each), {}).update(values)
     return [_added(each, read) for each in records if each.trial_id not in late]
 

@@ -10,7 +10,7 @@ from orchestrator.report.figures import NAMED
 from orchestrator.report.searches import SearchCourse, SearchTrial
 from orchestrator.report.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, key_below, shortened
 from orchestrator.statistics.search_quality import ExpectedBest
-from search_spaces.dimensions import Choice, Dimension, Float, Int, same
+from search_spaces.dimensions import Choice, Dimension, Float, Int, Powers, same
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,7 +178,7 @@ def _paint_slice(
         numbered = [str(place) for place in range(1, len(words) + 1)]
         axes.set_xticks(range(len(words)), words if len(words) <= FEW else numbered)
         axes.set_xlim(-0.5, len(words) - 0.5)
-    elif isinstance(domain, Float | Int):
+    elif isinstance(domain, Float | Int | Powers):
         if domain.log:
             middle = sqrt(domain.low * domain.high)
             axes.set_xscale("log")

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.identity import canonical
-from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import domain_words, value_words
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.types import SearchBest
+from orchestrator.scopes import counted_name
 from orchestrator.spec.section import Objective
 from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
 from orchestrator.trials import OutcomeKind, Record
-from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Value, greatest
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Powers, Value, greatest
 
 if TYPE_CHECKING:
     from orchestrator.importance import Importance
@@ -41,7 +42,7 @@ class SearchTrial:
     number: int
     outcome: OutcomeKind
     values: tuple[float, ...]
-    """Every objective as last reported; empty for a trial that reported none."""
+    """Every objective as its scope counts the reports; empty for a trial that reported none."""
     device_hours: float
     assignment: Mapping[str, Value]
 
@@ -90,7 +91,8 @@ class SearchCourse:
         larger = self.objectives[0].goal == "max"
         values = [each.values[0] for each in self.finished]
         worst = min(values) if larger else max(values)
-        values += [worst] * (len(self.trials) - len(values))
+        drawn = sum(each.outcome is not OutcomeKind.INFEASIBLE for each in self.trials)
+        values += [worst] * (drawn - len(values))
         draws = sorted({round(len(values) ** (step / DRAWS)) for step in range(DRAWS + 1)})
         return tuple(expected_best(values, draws, larger=larger))
 
@@ -236,7 +238,7 @@ def _end(dimension: Dimension, value: Value) -> str:
         if len(numbers) < len(domain.values) or len(numbers) < 3:
             return ""
         return "low" if value == ordered[0] else "high" if value == ordered[-1] else ""
-    if not isinstance(domain, Float | Int):
+    if not isinstance(domain, Float | Int | Powers):
         return ""
     share = place(dimension, value)
     last = place(dimension, greatest(domain))
@@ -249,7 +251,7 @@ def _end(dimension: Dimension, value: Value) -> str:
 def place(dimension: Dimension, value: float) -> float:
     """Where in its range a value lies, from 0 to 1, on the scale that is searched."""
     domain = dimension.domain
-    assert isinstance(domain, Float | Int), "only ranges have places"
+    assert isinstance(domain, Float | Int | Powers), "only ranges have places"
     if domain.log:
         return (log(value) - log(domain.low)) / (log(domain.high) - log(domain.low))
     return (value - domain.low) / (domain.high - domain.low)
@@ -259,16 +261,22 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     """The best finished trial of every arm, ranked as for `confirm`; nothing where the plan confirms."""
     if plan.search is None or plan.confirm is not None:
         return ()
-    wanted = [each.metric for each in plan.search.objectives]
+    objectives = plan.search.objectives
+    wanted = [each.metric for each in objectives]
     found = []
     for arm in plan.arms:
         own = {each.number: each for each in records if each.arm == arm.name and _finished(each, wanted)}
         values = {number: each.judged_by(wanted) for number, each in own.items()}
         candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
-        for best in best_first(candidates, plan.search.objectives)[:1]:
-            measured = dict(zip(wanted, best.values, strict=True))
-            record_id = own[best.number].trial_id
-            found.append(SearchBest(arm.name, measured, dict(best.assignment), record_id, len(own)))
+        for best in best_first(candidates, objectives)[:1]:
+            measured = dict(zip(map(counted_name, objectives), best.values, strict=True))
+            record, scope = own[best.number], objectives[0].scope
+            reports = record.reports if scope == "best" else 1
+            found.append(
+                SearchBest(
+                    arm.name, measured, dict(best.assignment), record.trial_id, len(own), max(1, reports)
+                )
+            )
     return tuple(found)
 
 
@@ -290,7 +298,8 @@ def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
 def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
     """Test splits that trials of a search measured too, as training code from outside may do unasked."""
     last = [each.last for each in records if each.phase == "search" and each.last is not None]
-    measured = {name.rpartition("/")[0] for each in last for name in each.metrics} - {SELECTION_SPLIT}
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    measured = {names.split(name) for each in last for name in each.metrics}
     return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from types import MappingProxyType
+from typing import Any
 
-from orchestrator.plan.answer import SELECTION_SPLIT
+from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
@@ -24,12 +25,21 @@ from orchestrator.report.types import (
     FailedReadings,
     Report,
     ReportContext,
+    RetriedTrial,
     SearchBest,
 )
+from orchestrator.scopes import counted_name
 from orchestrator.spec.scalars import assignments
-from orchestrator.trials import OutcomeKind, Record, skipped
+from orchestrator.trials import (
+    OutcomeKind,
+    Record,
+    is_usable,
+    num_ended,
+    skipped,
+    with_usable_metrics,
+)
 from search_spaces.paths import lookup
-from trainables.metrics import Metric, look_up
+from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 ANSWER = "answer"
 """Primary outcomes in the tracking UI, which sorts by name and shows a dozen characters of it: which outcome
@@ -53,14 +63,16 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
 
     `spent`: what of the budget is used up, if that ended the sweep.
     """
-    whole = with_late_splits(plan, known := list(records))
+    known = with_usable_metrics(given := list(records))
+    whole = with_late_splits(plan, known)
     confirmed, reread = (_ended(whole, phase) for phase in ("confirm", "posthoc"))
     ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
     declared = declared_by(plan)
     measured = _metrics(plan, declared, confirmed)
     answer = answers.answer_of(plan, declared, measured)
     front, expected = keeps_front(plan), awaited(plan, known)
-    owed = [name for name in (answer.outcomes if answer else ()) if name.rpartition("/")[0] not in expected]
+    names = metric_splits(plan.search, plan.confirm, answer)
+    owed = [name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected]
     readings = Readings([each for each in confirmed if not (front and each.rank)], declared, owed)
     primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
@@ -85,6 +97,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         power=plan.power.sentence if plan.power else "",
         quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in read)),
         headlines=_headlines(plan, declared, metrics, primary),
+        splits=names,
         prior_work=tuple(published.prior_work(plan)),
         unmet_published=tuple(published.unmet(plan, metrics, [*cells, *posthoc])),
         answer=answer,
@@ -94,7 +107,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
-        left=len({each.trial_id for each in plan.trials}.difference(ended)),
+        left=max(0, len(plan.trials) - num_ended(known)),
         spent=spent,
         searched=searched,
         changes=tuple(arm_changes(plan, _chosen(searched, tallies))),
@@ -102,22 +115,40 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
         factorial=_factorial(plan, readings, answer, ended),
         unread=_unread(plan, confirmed, expected),
-        objectives=tuple(each.metric for each in plan.search.objectives) if plan.search is not None else (),
     )
-    return _with_caveats(report, plan, known)
+    return _with_caveats(report, plan, given)
 
 
 def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
     """The report with what must be known of how the trials ran."""
     return replace(
         report,
+        **_of_search(plan, records),
         skipped=skipped(records),
-        unranked=unranked(plan, records),
         selected_on=plan.selected_on,
-        read_in_search=read_in_search(plan, records),
         code_versions=code_versions(records),
         data_versions=data_versions(records),
+        retried=tuple(
+            RetriedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried)
+            for each in records
+            if each.retried
+        ),
+        attributes={each.trial_id: dict(each.attributes) for each in records if each.attributes},
+        not_finite=_not_finite(records),
         extensions=tuple(extensions.sentences(plan)),
+    )
+
+
+def _not_finite(records: Iterable[Record]) -> dict[str, int]:
+    """Return by metric how many trials of which the report shows values have one that it cannot use."""
+    return dict(
+        Counter(
+            name
+            for each in records
+            if each.phase != "search" and each.outcome is OutcomeKind.FINISHED and each.last
+            for name, value in each.last.metrics.items()
+            if not is_usable(value)
+        )
     )
 
 
@@ -128,6 +159,18 @@ def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record
         own = [each for each in confirmed if each.arm in names]
         context = arms[0].context
         yield ReportContext(assignments(context), dict(context), names, _floors(declared, own))
+
+
+def _of_search(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
+    """The fields of a report that say what its search was for and what its trials reported."""
+    objectives = plan.search.objectives if plan.search is not None else ()
+    return {
+        "objectives": tuple(map(counted_name, objectives)),
+        "scopes": {each.metric: each.scope for each in objectives if each.scope != "last"},
+        "search_reports": max((each.reports for each in known), default=0),
+        "unranked": unranked(plan, known),
+        "read_in_search": read_in_search(plan, known),
+    }
 
 
 def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
@@ -169,17 +212,21 @@ def declared_by(plan: Plan) -> tuple[Metric, ...]:
 
 def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
     """Metrics measured in any of the records that are to be shown, quantity by quantity."""
-    splits = (*(plan.confirm.splits if plan.confirm else ()), SELECTION_SPLIT)
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    splits = (*names.test, *names.selection, "")
     measured = {name for record in records if record.last for name in record.last.metrics}
-    found = {name.rpartition("/")[2] for name in measured if name.rpartition("/")[0] in splits}
+    by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in sorted(measured):
+        by_place[names.quantity(name), names.split(name)].append(name)
+    found = {quantity for quantity, split in by_place if split in splits}
     shown = [each for each in declared if each.shown]
     known = [each.name for each in shown if not each.split]
     others = sorted(found.difference(each.name for each in declared))
     # What a task of the box measures without declaring it is what its field goes by, such as BLEU.
     ordered = [*others, *known] if plan.trainable is None else [*known, *others]
-    wanted = [f"{split}/{quantity}" for quantity in ordered for split in splits]
-    wanted += [f"{each.split}/{each.name}" for each in shown if each.split]
-    return tuple(name for name in dict.fromkeys(wanted) if name in measured)
+    wanted = [(quantity, split) for quantity in ordered for split in splits]
+    wanted += [(each.name, each.split) for each in shown if each.split]
+    return tuple(name for each in dict.fromkeys(wanted) for name in by_place.get(each, ()))
 
 
 def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) -> tuple[str, ...]:
@@ -190,7 +237,8 @@ def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) 
     done = [each.last.metrics for each in confirmed if each.outcome is OutcomeKind.FINISHED and each.last]
     if plan.confirm is None or not done:
         return ()
-    read = {name.rpartition("/")[0] for metrics in done for name in metrics}
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    read = {names.split(name) for metrics in done for name in metrics}
     return tuple(split for split in plan.confirm.splits if split not in read and split not in expected)
 
 
@@ -199,12 +247,13 @@ def _headlines(
 ) -> tuple[str, ...]:
     """What the study asks for, else what is declared to be one, else what is searched for, else the first
     quantity that is declared, or measured."""
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
     if primary:
-        return tuple(dict.fromkeys(name.rpartition("/")[2] for name in primary))
-    quantities = [metric.rpartition("/")[2] for metric in metrics]
+        return tuple(dict.fromkeys(map(names.quantity, primary)))
+    quantities = [names.quantity(metric) for metric in metrics]
     if made := [each.name for each in declared if "headline" in each.shown]:
         return tuple(name for name in made if name in quantities)[:1]
-    searched = [each.metric.rpartition("/")[2] for each in plan.search.objectives] if plan.search else []
+    searched = [names.quantity(each.metric) for each in plan.search.objectives] if plan.search else []
     known = [each.name for each in declared if each.name in quantities]
     return tuple(dict.fromkeys(searched or [*known, *quantities][:1]))
 
@@ -216,7 +265,7 @@ def _floors(declared: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str
         measured = record.last.metrics if record.last else {}
         for name in measured:
             known = look_up(declared, name)
-            beside = measured.get(f"{name.rpartition('/')[0]}/{known.floor_from}")
+            beside = measured.get(metric_name(split_and_quantity(name)[0], known.floor_from))
             if (floor := beside if known.floor is None else known.floor) is not None:
                 floors[name] = floor
     return dict(sorted(floors.items()))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.plan.answer import SELECTION_SPLIT
 from orchestrator.plan.format import setting_words
 from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
 from orchestrator.report.contexts import by_context, titled
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
 
 FLOOR_ROW = "floor"
 """How rows of floors begin."""
+
+
+NO_SPLIT = "no split"
+"""Heading of metrics such as `eval_loss`, whose split neither the name nor the spec gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +99,10 @@ def headline(report: Report) -> Grid:
     if report.searched:
         return searched(report)
     shown = [metric for metric in report.metrics if metric in report.outcomes]
-    shown = shown or [metric for metric in report.metrics if _quantity(metric) in report.headlines]
+    shown = shown or [each for each in report.metrics if report.splits.quantity(each) in report.headlines]
     beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
-    beside = [metric for metric in beside if metric not in shown and _split(metric) in map(_split, shown)][:1]
+    splits = {report.splits.split(metric) for metric in shown}
+    beside = [each for each in beside if each not in shown and report.splits.split(each) in splits][:1]
     first = (report.outcomes or ("",))[0]
     rows = [
         (
@@ -323,10 +327,15 @@ def explained(report: Report, quantity: str) -> str:
 
 
 def marked(report: Report, metric: str) -> str:
-    """The split, with what a reader must know of it."""
+    """The split of `metric`, with its role."""
+    return (report.splits.split(metric) or NO_SPLIT) + role(report, metric)
+
+
+def role(report: Report, metric: str) -> str:
+    """What a reader must know of the split of `metric`, to follow its name."""
     if metric in report.outcomes:
-        return f"{_split(metric)} (primary)"
-    return f"{_split(metric)} (selection)" if _split(metric) == SELECTION_SPLIT else _split(metric)
+        return " (primary)"
+    return " (selection)" if report.splits.is_selection(metric) else ""
 
 
 def _differences(report: Report) -> list[Grid]:
@@ -405,19 +414,11 @@ def _posthoc(report: Report) -> list[Grid]:
 
 
 def _quantities(report: Report) -> list[str]:
-    return list(dict.fromkeys(map(_quantity, report.metrics)))
+    return list(dict.fromkeys(map(report.splits.quantity, report.metrics)))
 
 
 def _of(report: Report, quantity: str) -> list[str]:
-    return [metric for metric in report.metrics if _quantity(metric) == quantity]
-
-
-def _quantity(metric: str) -> str:
-    return metric.rpartition("/")[2]
-
-
-def _split(metric: str) -> str:
-    return metric.rpartition("/")[0]
+    return [metric for metric in report.metrics if report.splits.quantity(metric) == quantity]
 
 
 def _with_std(value: float | None, std: float | None) -> str:

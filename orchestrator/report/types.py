@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import floor, log10
 from typing import Final
 
+from orchestrator.metric_splits import MetricSplits
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
@@ -155,11 +156,26 @@ class SearchBest:
 
     arm: str
     values: Mapping[str, float]
-    """By objective, as last reported, on the split that steered the search."""
+    """By objective, as its scope counts the reports of the trial, on the split that steered the search."""
     assignment: Mapping[str, object]
     record_id: str
     finished: int
     """Search trials that it was chosen from."""
+    reports: int = 1
+    """Reports of the trial whose best value is shown; 1 unless the scope is `best`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedTrial:
+    """A trial that had failed and was made to run again."""
+
+    trial_id: str
+    arm: str
+    phase: str
+    number: int
+    seed: int
+    at: tuple[float, ...]
+    """Unix times in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +243,14 @@ class Report:
     unread: tuple[str, ...] = ()
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
+    splits: MetricSplits = field(default_factory=MetricSplits)
+    """Split and quantity of every metric."""
     objectives: tuple[str, ...] = ()
-    """What the search was for."""
+    """What the search was for, each with its scope unless that is the last report."""
+    scopes: Mapping[str, str] = field(default_factory=dict)
+    """By objective, which reports of search trials counted; those whose last report did are left out."""
+    search_reports: int = 0
+    """Most reports with all objectives that a trial of the search made."""
     unranked: Mapping[str, int] = field(default_factory=dict)
     """Arms whose search told none of its finished trials apart, with how many finished."""
     selected_on: tuple[str, ...] = ()
@@ -239,6 +261,11 @@ class Report:
     """That trials ran different code, in one sentence; empty where they did not."""
     data_versions: str = ""
     """That trials read different data under one name, in one sentence; empty where they did not."""
+    retried: tuple[RetriedTrial, ...] = ()
+    attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Texts that trials reported, by id and name."""
+    not_finite: Mapping[str, int] = field(default_factory=dict)
+    """By metric, how many confirm and posthoc trials that finished measured it last as NaN or infinite."""
     extensions: tuple[str, ...] = ()
     """What was added after the launch, and what that does to claims, one sentence each."""
     contexts: tuple[ReportContext, ...] = ()

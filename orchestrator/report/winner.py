@@ -11,6 +11,7 @@ from orchestrator.errors import InputError
 from orchestrator.plan.answer import better
 from orchestrator.plan.types import Plan
 from orchestrator.report.types import Report
+from orchestrator.scopes import counted_name
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount, hint
 
@@ -41,6 +42,8 @@ class Winner:
     than there are arms."""
     ties: int = 0
     """Other assignments of the arm of the very same values in its search."""
+    reports: int = 1
+    """Reports of the search trial of which the best counts; 1 unless the scope is `best`."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -75,6 +78,11 @@ class Winner:
         if self.ties:
             trial += f" ({amount(self.ties, 'other assignment')} measured the same: the first was taken)"
         yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
+        if self.reports > 1:
+            yield (
+                f"The value is the best of {self.reports} reports of the trial, so it is optimistic: "
+                "training ends with the last report."
+            )
         yield (
             "It was chosen by this very value on the split that steered the search: expect less of the same "
             "settings run again."
@@ -186,9 +194,10 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
         ranked = best_first(candidates, plan.search.objectives)
         for best in ranked[:1]:
             record = (own[best.number],)
-            made = (objective.metric, objective.goal, best.values[0], record, len(own), 1)
+            made = (counted_name(objective), objective.goal, best.values[0], record, len(own), 1)
             ties = sum(each.values == best.values for each in ranked[1:])
-            bests.append(Winner(arm.name, "search", *made, ties=ties))
+            reports = record[0].reports if objective.scope == "best" else 1
+            bests.append(Winner(arm.name, "search", *made, ties=ties, reports=reports))
     if not bests:
         return None
     sign = 1.0 if objective.goal == "max" else -1.0
@@ -197,7 +206,7 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
     return Winner(
         best_arm.arm,
         "search",
-        objective.metric,
+        best_arm.metric,
         objective.goal,
         best_arm.value,
         best_arm.records,
@@ -205,4 +214,5 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
         len(bests),
         tuple(equals),
         ties=best_arm.ties,
+        reports=best_arm.reports,
     )

@@ -4,6 +4,7 @@ The rules look at the written values, right or wrong, so that a fault in one pla
 rule passes over what has not the form it expects, because that is a fault already.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from orchestrator import space_catalog
 from orchestrator.errors import Fault
+from orchestrator.metric_splits import outcome_split
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import repetition
 from orchestrator.spec.readings import misplaced
@@ -18,9 +20,10 @@ from orchestrator.spec.types import names_trainable
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.parse import parse_space
-from search_spaces.paths import ROOTS, Paths, built_in_problem, path_problem
+from search_spaces.paths import ROOTS, Paths, built_in_problem, leaves, path_problem
 from search_spaces.wording import hint
 from trainables.extensions import BadName
+from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 
 BASELINE: Final = "baseline"
 Problems = Iterator[tuple[Keys, str]]
@@ -129,8 +132,16 @@ def _phases(written: _Written) -> Problems:
 
 
 def _nesting(written: _Written) -> Problems:
-    sections = [(BASELINE,)] if written.own else [(BASELINE, root) for root in ROOTS]
-    for section in sections:
+    if written.own:
+        baseline = written.mapping(BASELINE)
+        for path, many in Counter(path for path, _ in leaves(baseline)).items():
+            if many > 1:
+                yield (
+                    (BASELINE, path),
+                    f"names two fields, the key {path!r} and one inside of a mapping: rename one of them",
+                )
+        return
+    for section in [(BASELINE, root) for root in ROOTS]:
         for key in written.mapping(*section):
             outer, dot, inner = str(key).partition(".")
             if dot:
@@ -187,6 +198,27 @@ def _search(written: _Written) -> Problems:
             yield (
                 ("search", "objectives", place, "metric"),
                 "must be another metric than the objectives before it",
+            )
+        yield from _objective(written, place, objective, len(objectives))
+
+
+def _objective(written: _Written, place: int, objective: Mapping[str, Any], several: int) -> Problems:
+    keys = ("search", "objectives", place)
+    metric, given = objective.get("metric"), objective.get("split")
+    tests = [split for _, split in written.texts("confirm", "splits")]
+    if several > 1 and objective.get("scope") == "best":
+        why = "the best report may be another one for each"
+        yield (*keys, "scope"), f"must be last or mean-of-last-N with {several} objectives, got best: {why}"
+    if isinstance(given, str) and given in tests:
+        yield (*keys, "split"), f"must not be a test split, got {given!r}: no search chooses by test data"
+    elif isinstance(metric, str):
+        prefix, _ = split_and_quantity(metric)
+        undeclared = prefix == "test" and given is None
+        if prefix in tests or undeclared:
+            declare = ". If it is validation data, write split: valid beside it" * (prefix not in tests)
+            yield (
+                (*keys, "metric"),
+                f"must not be on a test split, got {metric}: no search chooses by test data{declare}",
             )
 
 
@@ -271,6 +303,10 @@ def _answer(written: _Written) -> Problems:
     primary = written.at("answer", "metric")
     named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]
     named += [(("answer", "also", place), name) for place, name in written.texts("answer", "also")]
+    given = written.at("answer", "split")
+    if isinstance(given, str) and given not in (*splits, TRAIN, *VALIDATION_SPLITS):
+        yield ("answer", "split"), f"must be a split of confirm.splits, got {given!r}. {hint(given, splits)}"
+        return
     for keys, name in named:
         if isinstance(name, str) and (problem := _outcome_problem(name, splits, written)):
             yield keys, problem
@@ -280,19 +316,26 @@ def _answer(written: _Written) -> Problems:
 
 def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | None:
     """Why a primary outcome cannot be on the split it names."""
-    split, slash, quantity = name.partition("/")
-    searched = written.at("search") is not None
-    if not slash or split == "train" or (split == "valid" and not searched):
+    given = written.at("answer", "split")
+    prefix, quantity = split_and_quantity(name)
+    if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
+        return f"must be on a split of confirm.splits, got {name}. {hint(prefix, splits)}"
+    split = outcome_split(name, given, splits)
+    searched_for = [each.get("metric") for _, each in written.mappings("search", "objectives")]
+    if name in searched_for and prefix != split and given is not None:
+        return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
+    if split == TRAIN or split in splits or written.at("search") is None:
         return None
-    if split == "valid":
-        first = splits[0] if splits else "<split>"
+    first = splits[0] if splits else "<split>"
+    if prefix:
         return (
-            f"must not be on valid, by which the search has chosen, got {name}: name a split of "
+            f"must not be on {split}, by which the search has chosen, got {name}: name a split of "
             f"confirm.splits, as in {first}/{quantity}"
         )
-    if split in splits:
-        return None
-    return f"must be on a split of confirm.splits, got {name}. {hint(split, splits)}"
+    return (
+        f"must not be on {split}, by which the search has chosen, got {name}: name the split of "
+        f"confirm.splits that it is measured on, as in split: {first}"
+    )
 
 
 def _budget(written: _Written) -> Problems:

@@ -3,9 +3,9 @@
 A refusal reads "must be <words>, got <what was given>". JSON Schema carries the same limits.
 """
 
+import ast
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from math import isfinite
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -23,24 +23,33 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from orchestrator.identity import canonical, derive_seed
-from orchestrator.spec import scalars
-from search_spaces.dimensions import Constraint, Dimension, key_of
-from search_spaces.parse import FORMS, parse_space, render_space
+from search_spaces.dimensions import Constraint, Dimension, Formula, Predicate, Rule, key_of
+from search_spaces.formulas import BadFormula, Parsed, parsed
+from search_spaces.parse import FACTOR_PATTERN, FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, built_in_problem, path_problem
 from search_spaces.wording import shown
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
-OWN_PATH_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
-OBJECTIVE_PATTERN: Final = r"^(train|valid)[A-Za-z0-9_-]*/[A-Za-z0-9_-]+$"
+OWN_PATH_PATTERN: Final = r"^\S(.*\S)?$"
+ARM_PATTERN: Final = r"""^[^\s\[\],'"`-]([^\[\],'"`]{0,62}[^\s\[\],'"`])?$"""
+"""Brackets name the cell of a grid, commas part the names of a list, quotes stand around names."""
+SCOPE_PATTERN: Final = r"^(last|best|mean-of-last-[1-9][0-9]{0,8})$"
 FROM: Final = "from"
 FOUND: Final = "found"
 """Keys of a point that another sweep found: its name, and what was found there, by arm."""
 OWN: Final = "own"
 """Key of a validation's context: whether the spec names a trainable of its own."""
 TRAINABLE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
-COMPARISON_PATTERN: Final = r"^\s*(\S+)\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*$"
-_COMPARISON: Final = re.compile(COMPARISON_PATTERN)
+_TRAINABLE: Final = re.compile(TRAINABLE_PATTERN)
+_OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.GtE: ">=",
+    ast.Gt: ">",
+}
 _TURNED: Final = str.maketrans("<>", "><")
 """Makes an operator that of the same comparison with its sides exchanged."""
 FAULTS: Final = "faults"
@@ -86,7 +95,7 @@ def repetition(values: Iterable[Any]) -> str | None:
     for value in values:
         key = key_of(value)
         if key in seen:
-            double.append(shown(str(value) if isinstance(value, Constraint) else value))
+            double.append(shown(str(value) if isinstance(value, Rule) else value))
         seen.add(key)
     if not double:
         return None
@@ -120,6 +129,12 @@ def _path(path: str, info: ValidationInfo) -> str:
     return path
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError
+    return name
+
+
 def _whole_or_part(gpus: float) -> float:
     if gpus > 1 and gpus != int(gpus):
         raise ValueError
@@ -150,6 +165,18 @@ Name = Annotated[
     Field(pattern=NAME_PATTERN),
     says("a name of at most 64 letters, digits, '-' and '_' that begins with a letter or digit"),
 ]
+
+
+def _arm_name(name: Any) -> Any:
+    if not isinstance(name, str) or not re.search(ARM_PATTERN, name) or not name.isprintable():
+        raise refusal(
+            "must be a name of at most 64 printable characters without brackets, commas and quotes, with no "
+            f"'-' or space at its beginning and no space at its end, got {shown(name)}"
+        )
+    return name
+
+
+ArmName = Annotated[str, BeforeValidator(_arm_name), Field(json_schema_extra={"pattern": ARM_PATTERN})]
 Trainable = Annotated[
     str,
     Field(pattern=TRAINABLE_PATTERN),
@@ -200,14 +227,11 @@ Gpus = Annotated[
 ]
 Metric = Annotated[
     str,
-    Field(pattern=OBJECTIVE_PATTERN),
-    says("valid/<quantity> or train/<quantity> (test splits are never searched on)"),
+    Field(min_length=1, pattern=r"\S"),
+    AfterValidator(_printable),
+    says("the name of a metric as it is reported, printable and on one line"),
 ]
-Outcome = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_-]+$"),
-    says("<split>/<quantity>, of which confirm.splits names the split"),
-]
+Scope = Annotated[str, Field(pattern=SCOPE_PATTERN), says("last, best or mean-of-last-N with N of 1 or more")]
 Level = Annotated[float, Field(gt=0, lt=0.5, allow_inf_nan=False), says("a number above 0 and below 0.5")]
 Split = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"), says("the name of a split, e.g. near-iid")
@@ -226,15 +250,16 @@ def _read_space(written: Any, info: ValidationInfo) -> Any:
 
 def range_schema() -> dict[str, Any]:
     """JSON Schema of one written range."""
-    scalar = {"type": ["string", "number", "boolean", "null"]}
-    when = {"type": "object", "additionalProperties": {"type": "array", "items": scalar, "minItems": 1}}
+    when = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
     values: dict[str, Any] = {
         "float": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
         "int": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
-        "choice": {"type": "array", "items": scalar, "minItems": 1, "uniqueItems": True},
-        "fixed": scalar,
+        "choice": {"type": "array", "minItems": 1, "uniqueItems": True},
+        "fixed": {},
     }
-    beside: dict[str, Any] = {"log": {"type": "boolean"}, "step": {"type": "number", "exclusiveMinimum": 0}}
+    factor = {"type": "string", "pattern": FACTOR_PATTERN}
+    step = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, factor]}
+    beside: dict[str, Any] = {"log": {"type": "boolean"}, "step": step}
     forms = [
         {
             "type": "object",
@@ -283,9 +308,7 @@ def _point(written: Any, info: ValidationInfo) -> Any:
 def _values_by_path(written: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
     for path, value in written.items():
         _path(path, info)
-        if not (value is None or isinstance(value, bool | int | float | str)):
-            wanted = "a number, a text, true, false or null"
-            raise refusal(f"must have {wanted} at {path}, got {shown(value)}")
+        _json(value)
     return dict(written)
 
 
@@ -296,39 +319,62 @@ by arm as `found` once it has been looked up."""
 
 
 def _constraint(written: Any, info: ValidationInfo) -> Any:
-    if isinstance(written, Constraint):
+    if isinstance(written, Rule):
         return written
-    found = _COMPARISON.fullmatch(written) if isinstance(written, str) else None
-    if found is None:
-        raise refusal(f"must be a text like 'model.chunk.size <= model.width', got {shown(written)}")
-    left, operator, right = found.groups()
-    number = _number(right)
-    if number is not None and not isfinite(number):
-        raise refusal(f"must compare with a finite number, got {right}")
-    if _number(left) is not None:
-        turned = operator.translate(_TURNED)
-        raise refusal(f"must begin with a field, got {left}: write '{right} {turned} {left}'")
-    for path in (left, *(() if number is not None else (right,))):
-        _path(path, info)
-    return Constraint(left, operator, right if number is None else number)
-
-
-def _number(text: str) -> int | float | None:
-    """The number that `text` is where it stands alone in a spec; None for what is none."""
+    if not isinstance(written, str) or not written.strip():
+        raise refusal(
+            f"must be a condition like 'width % heads == 0', or module:function, got {shown(written)}"
+        )
+    text = written.strip()
+    if _TRAINABLE.fullmatch(text):
+        return Predicate(text)
     try:
-        value = scalars.read(text)
-    except ValueError as error:  # thousands of digits
-        raise refusal(f"cannot be read as a number, got {text[:40]!r}") from error
-    return None if isinstance(value, bool | str) else value
+        formula = parsed(text)
+    except BadFormula as error:
+        raise refusal(str(error)) from error
+    for path in formula.fields.values():
+        _path(path, info)
+    return _comparison(formula) or Formula(text)
 
 
-Inequality = Annotated[
-    Constraint,
+def _comparison(formula: Parsed) -> Constraint | None:
+    """The formula as a comparison of a field with a field or a number; None where it is something else."""
+    match formula.tree:
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
+            one, other = _side(left, formula), _side(right, formula)
+        case _:
+            return None
+    sign = _OPERATORS[type(op)]
+    if isinstance(one, str) and other is not None:
+        return Constraint(one, sign, other)
+    if isinstance(other, str) and one is not None:
+        return Constraint(other, sign.translate(_TURNED), one)
+    return None
+
+
+def _side(tree: ast.expr, formula: Parsed) -> str | float | None:
+    """The path or number that one side of a comparison is; None for anything else."""
+    match tree:
+        case ast.Name(id=name):
+            return formula.fields[name]
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            number = _side(operand, formula)
+            if number is None or isinstance(number, str):
+                return None
+            return -number if isinstance(sign, ast.USub) else number
+        case ast.Constant(value=int() | float() as number):
+            return None if isinstance(number, bool) else number
+        case _:
+            return None
+
+
+Condition = Annotated[
+    Rule,
     PlainValidator(_constraint),
     PlainSerializer(str),
-    WithJsonSchema({"type": "string", "pattern": COMPARISON_PATTERN}),
+    WithJsonSchema({"type": "string", "minLength": 1}),
 ]
-"""What must hold between two fields, or a field and a number, of what a search draws."""
+"""What must hold of what a search draws: a formula, or a function of the user's."""
 
 
 def _spread(written: Any) -> Any:

@@ -1,8 +1,9 @@
 """`key=value` overrides, from the command line and from profiles: one grammar, one way to apply them.
 
-The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). The value is
-YAML (`[1, 2]`, `{float: [0, 1]}`, `3e-4`, `null`). Null takes an arm, a range, a grid or posthoc axis or a
-whole optional section away; elsewhere it is the value null.
+The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). A name that
+holds dots, brackets or `=` may stand in quotes (`arms."dropout=0.5".set.dropout`). The value is YAML
+(`[1, 2]`, `{float: [0, 1]}`, `3e-4`, `null`). Null takes an arm, a range, a grid or posthoc axis or a whole
+optional section away; elsewhere it is the value null.
 """
 
 import copy
@@ -22,6 +23,9 @@ _INDEX: Final = re.compile(r"\[(\d+)\]")
 _FIELD: Final = re.compile(r"(?<![\w-])[\w-]{1,60}(?=['\"]?\s{0,4}:)")
 """Within a mapping that is written in one line."""
 _NAME: Final = re.compile(r"\.([^.\[\]=]+)")
+_QUOTED: Final = re.compile(r"""\.(?:"([^"]*)"|'([^']*)')(?=[.\[]|$)""")
+_KEY: Final = re.compile(r"""((?:(?<![^.])"[^"]*"|(?<![^.])'[^']*'|[^=])*)=(.*)""", re.DOTALL)
+"""An override: all before the first `=` that does not stand in a quoted name, and all behind it."""
 MOST_SAID: Final = 200
 """Characters of an override that a message quotes."""
 _REMOVABLE: Final = {("arms",), ("grid",), ("contexts",), ("posthoc",), ("search", "also")}
@@ -49,10 +53,10 @@ class BadOverride(ValueError):
 
 def parse(text: str) -> Override:
     """The override that `text` (`key=value`) asks for. Raises `BadOverride`."""
-    key, equals, written = text.partition("=")
-    key = key.strip()
-    if not equals or not key:
+    parts = _KEY.fullmatch(text)
+    if parts is None or not (key := parts[1].strip()):
         raise BadOverride(f"an override must be key=value, got {text!r}")
+    written = parts[2]
     found = read_text(written, said(text), lines=False)
     if found.faults:
         messages, oversized = zip(*((each.message, each.oversized) for each in found.faults), strict=True)
@@ -118,13 +122,17 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
     """The first part of `rest` and what is left; `rest` begins with a dot or an index."""
     if index := _INDEX.match(rest):
         return int(index[1]), rest[index.end() :]
-    if field_paths.has_dotted_keys(kind):
-        whole = rest[1:]
-        written = inside if isinstance(inside, dict) else {}
-        fits = [one for one in written if whole == one or whole.startswith((f"{one}.", f"{one}["))]
+    if quoted := _QUOTED.match(rest):
+        return quoted[1] if quoted[1] is not None else quoted[2], rest[quoted.end() :]
+    whole = rest[1:]
+    written = inside if isinstance(inside, dict) else {}
+    fits = [one for one in written if whole == one or whole.startswith((f"{one}.", f"{one}["))]
+    if fits or field_paths.has_dotted_keys(kind):
         found = max(fits, key=len, default=whole)
         return found, whole[len(found) :]
     name = _NAME.match(rest)
+    if name is not None and isinstance(inside, list) and name[1].isdecimal():
+        return int(name[1]), rest[name.end() :]
     if name is None:
         raise BadOverride(f"must be names joined by single dots and positions like [0], got {rest[:40]!r}")
     return name[1], rest[name.end() :]

@@ -13,6 +13,7 @@ from orchestrator.spec.document import Document
 from orchestrator.spec.field_paths import known
 from orchestrator.spec.load import SpecFile, changed_document, unfit, validate
 from orchestrator.spec.types import Search, names_trainable
+from search_spaces.formulas import BadFormula, parsed
 from search_spaces.paths import overlap
 
 CHANGING = frozenset({"set", "drop"})
@@ -181,7 +182,8 @@ class _Remover:
         self.assumed.append(f"baseline.{part}")
 
     def _take_out_of_arms(self, inner: str) -> None:
-        name, _, inside = inner.partition(".")
+        name = _key_of(self._data.get("arms"), inner) or inner.partition(".")[0]
+        inside = inner[len(name) :].removeprefix(".")
         if name in combine.made(self._found):  # the others that are made stay, as if they were written
             combine.expand(self._found)
             self._data.pop(combine.COMBINE)
@@ -313,5 +315,8 @@ class _Remover:
 
 def _compares(constraint: Any, path: str) -> bool:
     """Whether `constraint`, as written, is about the field at `path`."""
-    sides = re.split(r"[<>=!]+", constraint) if isinstance(constraint, str) else []
-    return any(overlap(side.strip(), path) for side in sides)
+    try:
+        fields = parsed(constraint).fields.values() if isinstance(constraint, str) else ()
+    except BadFormula:
+        return False
+    return any(overlap(field, path) for field in fields)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from orchestrator import space_catalog as spaces
-from orchestrator.spec.kinds import NAME_PATTERN, OWN_PATH_PATTERN, PATH_PATTERN, range_schema
+from orchestrator.spec.kinds import ARM_PATTERN, NAME_PATTERN, OWN_PATH_PATTERN, PATH_PATTERN, range_schema
 from orchestrator.spec.types import OwnSpec, Spec
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -106,12 +106,10 @@ def _built_in() -> Schema:
     properties["posthoc"] |= _by_path(
         {path: axis for path, axis in axes.items() if not path.startswith("train.")}
     )
-    by_name = {
-        "patternProperties": {NAME_PATTERN: {"$ref": "#/$defs/ArmSpec"}},
-        "additionalProperties": False,
-    }
-    properties["arms"] |= {**by_name, "propertyNames": {"not": {"const": "baseline"}}}
-    properties["components"] |= by_name
+    for section, pattern in (("arms", ARM_PATTERN), ("components", NAME_PATTERN)):
+        arms = {pattern: {"$ref": "#/$defs/ArmSpec"}}
+        properties[section] |= {"patternProperties": arms, "additionalProperties": False}
+    properties["arms"]["propertyNames"] = {"not": {"const": "baseline"}}
     properties["profiles"]["additionalProperties"] = False
     return whole
 

@@ -5,9 +5,9 @@ Apart from `types`, for whoever reads a plan without its spec: models of pydanti
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, says
+from orchestrator.spec.kinds import Gpus, Metric, Natural, Positive, Scope, Split, says
 
 
 class Section(BaseModel):
@@ -23,13 +23,34 @@ class Section(BaseModel):
     )
 
 
+_OBJECTIVE_DEFAULTS: Final = (("split", None), ("scope", "last"))
+
+
 class Objective(Section):
     """What a search makes large or small."""
 
     metric: Metric
-    """`<split>/<quantity>`, e.g. valid/accuracy."""
+    """Name of a metric as trials report it, e.g. valid/accuracy, val/mAP@50 or eval_loss."""
     goal: Annotated[Literal["max", "min"], says("max or min")]
     """`max` or `min`."""
+    split: Split | None = None
+    """Data that the metric is measured on: never a split of confirm.splits. Default: the part of the name
+    before its first slash if that is valid, val, validation, eval, dev or train, else validation data."""
+    scope: Scope = "last"
+    """Which reports of a trial count: `last` for its last report, `best` for its best by `goal`, and
+    `mean-of-last-3` for the mean of its last three, or fewer if it has fewer. Early stopping compares what
+    counts so far. `best` needs a single objective; the best of many reports is an optimistic value."""
+
+    @property
+    def mean_of(self) -> int:
+        """Number of last reports whose mean counts: 1 unless the scope is a mean."""
+        return int(self.scope.rpartition("-")[2]) if self.scope.startswith("mean-of-last-") else 1
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = whole(self)
+        # Plans and specs without these fields keep their digests.
+        return {key: value for key, value in fields.items() if (key, value) not in _OBJECTIVE_DEFAULTS}
 
 
 class Resources(Section):
@@ -41,8 +62,10 @@ class Resources(Section):
     """GPUs; several trials share one if it is a part like 0.25. Where it is two or more, each takes its share
     of every batch (`train.ranks`), and all must be on one machine."""
     minutes: Positive | None = None
-    """Limit of work; beyond it, or after longer silence, the trial has timed out. Without it: after 30
-    minutes of silence, or 20 times its longest pause between two reports."""
+    """Limit of work; beyond it, or after longer silence, the trial has timed out."""
+    silent_minutes: Positive | None = None
+    """A trial that reports nothing for longer has timed out. null: a silent trial goes on; after 10 minutes
+    `haltsweep status` and the screen show for how long it has been silent."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
@@ -51,13 +74,16 @@ class Resources(Section):
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
 
+    max_concurrent: Annotated[int, Field(ge=1), says("an integer >= 1")] | None = None
+    """At most so many trials run at once, whatever there is room for."""
+
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         said: dict[str, Any] = whole(self)
         return {key: value for key, value in said.items() if (key, value) not in _LATER.items()}
 
 
-_LATER: Final = {"working_folder": "private"}
+_LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}
 """Fields that came later with their defaults: specs and plans without them are the bytes they were."""
 THREADS_MAX = 1024
 """What PyTorch is ever given."""

@@ -11,18 +11,19 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from orchestrator import identity
 from orchestrator.spec.kinds import (
+    ArmName,
     Component,
+    Condition,
     Count,
     Dimensions,
     Distinct,
-    Inequality,
     Json,
     Level,
     Listed,
+    Metric,
     Name,
     Named,
     Number,
-    Outcome,
     Path,
     Point,
     Positive,
@@ -89,10 +90,15 @@ class Search(Section):
     spaces: Distinct[Text] = ()
     """Ready-made spaces: `halting` for published ranges, `halting.wide` for wide ones."""
     also: Dimensions = ()
-    """Further ranges by field path; they override those of `spaces`."""
-    constraints: Distinct[Inequality] = ()
-    """What must hold of everything drawn, e.g. `model.chunk.size <= task.train_length_max`, beside what the
-    ready-made spaces have; nothing is asked of a field that an arm lacks."""
+    """Further ranges by field path; they override those of `spaces`. A range is `{float: [low, high]}` or
+    `{int: [low, high]}`, with `log: true` or a step that is added (`step: 8`) or multiplied with (`step: x2`,
+    which must lead to the high end); `{choice: [...]}` of any values, lists and mappings included; or
+    `{fixed: value}`."""
+    constraints: Distinct[Condition] = ()
+    """Conditions on everything that is drawn, beside those of ready-made spaces: formulas of fields such as
+    `width % heads == 0` or `optimizer == 'sgd' or width * layers <= 4096`, with paths that are no plain names
+    in backticks, and `module:function` for a function of the settings that returns True or False. What breaks
+    one is drawn again and costs no trial. Nothing is asked of a field that an arm lacks."""
     first: Listed[Point] = ()
     """Points that each arm's search tries before its sampler is asked: value by field path, `{}` for the
     arm's own settings, or `{from: SWEEP}` for what another sweep's search found best, arm by arm. What a
@@ -131,13 +137,16 @@ class Confirm(Section):
 class Answer(Section):
     """What decides the question: one primary outcome, and what difference matters."""
 
-    metric: Outcome | None = None
-    """`<split>/<quantity>`, e.g. near-iid/accuracy; null for the headline quantity of the task on the first
-    split of confirm.splits."""
+    metric: Metric | None = None
+    """Name of a metric as confirm trials report it, e.g. near-iid/accuracy; null for the headline quantity of
+    the task on the first split of confirm.splits."""
+    split: Split | None = None
+    """Data that `metric` and those of `also` are measured on, e.g. test for test_accuracy. A name that begins
+    with a split of confirm.splits, or a word such as valid, and a slash needs none."""
     margin: Positive | None = None
     """The least difference in `metric` that matters, in its own units; without it no arm can be found to make
     no difference."""
-    also: Distinct[Outcome] = ()
+    also: Distinct[Metric] = ()
     """Further primary outcomes; every one of them makes all intervals wider."""
     level: Level = 0.05
     """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
@@ -229,7 +238,7 @@ class Published(Section):
     """One row of a published table, shown beside the very reading of ours that it belongs to. It is left out
     where overrides or a profile change what its arm is trained with."""
 
-    arm: Name | None = None
+    arm: ArmName | None = None
     """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its
     quantity: a system that no arm is, named by `reference`."""
     cell: Mapping[Path, Scalar] = Field(default_factory=dict)
@@ -272,7 +281,7 @@ class Spec(Section):
     trainable: Trainable | None = None
     """What runs a trial, as package.module:name; without it the models and tasks of the box."""
     baseline: Baseline
-    arms: Mapping[Name, ArmSpec] = Field(default_factory=dict)
+    arms: Mapping[ArmName, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
     components: Mapping[Name, ArmSpec] = Field(default_factory=dict)
     """Parts of the baseline by name, each with what takes it away: what `combine` makes arms of."""
@@ -293,6 +302,10 @@ class Spec(Section):
     keep: Distinct[Text] = ()
     """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are kept
     when the trial ends, in `kept/<trial id>` of the sweep, and as artifacts of its MLflow run."""
+    on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"
+    """`stop`: where the first three trials of an arm (all, where it has fewer) crash with the same error, the
+    sweep stops with it, running trials are saved, and `haltsweep resume NAME --retry failed` goes on once the
+    code is corrected. `continue`: the other trials run all the same."""
     budget: Budget | None = None
     published: Listed[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
@@ -340,8 +353,12 @@ class Spec(Section):
             }
         if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
             confirm.pop("halting_examples", None)
-        if isinstance(answer := dumped.get("answer"), dict) and answer.get("pool") is None:
-            answer.pop("pool", None)
+        if dumped["on_error"] == "stop":  # specs without it keep their digests
+            del dumped["on_error"]
+        if isinstance(answer := dumped.get("answer"), dict):
+            for later in ("pool", "split"):
+                if answer.get(later) is None:
+                    answer.pop(later, None)
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 

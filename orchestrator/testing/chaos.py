@@ -273,7 +273,8 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
         elif event.kind is EventKind.MEASURED:
             for name, value in event.payload["metrics"].items():
                 if name not in NONDETERMINISTIC and name not in ignore:
-                    of_trial[f"{name} of step {event.payload['step']}"] = value
+                    # As text, for NaN differs from NaN.
+                    of_trial[f"{name} of step {event.payload['step']}"] = repr(value)
     for trial_id, kind in _outcomes(events).items():
         found[trial_id]["outcome"] = kind.value
     return found
@@ -287,4 +288,4 @@ def _differences(found: Log, expected: Log, plan: Plan) -> Iterator[str]:
         for what in dict.fromkeys((*theirs, *ours)):
             here, there = ours.get(what), theirs.get(what)
             if here != there:
-                yield f"{name}: {what} must be {there!r}, got {here!r}"
+                yield f"{name}: {what} must be {there}, got {here}"

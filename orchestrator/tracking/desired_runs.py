@@ -17,8 +17,8 @@ averaged.
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Literal
@@ -26,13 +26,23 @@ from typing import Any, Literal
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.ledger.fold import measurement_of
 from orchestrator.plan.types import Arm, Plan
+from orchestrator.scopes import CountedReports
 from orchestrator.tracking.curves import ArmCurves
 from orchestrator.tracking.inputs import Input, Inputs, inputs_for
-from orchestrator.tracking.points import MAX_NAME, PREFIX, Point, metric_key, milliseconds, points_of
+from orchestrator.tracking.points import (
+    MAX_NAME,
+    PREFIX,
+    Point,
+    metric_key,
+    milliseconds,
+    original_names,
+    points_of,
+)
 from orchestrator.tracking.running_time import RunningTime
-from orchestrator.trials import OutcomeKind, Trial
+from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
+from trainables.protocol import Measurement
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
@@ -41,7 +51,7 @@ MAX_NOTE = 5000
 """Characters of a description, what is escaped counted in."""
 MAX_TEXT = 1000
 """Characters of a reason that are kept in a tag; the ledger has all of them."""
-PROJECTION = "3"
+PROJECTION = "4"
 """What runs are made of, raised when that changes: an MLflow written before is behind, not damaged."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
 
@@ -60,6 +70,8 @@ class DesiredRun:
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
+    retried_ms: int = 0
+    """When the trial was retried last. What it measures since is written over what it had measured before."""
     inputs: tuple[Input, ...] = ()
 
 
@@ -74,6 +86,7 @@ class DesiredRuns:
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
         self._curves = {arm.name: ArmCurves() for arm in plan.arms}
+        self._counted: dict[str, CountedReports] = {}
         self._running = {arm.name: RunningTime() for arm in plan.arms}
         self._to_go = Counter(trial.arm for trial in plan.trials)
         self._source: dict[str, str] = {}
@@ -98,6 +111,11 @@ class DesiredRuns:
         elif event.kind is EventKind.ASKED:
             trial = trial_from_json(event.payload)
             self._trials.setdefault(trial.trial_id, trial)
+            if (known := self.runs.get(f"trial/{trial.trial_id}")) is not None:
+                # MLflow keeps the first value of a parameter.
+                known.params = self._trial_run(trial, known.start_ms).params | known.params
+        elif event.kind is EventKind.RETRIED:
+            self._retry(event)
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
             self._hear_trial(event)
 
@@ -124,6 +142,7 @@ class DesiredRuns:
                 tags,
                 desired.params,
                 desired.points,
+                desired.retried_ms,
                 desired.inputs,
             )
         return desired
@@ -212,6 +231,19 @@ class DesiredRuns:
         outcome = OutcomeKind.FINISHED.value if finished else failed.most_common(1)[0][0]
         self._mark(key, "FINISHED" if finished else "FAILED", end_ms, outcome, reason)
 
+    def _retry(self, event: Event) -> None:
+        """The run of a trial that had ended is open again."""
+        assert event.trial_id is not None
+        key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
+        self._to_go[planned.arm] += 1
+        self._confirmed.get(planned.arm, {}).pop(event.trial_id, None)
+        if f"arm/{planned.arm}" in self.runs:
+            self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+        if "cause" in event.payload:  # it is asked for anew, perhaps with other settings
+            del self._trials[event.trial_id]
+        else:
+            self.runs[key].retried_ms = milliseconds(event.at)
+
     def _hear_trial(self, event: Event) -> None:
         assert event.trial_id is not None
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
@@ -223,12 +255,16 @@ class DesiredRuns:
                 self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
             self._add(self._trial_run(self._trials[event.trial_id], at_ms))
         running = self._running[planned.arm]
-        if event.kind is EventKind.STARTED:
+        if event.kind is EventKind.ATTRIBUTES:
+            self.runs[key].tags |= text_tags(event.payload)
+            self.dirty[key] = None
+        elif event.kind is EventKind.STARTED:
             running.start(event.trial_id, at_ms)
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
             running.hear(event.trial_id, at_ms)
-            measurement = measurement_of(event)
+            measurement = self._with_counted(measurement_of(event), planned)
+            self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
             self.runs[key].points += points_of(measurement, at_ms)
             self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
@@ -236,6 +272,24 @@ class DesiredRuns:
         else:
             running.end(event.trial_id, at_ms)
             self._hear_end(key, event, skipped=skipped)
+
+    def _name_metrics(self, keys: Iterable[str], tags: Mapping[str, str]) -> None:
+        for key in keys:
+            if not tags.items() <= self.runs[key].tags.items():
+                self.runs[key].tags |= tags
+                self.dirty[key] = None
+
+    def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
+        """Add the value that counts so far, as `valid/accuracy.best`, unless it is the last one."""
+        objectives = self._plan.search.objectives if self._plan.search is not None else ()
+        unusual = [each for each in objectives if each.scope != "last"]
+        if planned.phase != "search" or not unusual:
+            return measurement
+        counted = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
+        counted.add(measurement)
+        values = counted.measurement.metrics if counted.measurement is not None else {}
+        added = {f"{each.metric}.{each.scope}": values[each.metric] for each in unusual if values}
+        return replace(measurement, metrics={**added, **measurement.metrics})
 
     def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:
         assert event.trial_id is not None
@@ -246,7 +300,7 @@ class DesiredRuns:
             self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
         if kind.final:
             self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
-            self._to_go[planned.arm] -= 1
+            self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
             if not self._to_go[planned.arm]:
                 self._arm_ended(planned.arm)
 
@@ -313,6 +367,16 @@ def status_of(kind: OutcomeKind) -> Status:
     if kind is OutcomeKind.STOPPED:
         return "KILLED"
     return "FAILED" if kind.failed else "FINISHED"
+
+
+def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts that a trial reported as tags; names that are MLflow's or ours get a prefix."""
+    return {
+        metric_key(f"text.{name}" if name.startswith(("mlflow.", PREFIX)) else name): visible(
+            _cut(text, MAX_TEXT)
+        )
+        for name, text in texts.items()
+    }
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from orchestrator.identity import canonical
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Record
 
@@ -53,8 +53,12 @@ MEASURED = pa.schema(
 )
 
 
-def trials_table(records: Sequence[Record]) -> pa.Table:
-    """One row a record: `TRIALS`, then `assignment.<path>`, `overrides.<path>` and `metric.<name>`."""
+def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Table:
+    """One row a record: `TRIALS`, then `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and
+    `metric.<name>`.
+
+    Of a `plan` whose objectives count otherwise than by the last report: `counted.<metric>` too.
+    """
     table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)
     for prefix, found in (
         ("assignment", [each.assignment for each in records]),
@@ -62,10 +66,18 @@ def trials_table(records: Sequence[Record]) -> pa.Table:
     ):
         for path in sorted({path for each in found for path in each}):
             table = table.append_column(f"{prefix}.{path}", _column([each.get(path) for each in found]))
+    for name in sorted({name for each in records for name in each.attributes}):
+        texts = pa.array([each.attributes.get(name) for each in records], pa.string())
+        table = table.append_column(f"attribute.{name}", texts)
     metrics = [each.last.metrics if each.last else {} for each in records]
     for name in sorted({name for each in metrics for name in each}):
         values = pa.array([each.get(name) for each in metrics], pa.float64())
         table = table.append_column(f"metric.{name}", values)
+    objectives = plan.search.objectives if plan is not None and plan.search is not None else ()
+    counted = [each.judged.metrics if each.judged else {} for each in records]
+    for objective in (each for each in objectives if each.scope != "last"):
+        values = pa.array([each.get(objective.metric) for each in counted], pa.float64())
+        table = table.append_column(f"counted.{objective.metric}", values)
     return table
 
 
@@ -74,6 +86,11 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     known = {each.trial_id: each for each in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
+        if event.kind is EventKind.RETRIED:
+            _drop(columns, event)
+        if event.kind is EventKind.ASKED and event.trial_id not in known:  # in place of an infeasible one
+            trial = trial_from_json(event.payload).planned
+            known[trial.trial_id] = trial
         if event.kind is not EventKind.MEASURED:
             continue
         assert event.trial_id is not None, "a measurement is one of a trial"
@@ -84,6 +101,18 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
             for column, cell in zip(columns.values(), (*who, *what), strict=True):
                 column.append(cell)
     return pa.Table.from_pydict(columns, schema=MEASURED)
+
+
+def _drop(columns: dict[str, list[Any]], retried: Event) -> None:
+    """Leave out what a retried trial had measured behind the checkpoint that it goes on from."""
+    kept = retried.payload.get("step", -1)
+    rows = [
+        row
+        for row in zip(*columns.values(), strict=True)
+        if row[0] != retried.trial_id or row[MEASURED.names.index("step")] <= kept
+    ]
+    for place, column in enumerate(columns.values()):
+        column[:] = [row[place] for row in rows]
 
 
 def _fixed(record: Record) -> dict[str, Any]:

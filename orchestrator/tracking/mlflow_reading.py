@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from orchestrator.sqlite_files import SQLITE, snapshot
+from orchestrator.sqlite_files import file_of, snapshot, url_of
 from orchestrator.tracking.mlflow_runs import Stored, open_store, outages, runs_of
 from search_spaces.wording import amount
 
@@ -46,15 +46,15 @@ def read_runs(
 @contextmanager
 def _looked_at(uri: str) -> Iterator[str | None]:
     """A place that may be opened as one likes; None if there is nothing."""
-    if not uri.startswith(SQLITE):
+    file = file_of(uri)
+    if file is None:
         yield uri
         return
-    file = Path(uri.removeprefix(SQLITE))
     if not file.exists():
         yield None
         return
     with snapshot(file) as copy:
-        yield f"{SQLITE}{copy}"
+        yield url_of(copy)
 
 
 def _kept(store: Any, run: Stored, on_progress: Callable[[str], None], left: int) -> Kept:

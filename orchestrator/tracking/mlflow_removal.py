@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.sqlite_files import file_of
 from orchestrator.tracking.mlflow_runs import PAGE, check_uri, open_store, outages
 from orchestrator.tracking.moved_store import follow_move
 from orchestrator.tracking.points import PREFIX
@@ -27,7 +28,8 @@ def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> 
 
 def _each(uri: str, experiment: str, ledger_uid: str, artifacts: Path, *, delete: bool) -> int:
     check_uri(uri)
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).is_file():
+    file = file_of(uri)
+    if file is not None and not file.is_file():
         return 0
     with outages(uri):
         if delete:

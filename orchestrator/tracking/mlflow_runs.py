@@ -21,6 +21,7 @@ from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
 from orchestrator.ledger.engine import MOUNTS, hurried, refuse_network_file_system, relax
 from orchestrator.redact import MASK, needs_encoding, redact_url
+from orchestrator.sqlite_files import file_of, url_for_mlflow, url_of
 from orchestrator.tracking.arms_view import view_tags
 from orchestrator.tracking.desired_runs import DesiredRun, Status
 from orchestrator.tracking.inputs import Input
@@ -84,8 +85,8 @@ class Stored:
     end_ms: int | None = None
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
-    latest: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Newest step and value by metric."""
+    latest: dict[str, tuple[int, float, int]] = field(default_factory=dict)
+    """Newest step, its value and its time in Unix milliseconds by metric."""
     inputs: set[tuple[str, str, str]] = field(default_factory=set)
     """Name, digest and context of the data that it read."""
 
@@ -101,7 +102,7 @@ class Stored:
 
 def default_uri(sweep_folder: Path) -> str:
     """The embedded store that all sweeps of one runs folder share."""
-    return f"sqlite:///{sweep_folder.resolve().parent / 'mlflow.db'}"
+    return url_of(sweep_folder.resolve().parent / "mlflow.db")
 
 
 def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
@@ -136,10 +137,9 @@ def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
             "an MLflow store in SQLite must be a file, without user or host, got "
             f"{redact_url(uri)!r}; use sqlite:////absolute/path/mlflow.db"
         )
-    if scheme == "sqlite":
-        file = Path(uri.removeprefix("sqlite:///")).resolve()
-        refuse_network_file_system(file, mounts)
-        _refuse_other_files(file)
+    if (file := file_of(uri)) is not None:
+        refuse_network_file_system(file.resolve(), mounts)
+        _refuse_other_files(file.resolve())
 
 
 def _in_memory(uri: str) -> bool:
@@ -229,7 +229,7 @@ class RunStore:
                     [Param(key, value[:MOST_PARAM_TEXT]) for key, value in some_params],
                     [RunTag(key, value) for key, value in some_tags],
                 )
-                stored.latest |= {point.key: (point.step, point.value) for point in some_points}
+                stored.latest |= {point.key: (point.step, point.value, point.at_ms) for point in some_points}
                 stored.params |= {key: value[:MOST_PARAM_TEXT] for key, value in some_params}
                 stored.tags |= dict(some_tags)
         if long := {key: value for key, value in params.items() if len(value) > MOST_PARAM_TEXT}:
@@ -363,12 +363,12 @@ def open_store(uri: str, artifacts: Path) -> Any:
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if uri.startswith("sqlite:///"):
-        _make_database(Path(uri.removeprefix("sqlite:///")), artifacts)
+    if (file := file_of(uri)) is not None:
+        _make_database(file, artifacts)
     from mlflow.tracking._tracking_service import utils
 
     tracking: Any = utils
-    store = tracking._get_store(uri, artifacts.resolve().as_uri())
+    store = tracking._get_store(url_for_mlflow(uri), artifacts.resolve().as_uri())
     if uri.startswith("sqlite:"):
         relax(store.engine)
     return store
@@ -390,7 +390,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
         fresh = Path(folder) / file.name
         make: Any = SqlAlchemyStore
         with hurried(fresh):  # MLflow makes its tables in hundreds of transactions
-            make(f"sqlite:///{fresh}", artifacts.resolve().as_uri()).engine.dispose()
+            make(url_for_mlflow(url_of(fresh)), artifacts.resolve().as_uri()).engine.dispose()
         with sqlite3.connect(fresh) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
         connection.close()
@@ -406,7 +406,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
 
 def _stored(run: Any) -> Stored:
     # Only the private list has the steps, and asking for each metric's history is a request a metric.
-    latest = {metric.key: (metric.step, metric.value) for metric in run.data._metric_objs}
+    latest = {metric.key: (metric.step, metric.value, metric.timestamp) for metric in run.data._metric_objs}
     return Stored(
         run_id=run.info.run_id,
         artifact_uri=run.info.artifact_uri,

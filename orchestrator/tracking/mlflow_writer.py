@@ -24,6 +24,8 @@ from search_spaces.wording import amount
 
 NOTICE_TAG = f"{PREFIX}notice"
 """What must be known before an arm's verdict, as `report.summary.arm_tags` names it."""
+NONE_LOGGED = (-1, 0.0, 0)
+"""Stands for the newest point of a metric that has none."""
 EVENTS_AT_ONCE = 5000
 """Bounds the memory of a rebuild."""
 OnAsk = Callable[[str], None]
@@ -116,10 +118,10 @@ class MlflowWriter:
             changed = {
                 name: value
                 for name, value in metrics.items()
-                if stored.latest.get(name, (0, None))[1] != value
+                if stored.latest.get(name, (0, None, 0))[1] != value
             }
             points = [
-                Point(name, value, self._desired.last_ms, stored.latest.get(name, (-1, 0.0))[0] + 1)
+                Point(name, value, self._desired.last_ms, stored.latest.get(name, NONE_LOGGED)[0] + 1)
                 for name, value in changed.items()
             ]
             if points:
@@ -161,7 +163,7 @@ class MlflowWriter:
             self._on_progress(f"{amount(len(self._desired.dirty), 'run')} to write")
             desired = self._desired.seen(key)
             stored = self._find(desired)
-            self._fill(stored, desired.points, desired.params, self._tags(desired))
+            self._fill(stored, desired.points, desired.params, self._tags(desired), desired.retried_ms)
             lacking = [each for each in desired.inputs if each[:3] not in stored.inputs]
             if lacking:
                 self._store.log_inputs(stored, lacking)
@@ -185,7 +187,7 @@ class MlflowWriter:
             desired = self._desired.runs[key]
             if desired.points:
                 self._on_progress(f"points of {desired.name}")
-                self._fill(self._find(desired), desired.points, {}, {})
+                self._fill(self._find(desired), desired.points, {}, {}, desired.retried_ms)
                 desired.points = []
 
     def _find(self, desired: DesiredRun) -> Stored:
@@ -204,9 +206,14 @@ class MlflowWriter:
         return desired.tags | {"mlflow.parentRunId": self._stored[desired.parent].run_id}
 
     def _fill(
-        self, stored: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+        self,
+        stored: Stored,
+        points: Sequence[Point],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
+        retried_ms: int = 0,
     ) -> None:
-        points = [point for point in points if point.step > stored.latest.get(point.key, (-1, 0.0))[0]]
+        points = [each for each in points if _is_new(each, stored, retried_ms)]
         params = {name: value for name, value in params.items() if name not in stored.params}
         tags = {name: value for name, value in tags.items() if stored.tags.get(name) != value}
         if points or params or tags:
@@ -214,6 +221,16 @@ class MlflowWriter:
         self._counts.points += len(points)
         self._counts.params += len(params)
         self._counts.tags += len(tags)
+
+
+def _is_new(point: Point, stored: Stored, retried_ms: int) -> bool:
+    """Return whether a point may be missing in MLflow.
+
+    Of a trial that was retried the newest step may be of the attempt before. MLflow stores a point that it
+    has only once.
+    """
+    step, _, at_ms = stored.latest.get(point.key, NONE_LOGGED)
+    return point.step > step or at_ms < retried_ms <= point.at_ms
 
 
 def _kept(folder: Path) -> Iterator[tuple[Path, str]]:

@@ -66,7 +66,7 @@ MEASUREMENTS = pa.schema(
         ("value", pa.float64()),
     ]
 )
-"""One row a trial, step and metric."""
+"""One row a trial, step and metric. Of a retried trial there are earlier ones too: the newest `at` counts."""
 _LONG = frozenset({"packages", "code_diff"})
 _JSON = ("assignment", "overrides", "settings", "provenance")
 
@@ -236,6 +236,11 @@ def read_table(folder: SweepFolder, file: Path) -> pa.Table:
     return table
 
 
+def _same(one: pa.Table, other: pa.Table) -> bool:
+    # To pyarrow NaN differs from NaN.
+    return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
+
+
 def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, str]:
     """What is wrong with each Parquet file that is there, by file; empty for those as they should be.
 
@@ -258,7 +263,7 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
         for made in (expected.measurements(), expected.records()):
             if made is None or made.file not in tables or tables[made.file][0] != expected.heard:
                 continue
-            same = made.table.replace_schema_metadata(None).equals(tables[made.file][1])
+            same = _same(made.table.replace_schema_metadata(None), tables[made.file][1])
             found[made.file] = "" if same else "it says something else than the ledger"
 
     for event in ledger.events():

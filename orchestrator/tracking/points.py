@@ -3,15 +3,24 @@
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from orchestrator.identity import digest
+from search_spaces.wording import visible
 from trainables.protocol import Measurement
 
 PREFIX = "haltsweep."
 """Of our tags."""
 MAX_NAME = 250
 """Characters of a name in MLflow."""
+MAX_TAG = 1000
+"""Characters of a metric's name that are kept in a tag."""
+EMPTY_PART = "_x_"
+"""Stands for the nothing between two slashes, which MLflow refuses."""
+_REFUSED = re.compile(r"[^\w/.\- :]|_(?=x[0-9a-f]*([^\w/.\- :]|_))")
+"""What MLflow refuses, and underscores that would begin a code point."""
+_ONLY_DOTS = re.compile(r"^\.{1,2}$")
 
 
 class Point(NamedTuple):
@@ -33,14 +42,36 @@ def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
     ]
 
 
+@lru_cache(maxsize=4096)
 def metric_key(name: str) -> str:
-    """A name that MLflow accepts: short, of letters and few signs, and no path that has a shorter form."""
-    parts = re.sub(r"[^\w/.\- :]", "_", name).split("/")
-    key = "/".join("_" if part in ("", ".", "..") else part for part in parts)
+    """Make a key that MLflow accepts of a name, another one for every name.
+
+    Each character that MLflow refuses becomes its code point: `mAP@50` is stored as `mAP_x40_50`. So do dots
+    that are a whole part of a path, and an underscore that would read like such a code. Names that are too
+    long end in a digest; all others are kept.
+    """
+    parts = _REFUSED.sub(_code_point, name).split("/")
+    key = "/".join(_ONLY_DOTS.sub(_code_point, part) if part else EMPTY_PART for part in parts)
     if len(key) <= MAX_NAME:
         return key
     short = digest(name)
     return f"{key[: MAX_NAME - len(short) - 1]}_{short}"
+
+
+def _code_point(character: re.Match[str]) -> str:
+    return "".join(f"_x{ord(each):x}_" for each in character.group())
+
+
+def original_names(names: Iterable[str]) -> dict[str, str]:
+    """Tags that give the name of every metric that MLflow stores under another key."""
+    keys = {name: metric_key(name) for name in names}
+    prefix = f"{PREFIX}metric."
+    # Of a long key the end is unlike others: it is a digest.
+    return {
+        prefix + key[-(MAX_NAME - len(prefix)) :]: visible(name[:MAX_TAG])
+        for name, key in keys.items()
+        if key != name
+    }
 
 
 def milliseconds(at: float) -> int:

@@ -21,6 +21,7 @@ from typing import IO
 import psutil
 
 from orchestrator.errors import InputError, StoreError
+from orchestrator.sqlite_files import url_for_mlflow
 
 HOST = "127.0.0.1"
 USUAL_PORT = 5000
@@ -120,7 +121,7 @@ def _environment(uri: str, artifacts: Path) -> dict[str, str]:
         if not name.startswith("MLFLOW_") or name.startswith(KEPT)
     }
     return inherited | {
-        "MLFLOW_BACKEND_STORE_URI": uri,
+        "MLFLOW_BACKEND_STORE_URI": url_for_mlflow(uri),
         "MLFLOW_ARTIFACTS_DESTINATION": str(artifacts.resolve()),
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",

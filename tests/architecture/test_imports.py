@@ -21,6 +21,7 @@ ONLY_IN = {
     "mlflow": ["orchestrator/tracking/*.py"],
     "optuna": [
         "orchestrator/samplers.py",
+        "orchestrator/suggestions.py",
         "orchestrator/sampler_check.py",
         "orchestrator/importance.py",
         "orchestrator/conductor/arm_search.py",

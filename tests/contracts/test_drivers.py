@@ -18,7 +18,7 @@ from orchestrator.drivers.jobs import JobEncoder
 from orchestrator.drivers.ray_settings import ray_environment
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.session import Session
-from orchestrator.drivers.watchdog import hang_reason, silence_of
+from orchestrator.drivers.watchdog import hang_reason, silence_limit
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
@@ -33,7 +33,7 @@ from tests.support.workloads import PATH
 ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
 FAULTS = {
     "diverge": (OutcomeKind.DIVERGED, "must stay finite, got loss=nan at step=1"),
-    "nan": (OutcomeKind.DIVERGED, "metrics must stay finite, got valid/score=nan at step 1"),
+    "nan": (OutcomeKind.DIVERGED, "valid/score must stay finite, got nan at step 1"),
     "raise": (OutcomeKind.CRASHED, "KeyError: 'a mistake of the workload'"),
     "raise-at-once": (OutcomeKind.CRASHED, "RuntimeError: not even built"),
     "oom": (OutcomeKind.OUT_OF_MEMORY, "MemoryError: no room for the batch"),
@@ -63,7 +63,7 @@ def inline(
         PATH,
         data_dir=data_dir,
         checkpoint_seconds=seconds,
-        silence=silence_of(plan.resources),
+        silence_s=silence_limit(plan.resources),
         on_change=on_change,
         stop=stop,
     )
@@ -78,7 +78,7 @@ def ray(
     asked = plan.resources
     orders = JobEncoder(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
     with tempfile.TemporaryDirectory() as scratch:
-        session = Session(recorder, lambda: 1, stop, on_change, silence=silence_of(asked))
+        session = Session(recorder, lambda: 1, stop, on_change, silence_s=silence_limit(asked))
         run_session(session, orders, Path(scratch))
 
 

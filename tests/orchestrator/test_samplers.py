@@ -29,11 +29,16 @@ from orchestrator.samplers import (
 )
 from search_spaces.dimensions import Choice, Float, Int
 
-REQUIRED: dict[str, dict[str, float]] = {"percentile": {"percentile": 25.0}, "threshold": {"upper": 3.0}}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "percentile": {"percentile": 25.0},
+    "threshold": {"upper": 3.0},
+    "patient": {"wrapped": "median"},
+    "PatientPruner": {"wrapped": None},
+}
 NEEDS_ANOTHER_PACKAGE = {"cmaes"}
 
 
-GRACE = {"HyperBandScheduler": "min_resource"}
+GRACE = {"HyperBandScheduler": "min_resource", "patient": "patience", "PatientPruner": "patience"}
 
 
 @pytest.mark.parametrize("name", sorted(STOPPERS))
@@ -143,7 +148,17 @@ def test_samplers_refused(given: dict[str, object], message: str) -> None:
         ({"name": "threshold", "lower": 2.0, "upper": 1.0}, r"cannot be used as asked: .*smaller"),
         ({"name": "WilcoxonPruner", "p_threshold": 2.0}, r"with p_threshold = 2.0: .*between 0 and 1"),
         ({"name": "asha", "grace_steps": 3, "min_resource": 4}, r"grace_steps is min_resource: give one"),
-        ({"name": "PatientPruner"}, r"no stopper named 'PatientPruner'"),
+        ({"name": "PatientPruner", "wrapped": "median"}, r"must be given patience"),
+        ({"name": "PatientPruner", "patience": 2}, r"must be given wrapped"),
+        ({"name": "PatientPruner", "patience": 2, "wrapped": 3}, r"wrapped must be a stopper, or null"),
+        (
+            {"name": "PatientPruner", "patience": 2, "wrapped": {"name": "medain"}},
+            r"wrapped: no stopper named 'medain'",
+        ),
+        (
+            {"name": "PatientPruner", "patience": 2, "wrapped": {"name": "median", "interval_steps": 0}},
+            r"cannot be used .*at least 1",
+        ),
     ],
 )
 def test_stoppers_refused(given: dict[str, object], message: str) -> None:
@@ -400,3 +415,26 @@ def test_every_refusal_is_reported_with_its_keyword() -> None:
 def test_a_sampler_that_leaves_the_space_is_refused() -> None:
     with pytest.raises(SamplerRefused, match=r"a sampler must draw x0 from 0.1 to 0.9, got 7"):
         check_sampler({"name": "mine_of_samplers.Outside"}, 1, [Float(0.1, 0.9)])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "PatientPruner", "patience": 1, "wrapped": "median"},
+        {"name": "patient", "patience": 1, "wrapped_pruner": {"name": "MedianPruner", "n_warmup_steps": 5}},
+        {"name": "optuna.pruners.PatientPruner", "patience": 1, "wrapped": {"name": "median"}},
+    ],
+)
+def test_a_patient_stopper_wraps_another(given: dict[str, object]) -> None:
+    chosen = check_stopper(given)
+    made = make_stopper(chosen)
+    assert isinstance(made, optuna.pruners.PatientPruner)
+    assert isinstance(made._wrapped_pruner, optuna.pruners.MedianPruner)
+    assert patience(chosen).steps in (0, 5)
+    assert patience(chosen).trials == 5
+
+
+def test_a_patient_stopper_may_wrap_nothing() -> None:
+    made = make_stopper(check_stopper({"name": "PatientPruner", "patience": 2, "wrapped": None}))
+    assert isinstance(made, optuna.pruners.PatientPruner)
+    assert made._wrapped_pruner is None

@@ -5,12 +5,23 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
-from orchestrator.sqlite_files import absolute, beside, file_of, from_beside, has_password, never_made
+from orchestrator.sqlite_files import (
+    absolute,
+    beside,
+    file_of,
+    from_beside,
+    has_password,
+    never_made,
+    url_for_mlflow,
+    url_of,
+)
 
 OTHERS = (
     "http://host:5000",
     "postgresql+psycopg://u@h/d",
+    "postgresql://u@/d?host=/tmp/x",
     "sqlite://",
     "sqlite:///:memory:",
     "sqlite:///file:x?uri=true",
@@ -69,3 +80,19 @@ def test_a_database_that_was_never_made(tmp_path: Path) -> None:
     file.write_text("no database")
     assert never_made(file) == "", "whoever opens it says what is wrong"
     assert never_made(tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", ["plain", "why?", "a%20b", "a b", "x#y", "%3F", "é;&=+"])
+def test_any_folder_has_a_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / name / "runs" / "one.db"
+    file.parent.mkdir(parents=True)
+    url = url_of(file)
+    assert file_of(url) == file
+    assert (make_url(url).database, dict(make_url(url).query)) == (str(file), {})
+    assert make_url(url_for_mlflow(url)).database == str(file)
+    kept = beside(f"{url}?timeout=5", file.parent / "sweep")
+    assert from_beside(kept, file.parent / "sweep") == f"{url}?timeout=5"
+    monkeypatch.chdir(file.parent)
+    assert absolute("sqlite:///one.db") == url
+    moved = tmp_path / "moved?" / "sweep"
+    assert from_beside(beside(url_of(file), file.parent / "sweep"), moved) == url_of(moved.parent / "one.db")

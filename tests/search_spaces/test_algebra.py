@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, ordered, without
-from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Int, Space, When
+from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Formula, Int, Space, When
+from search_spaces.grid import combinations
 from search_spaces.paths import MISSING
 
 SETTINGS = {
@@ -109,3 +110,16 @@ def test_order_follows_dependence_and_nothing_else(count: int, seed: int) -> Non
     for dimension in dimensions:
         for condition in dimension.when:
             assert found.index(condition.path) < found.index(dimension.path)
+
+
+def test_a_condition_may_look_into_a_mapping_that_is_drawn() -> None:
+    """Whatever order they are written in, the mapping is drawn first."""
+    optimizers = ({"name": "adam"}, {"name": "sgd"})
+    momentum = Dimension("momentum", Fixed(0.9), (When("optimizer.name", ("sgd",)),))
+    space = merge(Space((momentum, Dimension("optimizer", Choice(optimizers)))))
+    assert space.paths == ("optimizer", "momentum")
+    settings = {"optimizer": {"name": "adam"}, "momentum": 0.5}
+    drawn = list(combinations(space, settings))
+    assert drawn == [{"optimizer": optimizers[0]}, {"optimizer": optimizers[1], "momentum": 0.9}]
+    only_sgd = Formula("optimizer.name == 'sgd'")
+    assert [admits(only_sgd, each, settings) for each in drawn] == [False, True]

@@ -15,6 +15,7 @@ from search_spaces.dimensions import (
     Fixed,
     Float,
     Int,
+    Powers,
     Space,
     When,
     among,
@@ -53,7 +54,7 @@ WIDTH = Dimension("model.width", Int(8, 64))
         (lambda: Choice((1, 2, 1.0)), r"values of a choice must differ, got 1\.0 more than once"),
         (lambda: Choice((math.nan,)), "values must be finite, got nan"),
         (lambda: Fixed(math.inf), "a fixed value must be finite, got inf"),
-        (lambda: When("wi dth", (1,)), "a path must be names joined by single dots, got 'wi dth'"),
+        (lambda: When("width ", (1,)), "a path must be names joined by single dots, got 'width '"),
         (
             lambda: When("model.width", ()),
             "a condition must list at least one value of model.width, got none",
@@ -65,7 +66,15 @@ WIDTH = Dimension("model.width", Int(8, 64))
         ),
         (lambda: Constraint("model.a", "=<", 3), "an operator must be one of <, <=, ==, !=, >=, >, got '=<'"),
         (lambda: Constraint("a.", "<", 3), r"a path must be names joined by single dots, got 'a\.'"),
-        (lambda: Constraint("model.a", "<", "1b"), "a path must be names joined by single dots, got '1b'"),
+        (lambda: Constraint("model.a", "<", "b..c"), r"a path must be names .* got 'b\.\.c'"),
+        (
+            lambda: Powers(16, 250, 2),
+            "step: x2 from 16 must lead to the high end, got 250: end at 128 or 256",
+        ),
+        (lambda: Powers(0, 8, 2), "step: x2 needs low > 0, got low=0"),
+        (lambda: Powers(1, 8, 1), "step must be x2, x3, ... with a whole number, got x1"),
+        (lambda: Choice(([1], [1.0])), "values of a choice must differ"),
+        (lambda: Choice(([math.nan],)), "values must be finite"),
         (lambda: Space((WIDTH, WIDTH)), "a space must have each path once, got model.width twice"),
     ],
 )
@@ -119,3 +128,28 @@ def test_a_space_is_read_by_path() -> None:
 
 def test_a_constraint_reads_as_written() -> None:
     assert str(Constraint("model.a", "<=", "task.b")) == "model.a <= task.b"
+
+
+@pytest.mark.parametrize(
+    ("domain", "values"),
+    [
+        (Powers(16, 256, 2), (16, 32, 64, 128, 256)),
+        (Powers(1, 27, 3), (1, 3, 9, 27)),
+        (Powers(1e-5, 0.1, 10), (1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
+        (Powers(0.3, 4.8, 2), (0.3, 0.6, 1.2, 2.4, 4.8)),
+    ],
+)
+def test_powers(domain: Powers, values: tuple[float, ...]) -> None:
+    assert domain.values == values
+    assert all(contains(domain, each) for each in values)
+    assert not contains(domain, values[0] * 1.5)
+    assert not any(contains(domain, each) for each in (True, "16", None))
+
+
+def test_lists_and_mappings_of_a_choice_are_told_apart() -> None:
+    domain = Choice(([64], [64, 32], {"name": "adam", "betas": [0.9, 0.99]}, None))
+    assert contains(domain, [64.0])
+    assert contains(domain, {"betas": [0.9, 0.99], "name": "adam"})
+    assert contains(domain, None)
+    assert not contains(domain, [32, 64])
+    assert not contains(Choice(([True],)), [1])

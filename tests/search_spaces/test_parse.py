@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, When
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Powers, When
 from search_spaces.parse import Problem, parse_space, render_space
 
 scalars = (
@@ -20,9 +21,9 @@ paths = st.builds(
 
 
 @st.composite
-def domains(draw: st.DrawFn) -> Float | Int | Choice | Fixed:
+def domains(draw: st.DrawFn) -> Domain:
     log = draw(st.booleans())
-    match draw(st.sampled_from(["float", "int", "choice", "fixed"])):
+    match draw(st.sampled_from(["float", "int", "powers", "choice", "fixed"])):
         case "float":
             low, width = draw(st.floats(1e-6, 1e3)), draw(st.floats(1e-2, 1e3))
             step = None if log else draw(st.none() | st.floats(1e-3, width / 2))
@@ -30,6 +31,10 @@ def domains(draw: st.DrawFn) -> Float | Int | Choice | Fixed:
         case "int":
             low, width = draw(st.integers(1, 1000)), draw(st.integers(1, 1000))
             return Int(low, low + width, log, 1 if log else draw(st.integers(1, min(9, width))))
+        case "powers":
+            low, factor = draw(st.integers(1, 100)), draw(st.integers(2, 10))
+            high = low * factor ** draw(st.integers(1, 6))
+            return draw(st.sampled_from([Powers(low, high, factor), Powers(float(low), float(high), factor)]))
         case "choice":
             return Choice(tuple(draw(st.lists(scalars, min_size=1, max_size=4, unique=True))))
         case _:
@@ -95,3 +100,20 @@ def test_integers_are_numbers_but_not_the_other_way() -> None:
     assert problems == (
         Problem(("model.width", "int", 1), "must be one of two integers [low, high], got 2.0"),
     )
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"int": [16, 100], "step": "x2"}, "must lead to the high end, got 100: end at 64 or 128"),
+        ({"int": [16, 256], "step": "x1"}, "step must be x2, x3, ... with a whole number, got x1"),
+        ({"int": [16, 256], "step": "x1.5"}, "must be a number, or a whole factor like x2 or x10"),
+        ({"int": [0, 256], "step": "x2"}, "needs low > 0, got low=0"),
+        ({"int": [16, 256], "step": "x2", "log": True}, "log and step exclude each other"),
+        ({"float": [0.1, 1], "step": "10"}, "must be a number, or a whole factor like x2 or x10"),
+    ],
+)
+def test_factors_refused(form: dict[str, Any], message: str) -> None:
+    found, problems = parse_space({"model.a": form})
+    assert not found
+    assert message in " ".join(each.message for each in problems)

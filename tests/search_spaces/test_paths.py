@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.paths import MISSING, Paths, built_in_problem, lookup, overlap, path_problem, with_values
+from search_spaces.paths import (
+    MISSING,
+    Paths,
+    built_in_problem,
+    find_keys,
+    lookup,
+    overlap,
+    path_problem,
+    with_value,
+    with_values,
+)
 from search_spaces.wording import hint, nearest, shown
 
 
@@ -14,7 +24,20 @@ def test_paths(path: str) -> None:
     assert path_problem(path) is None
 
 
-@pytest.mark.parametrize("path", ["lr", "optimizer.lr", "_hidden"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "lr",
+        "optimizer.lr",
+        "_hidden",
+        "weight-decay",
+        "learning rate",
+        "λ",
+        "lambda",
+        "lr@head",
+        "layers.0.size",
+    ],
+)
 def test_paths_of_own_trainables(path: str) -> None:
     assert path_problem(path) is None
     assert built_in_problem(path) is not None
@@ -22,7 +45,7 @@ def test_paths_of_own_trainables(path: str) -> None:
 
 def test_a_colon_without_a_space_is_told() -> None:
     """As in `{model.gate:false}`, which YAML reads as one key."""
-    assert path_problem("model.gate:false") == (
+    assert built_in_problem("model.gate:false") == (
         "a path must be names joined by single dots, got 'model.gate:false'; write 'model.gate: false', with "
         "a space, if it is field and value"
     )
@@ -45,7 +68,6 @@ def test_a_colon_without_a_space_is_told() -> None:
 )
 def test_path_problems(path: str, problem: str) -> None:
     assert built_in_problem(path) == problem
-    assert path_problem(path) in (None, f"a path must be names joined by single dots, got {path!r}")
 
 
 def test_lookup_tells_null_from_nothing() -> None:
@@ -129,3 +151,51 @@ def test_paths_that_touch_are_found_as_by_a_look_at_all(paths: list[str]) -> Non
         assert Paths(before).touching(path) == [other for other in before if overlap(path, other)]
     for path in paths:
         assert path in Paths(paths).touching(path)
+
+
+@pytest.mark.parametrize("path", ["", ".", "a..b", "a.", " lr", "lr ", "a. .b", "a\nb", "a\x1b"])
+def test_no_paths(path: str) -> None:
+    assert path_problem(path) == f"a path must be names joined by single dots, got {path!r}"
+
+
+NAMED = {
+    "weight-decay": 0.1,
+    "optimizer.lr": 0.2,
+    "optimizer": {"lr": 0.3, "betas": [0.9, 0.999]},
+    "layers": [{"size": 3}, {"size": 4}],
+    "a.b": {"c.d": 5},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "keys", "value"),
+    [
+        ("weight-decay", ("weight-decay",), 0.1),
+        ("optimizer.lr", ("optimizer.lr",), 0.2),
+        ("optimizer.betas.1", ("optimizer", "betas", 1), 0.999),
+        ("layers.1.size", ("layers", 1, "size"), 4),
+        ("a.b.c.d", ("a.b", "c.d"), 5),
+    ],
+)
+def test_fields_are_found_by_path(path: str, keys: tuple[str | int, ...], value: float) -> None:
+    assert find_keys(NAMED, path) == keys
+    assert lookup(NAMED, path) == value
+    changed = with_value(NAMED, path, 7)
+    assert lookup(changed, path) == 7
+    assert lookup(NAMED, path) == value
+    assert changed.keys() == NAMED.keys()
+
+
+@pytest.mark.parametrize(
+    "path", ["layers.2.size", "layers.x", "layers.-1", "layers.01x", "optimizer.wd", "a"]
+)
+def test_fields_that_are_not_there(path: str) -> None:
+    assert lookup(NAMED, path) is MISSING
+
+
+def test_a_new_key_needs_a_mapping_around_it() -> None:
+    assert with_value(NAMED, "optimizer.wd", 1)["optimizer"]["wd"] == 1
+    with pytest.raises(
+        ValueError, match=r"layers\.2 is nowhere: layers is a list of 2 and has no position 2"
+    ):
+        with_value(NAMED, "layers.2", 1)

@@ -40,6 +40,8 @@ class Worker:
         self.step += 1
         if train["fault"] in FAULTS and self.step == train.get("fault_at", 2):
             return self._send(Reply(ended=FAULTS[train["fault"]]))
+        if train["fault"] == "infeasible" and self.attempt.trial.settings["model"]["x"] > train["most_x"]:
+            return self._send(Reply(ended=Outcome(OutcomeKind.INFEASIBLE, "x is too large")))
         measured = measurement(self.attempt.trial, self.step)
         return self._send(Reply(measured, ended=DONE if self.step >= train["steps"] else None))
 

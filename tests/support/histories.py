@@ -12,7 +12,8 @@ from trainables.protocol import Measurement
 
 DEAD = Holder("elsewhere", 1, "another boot", 0.0, 0.0)
 """A process of another machine: nobody here can tell whether it lives."""
-FATES = tuple(OutcomeKind)
+FATES = tuple(kind for kind in OutcomeKind if kind is not OutcomeKind.INFEASIBLE)
+"""Ends of trials of a plan. After an infeasible one comes a trial that the plan does not name."""
 
 
 def trial_of(plan: Plan, number: int) -> Trial:

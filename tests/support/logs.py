@@ -70,15 +70,25 @@ class MemoryLog:
 
     def outcomes(self) -> dict[str, OutcomeKind]:
         """How every trial ended for good."""
-        ends = [(each.trial_id or "", OutcomeKind(each.payload["kind"])) for each in self.of(EventKind.ENDED)]
-        return {trial_id: kind for trial_id, kind in ends if kind.final}
+        found: dict[str, OutcomeKind] = {}
+        for each in self.written:
+            if each.kind is EventKind.RETRIED:
+                found.pop(each.trial_id or "", None)
+            elif each.kind is EventKind.ENDED and (kind := OutcomeKind(each.payload["kind"])).final:
+                found[each.trial_id or ""] = kind
+        return found
 
     def _check(self, event: Event) -> None:
         if event.trial_id is None:
             return
+        if event.kind is EventKind.RETRIED:
+            assert event.trial_id in self.outcomes(), f"{event.trial_id} must have ended"
+            return
         assert event.trial_id not in self.outcomes(), f"nothing may follow the end of {event.trial_id}"
         if event.kind is EventKind.MEASURED:
-            steps = [each.payload["step"] for each in self.of(EventKind.MEASURED, event.trial_id)]
+            retried = max((each.seq or 0 for each in self.of(EventKind.RETRIED, event.trial_id)), default=0)
+            measured = self.of(EventKind.MEASURED, event.trial_id)
+            steps = [each.payload["step"] for each in measured if (each.seq or 0) > retried]
             assert event.payload["step"] not in steps, "a step is measured once"
 
 

@@ -43,6 +43,7 @@ def make_plan(
     limits: Limits | None = None,
     answer: AnswerPlan | None = None,
     seed: int = 0,
+    continue_on_error: bool = True,
 ) -> Plan:
     """`trials_per_arm` 0: no search; no `seeds`: no confirm trials; an `answer`: seeds run until decided, and
     arms are compared with the first."""
@@ -65,6 +66,7 @@ def make_plan(
         wall_clock_hours=wall_clock_hours,
         limits=limits,
         answer=answer,
+        continue_on_error=continue_on_error,
         trials=tuple(trial for arm in named for trial in planned(arm, search, confirm, posthoc)),
     )
 

@@ -100,7 +100,7 @@ def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep,
     code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
     (folder / "theirs.py").write_text(code)
     (folder / "others.yaml").write_text(SPEC)
-    shown = haltsweep("launch", "others.yaml", "--driver", "inline")
+    shown = haltsweep("launch", "others.yaml", "on_error=continue", "--driver", "inline")
     assert shown.code == 1
     assert "Traceback" not in shown.err
     assert "4 crashed" in shown.out

@@ -47,7 +47,7 @@ def test_help_lists_every_command(haltsweep):
     assert set(COMMANDS) == ISSUED
     for name in {name.split()[0] for name in COMMANDS}:
         assert re.search(rf"^│ {name} +[A-Z]", shown.out, re.MULTILINE)
-    assert "Exit codes: 0 done, 1 something failed, 2 bad input, 130 interrupted." in shown.out
+    assert "Exit codes: 0 done, 1 failed or unfinished, 2 bad input, 130 interrupted." in shown.out
 
 
 def test_the_version_is_told(haltsweep):

@@ -189,9 +189,9 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
             "baseline: walk:Walk refuses these settings: walk.py:",
         ),
         (
-            "torch",
-            [("width: 16", "width.x: 16")],
-            "baseline.width.x: must be nested here, as width: {x: ...}",
+            "workload",
+            [("drift: 0.5", "drift: 0.5, a.b: 1, a: {b: 2}")],
+            "baseline.a.b: names two fields, the key 'a.b' and one inside of a mapping: rename one of them",
         ),
     ],
 )
@@ -259,7 +259,7 @@ def test_a_launch_begins_with_what_is_to_be_looked_at_twice(folder, haltsweep):
     found = haltsweep("launch", "own.yaml", "--driver", "inline", "--tracking", "none")
     assert found.code == 1, "no trial reports it"
     look, first, why = map(
-        found.err.index, ("Look twice: valid/acuracy is searched", "first failure", "why trials")
+        found.err.index, ("Look twice: valid/acuracy is searched", "first failure", " failed; why: ")
     )
     assert look < first < why
     assert found.err.count("first failure: baseline search 0 (") == found.err.count("failure") == 1, (

@@ -73,7 +73,10 @@ def test_records_tell_what_the_conductor_knows(goal):
             conductor.replay(event)
         seen = progress_of(plan, records(log.written[:cut], plan), held=True)
         known = conductor.progress()
-        ledger, live = outlook_of(plan, records(log.written[:cut], plan), held=False), conductor.outlook()
+        ledger, live = (
+            outlook_of(plan, records(log.written[:cut], plan), held=False, now=0.0),
+            conductor.outlook(),
+        )
         assert ledger.phases == live.phases
         assert [replace(each, running=0) for each in seen] == [replace(each, running=0) for each in known]
 

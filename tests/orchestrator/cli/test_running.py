@@ -1,5 +1,7 @@
 """Running trials as a table, names in narrow columns, estimates, pace, and a sweep that is watched."""
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console, Group
 
@@ -52,6 +54,13 @@ def test_a_name_keeps_its_parts_and_all_its_characters():
     assert "".join(lines) == LONG
     assert lines[0] == "minus-global-halt-"
     assert list(Name("x" * 25).lines(10)) == ["x" * 10, "x" * 10, "x" * 5]
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(None, False), (599.0, False), (720.0, True)])
+def test_who_has_reported_nothing_for_ten_minutes_is_shown_with_the_time(seconds, shown):
+    text = drawn(120, running_table(Outlook((replace(trial(arm="a"), silent_s=seconds),))))
+    assert ("a confirm 0, silent for 12m" in text) == shown
+    assert ("silent" in text) == shown
 
 
 def test_different_metrics_are_named_and_a_common_one_is_a_header():

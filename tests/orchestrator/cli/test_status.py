@@ -77,7 +77,7 @@ def test_while_it_runs_and_after_it_was_killed(haltsweep, sweep):
         shown = haltsweep("status", "synthetic")
         found = json.loads(haltsweep("status", "synthetic", "--json").out)
         assert "synthetic: running; 1/12 done, 1 running, 0 pruned, 0 failed, about 10s left" in shown.out
-        assert re.search(r"arm-0 search 1 +1/4 ", shown.out)
+        assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", shown.out)
         assert [each["number"] for each in found["running"]] == [1]
         assert "continue with" not in shown.out
         assert (found["state"], found["arms"][0]["running"]) == ("running", 1)
@@ -162,11 +162,12 @@ def test_the_end_of_a_sweep_says_where_the_reasons_of_failures_are(haltsweep, sw
     ends = [event for number in range(12) for event in trial(number, OutcomeKind.CRASHED)]
     with holding(sweep, *ends):
         pass
-    finish = SweepResult(Counter({OutcomeKind.CRASHED: 12}), left=0, interrupted=False, untracked="")
+    ended = Counter({OutcomeKind.CRASHED: 12})
+    finish = SweepResult(ended, left=0, interrupted=False, untracked="", unanswered=4)
     monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: finish)
     shown = haltsweep("resume", "synthetic")
     assert shown.code == 1
-    assert "why trials failed: haltsweep status synthetic\n" in shown.err
+    assert " failed; why: haltsweep status synthetic\n" in shown.err
 
 
 def test_trials_that_need_not_run_are_told_once_a_reason_and_are_no_failures(haltsweep, sweep):

@@ -13,9 +13,20 @@ from orchestrator.conductor.messages import NothingAdmitted
 from orchestrator.errors import InputError
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.section import Objective
-from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When, contains
+from search_spaces.dimensions import (
+    Choice,
+    Constraint,
+    Dimension,
+    Fixed,
+    Float,
+    Int,
+    Powers,
+    Space,
+    When,
+    contains,
+)
 from tests.support.examples import examples
-from tests.support.plans import LINE, MAX_SCORE, make_arm
+from tests.support.plans import LINE, MAX_SCORE, make_arm, make_plan
 
 WIDE = Space(
     (
@@ -24,6 +35,8 @@ WIDE = Space(
         Dimension("model.step", Float(0.0, 1.0, step=0.25)),
         Dimension("model.layers", Int(2, 10, step=4)),
         Dimension("model.width", Int(1, 64, log=True)),
+        Dimension("model.batch", Powers(16, 256, 2)),
+        Dimension("model.sizes", Choice(([64], [64, 32], {"a": None}))),
         Dimension("model.held", Fixed("always")),
     )
 )
@@ -340,3 +353,24 @@ def test_a_grid_tries_every_combination_once_those_asked_for_first():
     whole = [run(found, number) for number in range(19 * 101)]
     assert tuple(whole[:2]) == FIRST
     assert len({repr(sorted(each.items())) for each in whole}) == 19 * 101
+
+
+@pytest.mark.parametrize("objectives", [1, 2])
+def test_a_sampler_turns_away_from_what_is_infeasible(objectives):
+    """Half of the range is infeasible, and TPE draws from it less and less."""
+    metrics = tuple(Objective(metric=f"valid/{name}", goal="max") for name in ("score", "cost")[:objectives])
+    plan = make_plan(
+        1, trials_per_arm=60, sampler={"name": "tpe", "n_startup_trials": 10}, objectives=metrics
+    )
+    search = ArmSearch(plan.arms[0], plan.search)
+    infeasible = []
+    for number in range(60):
+        x = search.ask(number)["model.x"]
+        if x > 0.5:
+            infeasible.append(number)
+            search.infeasible(number)
+        else:
+            search.hear(number, 1, [0.5] * objectives)
+            search.finished(number)
+    late = sum(number >= 20 for number in infeasible)
+    assert late / 40 < 0.25

@@ -9,7 +9,8 @@ from orchestrator.conductor import arm_search
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
-from orchestrator.ledger.events import asked
+from orchestrator.ledger.events import asked, ended, measured
+from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
 from search_spaces.dimensions import Choice, Constraint, Dimension, Space
@@ -224,6 +225,71 @@ def test_a_space_that_admits_nothing_makes_unrunnable_its_search(monkeypatch):
     ] == [True] * 2
 
 
+INFEASIBLE = Outcome(OutcomeKind.INFEASIBLE, "the model does not fit")
+
+
+def end_infeasible(conductor, trial):
+    outcome = conductor.settle(trial.trial_id, INFEASIBLE)
+    conductor.tell(trial.trial_id, outcome)
+    return outcome
+
+
+def test_an_infeasible_trial_costs_no_trial():
+    plan = make_plan(1, trials_per_arm=2, seeds=(7,))
+    conductor = Conductor(plan)
+    first, second = ask_all(conductor)
+    assert end_infeasible(conductor, first) == INFEASIBLE
+    third = conductor.ask()
+    assert names([third]) == [("arm-0", "search", 2)]
+    assert third.trial_id not in {each.trial_id for each in plan.trials}
+    (progress,) = conductor.progress()
+    assert (progress.planned, progress.ended, progress.infeasible, progress.failed) == (3, 0, 1, 0)
+    finish(conductor, second, 0.1)
+    assert conductor.ask() is None
+    finish(conductor, third, 0.9)
+    confirm = conductor.ask()
+    assert (confirm.planned.phase, confirm.assignment) == ("confirm", third.assignment)
+    finish(conductor, confirm)
+    assert conductor.finished
+
+
+def test_a_search_of_infeasible_settings_alone_ends_with_a_reason():
+    conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
+    ended = 0
+    while (trial := conductor.ask()) is not None:
+        end_infeasible(conductor, trial)
+        ended += 1
+    assert ended == 20
+    outcomes = [outcome for _, outcome in conductor.take_unrunnable()]
+    assert [each.kind for each in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
+    assert "20 trials called their settings infeasible, 10 for each that was asked for" in outcomes[0].reason
+    assert "20 infeasible" in outcomes[2].reason
+    assert conductor.finished
+
+
+def test_a_grid_has_no_more_combinations_in_place_of_infeasible_ones():
+    space = Space((Dimension("model.x", Choice((0.1, 0.2))),))
+    plan = make_plan([make_arm("grid", space)], trials_per_arm=2, seeds=(7,), sampler="grid")
+    conductor = Conductor(plan)
+    first, second = ask_all(conductor)
+    end_infeasible(conductor, first)
+    assert conductor.ask() is None
+    ((_, outcome),) = conductor.take_unrunnable()
+    assert outcome.kind is OutcomeKind.SKIPPED
+    assert "every combination was tried" in outcome.reason
+    finish(conductor, second)
+    assert conductor.ask().assignment == second.assignment
+
+
+def test_a_confirmation_that_is_infeasible_has_failed():
+    conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7,)))
+    finish(conductor, conductor.ask())
+    outcome = end_infeasible(conductor, conductor.ask())
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert "the model does not fit" in outcome.reason
+    assert conductor.finished
+
+
 def test_a_trial_over_its_time_limit_is_stopped():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
     trial = conductor.ask()
@@ -241,6 +307,57 @@ def test_the_early_stopper_says_which_and_why():
     assert decision == Stop(
         OutcomeKind.PRUNED, "asha keeps better trials of the arm, got valid/score=0.25 at step 1"
     )
+
+
+def test_the_early_stopper_compares_what_counts():
+    """The first trial was best at step 1 and has fallen below the second by step 2."""
+    for scope, stops in (("last", True), ("best", False)):
+        plan = make_plan(
+            1,
+            trials_per_arm=2,
+            stopper={"name": "asha", "grace_steps": 2, "reduction": 2},
+            objectives=(Objective(metric="valid/score", goal="max", scope=scope),),
+        )
+        conductor = Conductor(plan)
+        steady, peak = ask_all(conductor)
+        for step, value in enumerate((0.5, 0.5, 0.5), start=1):
+            conductor.hear(steady.trial_id, report(value, step))
+        conductor.tell(steady.trial_id, DONE)
+        decisions = [
+            conductor.hear(peak.trial_id, report(value, step)) for step, value in ((1, 0.9), (2, 0.1))
+        ]
+        assert (decisions[-1] != Continue()) is stops
+
+
+@pytest.mark.parametrize(
+    ("scope", "first"), [("last", "steady"), ("best", "overfits"), ("mean-of-last-2", "steady")]
+)
+def test_what_is_confirmed_follows_the_scope(scope, first):
+    space = Space((Dimension("model.x", Choice(("overfits", "steady"))),))
+    plan = make_plan(
+        [make_arm("arm", space)],
+        trials_per_arm=2,
+        sampler="grid",
+        objectives=(Objective(metric="valid/score", goal="max", scope=scope),),
+    )
+    curves = {"overfits": (0.5, 0.9, 0.2), "steady": (0.5, 0.6, 0.7)}
+    conductor, replayed, history = Conductor(plan), Conductor(plan), []
+    for trial in ask_all(conductor):
+        history.append(asked(0.0, trial))
+        for step, value in enumerate(curves[trial.assignment["model.x"]], start=1):
+            conductor.hear(trial.trial_id, report(value, step))
+            history.append(measured(0.0, trial.trial_id, report(value, step)))
+        conductor.tell(trial.trial_id, DONE)
+        history.append(ended(0.0, trial.trial_id, DONE))
+    for event in history:
+        replayed.replay(event)
+    for each in (conductor, replayed):
+        assert each.ask().assignment == {"model.x": first}
+    (progress,) = replayed.progress()
+    assert progress.best == pytest.approx({"last": 0.7, "best": 0.9, "mean-of-last-2": 0.65}[scope])
+    searched = [each for each in records(history, plan) if each.phase == "search"]
+    assert max(each.judged_by(["valid/score"]) for each in searched) == (pytest.approx(progress.best),)
+    assert {each.reports for each in searched} == {3}
 
 
 def test_no_arm_is_pruned_by_its_betters():

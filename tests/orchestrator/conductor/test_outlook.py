@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, outlook_of, remaining
 from orchestrator.ledger.fold import records
-from tests.support.logs import MemoryLog, record
+from tests.support.logs import Clock, MemoryLog, record
 from tests.support.plans import make_plan
 from trainables.protocol import Measurement
 
@@ -78,7 +78,21 @@ def test_a_running_trial_is_watched_by_the_first_objective():
     (seen,) = recorder.outlook().running
     assert (seen.step, seen.steps, seen.rate, seen.left_s) == (2, 4, 0.5, 4.0)
     assert (seen.metric, seen.value) == ("valid/score", 0.75)
-    assert outlook_of(plan, records(log.written, plan), held=True) == recorder.outlook()
+    assert outlook_of(plan, records(log.written, plan), held=True, now=0.0) == recorder.outlook()
+
+
+def test_the_silence_of_a_trial_is_counted_from_its_newest_report():
+    plan, log = make_plan(1), MemoryLog()
+    clock = Clock(100.0)
+    recorder = record(plan, log, clock=clock)
+    attempt = recorder.ask()
+    clock.now = 130.0
+    assert [each.silent_s for each in recorder.outlook().running] == [30.0]
+    recorder.hear(attempt.trial_id, attempt.token, Measurement(1, 2.0, {"valid/score": 0.75}))
+    clock.now = 1030.0
+    assert [each.silent_s for each in recorder.outlook().running] == [900.0]
+    seen = outlook_of(plan, records(log.written, plan), held=True, now=1030.0)
+    assert [each.silent_s for each in seen.running] == [900.0]
 
 
 def test_nobody_knows_what_a_step_of_own_code_is():

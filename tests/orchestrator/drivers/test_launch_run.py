@@ -59,7 +59,13 @@ def test_a_sweep_runs_to_its_end_and_lets_go(folder, setup):
     assert not [each for each in threading.enumerate() if each.name == "haltsweep-heartbeat"]
 
 
-def test_failed_trials_show_in_the_exit_code(folder, setup):
+def test_a_confirm_trial_without_a_winner_shows_in_the_exit_code(folder, setup):
+    arms = [make_arm("one", fault="diverge", fault_at=2), make_arm("two")]
+    finish = run_sweep(make_plan(arms, trials_per_arm=2, seeds=(7,)), folder, setup, SPEC, driver="inline")
+    assert finish.exit_code == 1
+
+
+def test_a_search_without_a_winner_shows_in_the_exit_code(folder, setup):
     plan = make_plan([make_arm("one", fault="raise"), make_arm("two")], trials_per_arm=2, seeds=())
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
     assert (finish.counts, finish.exit_code) == (
@@ -77,7 +83,8 @@ def test_failed_trials_show_in_the_exit_code(folder, setup):
             ),
             0,
         ),
-        (SweepResult({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked=""), 1),
+        (SweepResult({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked=""), 0),
+        (SweepResult({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked="", unanswered=1), 1),
         (SweepResult({OutcomeKind.FINISHED: 1}, 2, interrupted=False, untracked=""), 1),
         (SweepResult({OutcomeKind.CRASHED: 1}, 2, interrupted=True, untracked=""), 130),
     ],

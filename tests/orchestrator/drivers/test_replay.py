@@ -218,3 +218,18 @@ def test_retries_are_not_endless():
         recorder.lost(attempt.trial_id, "out of host memory")
     assert recorder.finished
     assert len(log.of(EventKind.STARTED)) == 4
+
+
+@pytest.mark.parametrize("most_x", [0.5, -1.0])
+def test_infeasible_trials_are_replaced_alike_after_any_cut(most_x):
+    arms = [make_arm("some", SPACE, fault="infeasible", most_x=most_x), make_arm("sound", SPACE)]
+    plan = make_plan(arms, trials_per_arm=3, sampler=TPE)
+    whole = MemoryLog()
+    run_in_turn(record(plan, whole))
+    kinds = Counter(whole.outcomes().values())
+    assert kinds[OutcomeKind.INFEASIBLE] > 0
+    assert kinds.total() - kinds[OutcomeKind.INFEASIBLE] == len(plan.trials)
+    for cut in [0, *whole.batches]:
+        log = MemoryLog(whole.written[:cut])
+        run_in_turn(record(plan, log))
+        assert content(log.written) == content(whole.written), f"cut after {cut} events"

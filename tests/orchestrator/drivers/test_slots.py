@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.drivers.slots import missing_gpus, require_means
+from orchestrator.drivers.slots import missing_gpus, require_means, slots
 from orchestrator.errors import InputError
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space
@@ -77,3 +77,9 @@ def test_inline_says_what_it_goes_without(gpus, asked, there, driver, expected):
     found = missing_gpus(make_plan([WIDE], resources=Resources(gpus=asked)), driver)
     assert found.startswith(expected)
     assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(None, 8), (1, 1), (3, 3), (9, 8)])
+def test_no_more_trials_run_at_once_than_the_spec_allows(most, expected):
+    nodes = [{"CPU": 4.0}, {"CPU": 4.0}]
+    assert slots(nodes, Resources(max_concurrent=most)) == expected

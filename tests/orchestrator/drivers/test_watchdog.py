@@ -1,14 +1,15 @@
 """How long a trial may be silent."""
 
-from orchestrator.drivers.watchdog import GRACE_S, SilenceLimit, silence_of
+from orchestrator.drivers.watchdog import GRACE_S, silence_limit
 from orchestrator.spec.section import Resources
 
 
 def test_the_limit_is_that_of_the_trial_and_a_grace():
-    assert silence_of(Resources(minutes=2)) == SilenceLimit(120 + GRACE_S)
+    assert silence_limit(Resources(minutes=2)) == 120 + GRACE_S
 
 
-def test_without_minutes_the_pauses_of_the_trial_set_the_limit():
-    silence = silence_of(Resources())
-    assert silence.limit_s(0.0) == silence.limit_s(90.0) == 1800
-    assert silence.limit_s(600.0) == 12000
+def test_only_the_spec_limits_silence_and_the_shortest_limit_counts():
+    assert silence_limit(Resources()) is None
+    assert silence_limit(Resources(silent_minutes=1.5)) == 90
+    assert silence_limit(Resources(silent_minutes=1, minutes=2)) == 60
+    assert silence_limit(Resources(silent_minutes=60, minutes=2)) == 120 + GRACE_S

@@ -11,7 +11,7 @@ from orchestrator.ledger.events import trial_from_json, trial_to_json
 from orchestrator.ledger.fold import measurements, records
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, history, measurement, trial_of
+from tests.support.histories import DEAD, FATES, history, measurement, trial_of
 from tests.support.plans import make_plan
 from trainables.protocol import Measurement
 
@@ -47,7 +47,6 @@ def test_examples_belong_to_the_measurement_of_their_step() -> None:
 def test_a_whole_sweep() -> None:
     found = records(history(PLAN, seed=1), PLAN)
     assert [record.trial_id for record in found] == [trial.trial_id for trial in PLAN.trials]
-    kinds = list(OutcomeKind)
     for number, (record, planned) in enumerate(zip(found, PLAN.trials, strict=True)):
         assert (record.arm, record.phase, record.number, record.seed) == (
             planned.arm,
@@ -57,7 +56,7 @@ def test_a_whole_sweep() -> None:
         )
         assert (record.rank, record.overrides) == (planned.rank, planned.overrides)
         assert record.sweep == PLAN.name
-        assert record.outcome is kinds[number % len(kinds)]
+        assert record.outcome is FATES[number % len(FATES)]
         assert record.reason == record.outcome.sentence
         assert record.settings == PLAN.arm(planned.arm).settings
         assert record.assignment == {"model.x": number / 7}

@@ -19,6 +19,8 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
+from orchestrator.ledger.summary import summaries
+from orchestrator.trials import Outcome, OutcomeKind
 from tests.support import ledger_flips as flips
 from tests.support.histories import DEAD, history
 from tests.support.plans import make_plan
@@ -245,6 +247,26 @@ class TestUpgrade:
             assert ledger.last_seq() == len(kept)
             assert ledger.verify() == []
             ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
+            assert ledger.verify() == []
+
+    def test_one_of_version_2_takes_retries_once_it_is_opened(self, any_url: str) -> None:
+        crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
+        with Ledger.open(any_url, SWEEP, create=True) as ledger:
+            lease = ledger.claim(DEAD)
+            ledger.append([log.ended(1.0, "a", crashed)], lease)
+            ledger.release(lease)
+        execute(
+            any_url,
+            "DROP INDEX haltsweep_ends_of_trials",
+            "CREATE UNIQUE INDEX haltsweep_one_end_a_trial ON haltsweep_events (sweep_id, trial_id) "
+            "WHERE outcome IS NOT NULL",
+            "UPDATE haltsweep_schema SET version = 2",
+        )
+        (found,) = summaries(any_url)
+        assert found.ended == {OutcomeKind.CRASHED: 1}, "it is read without an upgrade"
+        with Ledger.open(any_url, SWEEP) as ledger:
+            again = [log.retried(2.0, "a", -1), log.ended(3.0, "a", crashed)]
+            ledger.append(again, ledger.claim(DEAD))
             assert ledger.verify() == []
 
     def test_it_is_not_upgraded_beside_an_earlier_haltsweep(self, any_url: str) -> None:

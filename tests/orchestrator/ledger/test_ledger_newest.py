@@ -9,10 +9,10 @@ import pytest
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.fold import records
+from orchestrator.ledger.fold import measurements, records
 from orchestrator.ledger.lease import Holder
-from orchestrator.trials import OutcomeKind
-from tests.support.histories import history
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import DEAD, history, measurement, trial_of
 from tests.support.plans import make_plan
 from trainables.protocol import Measurement
 
@@ -53,6 +53,35 @@ def test_a_brief_look_leaves_out_what_ended_trials_were_given_and_tells_how_they
     assert any(each.attempts == 0 for each in quick.values())
     begun = {each.outcome for each in quick.values() if each.attempts}
     assert begun == {OutcomeKind.STOPPED, *(kind for kind in OutcomeKind if kind.failed)}
+
+
+@pytest.mark.parametrize("brief", [False, True])
+@pytest.mark.parametrize("step", [-1, 1])
+def test_of_a_retried_trial_the_quick_look_tells_what_counts(ledger, step, brief):
+    """Until its new attempt has reported, that is what stood at the checkpoint it goes on from."""
+    trial, lease = trial_of(PLAN, 0), ledger.claim(Holder.current())
+    name, crashed = trial.trial_id, Outcome(OutcomeKind.CRASHED, "a mistake")
+    ledger.append(
+        [log.opened(0.0, DEAD, "digest", {}), log.asked(1.0, trial), log.started(1.0, name, 1)], lease
+    )
+    ledger.append([log.measured(2.0, name, measurement(1, 0.1)), log.checkpointed(2.0, name, 1, "x")], lease)
+    ledger.append(
+        [log.measured(3.0, name, measurement(2, 0.9)), log.ended(4.0, name, crashed, saved=1)], lease
+    )
+    ledger.append([log.retried(5.0, name, step), log.started(5.0, name, 2)], lease)
+
+    def last():
+        (quick,) = records(ledger.newest(brief=brief), PLAN, brief=brief)
+        (full,) = records(ledger.events(), PLAN)
+        assert (quick.last, quick.best, quick.outcome) == (full.last, full.best, full.outcome)
+        assert (full.outcome, full.attempts, full.retried) == (None, 2, (5.0,))
+        return full.last, full.best
+
+    assert last() == ((None, None) if step < 0 else (measurement(1, 0.1), measurement(1, 0.1)))
+    ledger.append([log.measured(6.0, name, measurement(2, 0.2))], lease)
+    assert last() == (measurement(2, 0.2), measurement(2, 0.2))
+    kept = [measurement(1, 0.1)] if step > 0 else []
+    assert measurements(ledger.events())[name] == [*kept, measurement(2, 0.2)]
 
 
 def test_a_changed_row_shows_in_the_quick_look_too(filled, url):

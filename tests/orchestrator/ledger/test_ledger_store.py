@@ -20,6 +20,7 @@ from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
+from orchestrator.ledger.summary import summaries
 from orchestrator.redact import storable_value
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.examples import examples
@@ -132,12 +133,27 @@ def test_nothing_follows_a_final_end_within_one_batch(store: Ledger) -> None:
     assert store.empty
 
 
-def test_the_store_itself_allows_one_final_end(any_url: str, store: Ledger) -> None:
-    store.append([log.ended(1.0, "a", FINISHED)], store.claim(DEAD))
-    columns = "kind, at, trial_id, step, seconds, outcome, payload"
-    copy = f"SELECT sweep_id, seq + 9, {columns} FROM haltsweep_events"
-    with pytest.raises(StoreError, match=r"(?i)unique"):
-        execute(any_url, f"INSERT INTO haltsweep_events (sweep_id, seq, {columns}) {copy}")
+def test_a_retry_follows_a_final_end_and_then_the_trial_goes_on(store: Ledger) -> None:
+    lease = store.claim(DEAD)
+    crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
+    store.append([log.measured(1.0, "a", measurement(1, 0.1)), log.ended(2.0, "a", crashed)], lease)
+    again = [log.retried(3.0, "a", -1), log.started(3.0, "a", 2), log.measured(4.0, "a", measurement(1, 0.2))]
+    store.append(again, lease)
+    store.append([log.measured(5.0, "a", measurement(1, 0.3)), log.ended(6.0, "a", FINISHED)], lease)
+    assert [one.metrics["valid/score"] for one in measurements(store.events())["a"]] == [0.2]
+    with pytest.raises(TrialEnded, match="after its end: a is finished"):
+        store.append([log.started(7.0, "a", 3)], lease)
+    assert store.verify() == []
+
+
+def test_only_the_newest_end_of_a_retried_trial_is_counted(store: Ledger, any_url: str) -> None:
+    lease = store.claim(DEAD)
+    crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
+    for trial in ("a", "b"):
+        store.append([log.ended(1.0, trial, crashed), log.retried(2.0, trial, -1)], lease)
+    store.append([log.ended(3.0, "a", FINISHED)], lease)
+    (found,) = summaries(any_url)
+    assert found.ended == {OutcomeKind.FINISHED: 1}
 
 
 def test_a_stopped_trial_goes_on(store: Ledger) -> None:
@@ -151,13 +167,11 @@ def test_a_stopped_trial_goes_on(store: Ledger) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_only_finite_metrics_are_taken(ledger: Ledger, value: float) -> None:
-    lease = ledger.claim(DEAD)
-    with pytest.raises(
-        ValueError, match=r"metrics must be finite, got valid/score=.* from trial a at step=3"
-    ):
-        ledger.append([log.measured(1.0, "a", measurement(3, value))], lease)
-    assert ledger.empty
+def test_values_that_are_not_finite_are_kept_as_they_are(store: Ledger, value: float) -> None:
+    store.append([log.measured(1.0, "a", measurement(3, value))], store.claim(DEAD))
+    (found,) = store.events()
+    assert repr(found.payload["metrics"]["valid/score"]) == repr(value)
+    assert store.verify() == []
 
 
 @examples(20)
@@ -287,7 +301,7 @@ class TestWhere:
     def test_a_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
         execute(url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION + 1}")
         with pytest.raises(
-            StoreError, match=r"schema version=3, written by a newer haltsweep.*pip install --upgrade"
+            StoreError, match=r"schema version=4, written by a newer haltsweep.*pip install --upgrade"
         ):
             Ledger.open(url, "sweep", create=create)
 

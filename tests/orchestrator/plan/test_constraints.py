@@ -77,25 +77,26 @@ def test_a_constraint_that_leaves_little_is_none_of_those(constraint: str) -> No
 @pytest.mark.parametrize(
     ("constraint", "message"),
     [
-        (
-            "model.max_layers",
-            r"must be a text like 'model\.chunk\.size <= model\.width', got the text 'model\.max_layers'",
-        ),
+        ("model.max_layers", "must compare something"),
         ("max_layers < 3", "a path must begin with task, model or train, got 'max_layers'"),
         ("model.max_layers < nan", "a path must begin with task, model or train, got 'nan'"),
-        ("model.max_layers < 1_0", "a path must begin with task, model or train, got '1_0'"),
-        ("model.max_layers < \uff15", "a path must begin with task, model or train, got '\uff15'"),
-        ("model.max_layers < .inf", "must compare with a finite number, got .inf"),
-        ("model.max_layers < 1e999", "must compare with a finite number, got 1e999"),
-        (f"model.max_layers < {'9' * 5000}", "cannot be read as a number, got '99999"),
-        ("5 >= model.max_layers", "must begin with a field, got 5: write 'model.max_layers <= 5'"),
-        ("5 != model.max_layers", "must begin with a field, got 5: write 'model.max_layers != 5'"),
+        ("model.max_layers < 1_0", "must be a condition made of"),
+        ("model.max_layers < \uff15", "must be a condition made of"),
+        ("model.max_layers < .inf", "must be a condition made of"),
+        ("model.max_layers < 1e999", "must be a condition made of"),
+        (f"model.max_layers < {'9' * 5000}", "must have at most 1000 characters"),
     ],
 )
 def test_what_is_no_constraint_is_refused(tmp_path: Any, constraint: str, message: str) -> None:
     (tmp_path / "spec.yaml").write_text(to_yaml(full()))
     with pytest.raises(SpecError, match=message):
         read_spec(tmp_path / "spec.yaml", [f"search.constraints=['{constraint}']"])
+
+
+@pytest.mark.parametrize("written", ["5 >= model.max_layers", "5 != model.max_layers"])
+def test_a_number_may_come_first(written: str) -> None:
+    (found,) = planned(written).baseline.space.constraints
+    assert found == Constraint("model.max_layers", "<=" if ">=" in written else "!=", 5)
 
 
 @pytest.mark.parametrize("written", ["5", "0x5", "005", "+5", "5.0", "0.5e1"])

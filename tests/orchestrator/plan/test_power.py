@@ -82,7 +82,7 @@ def test_too_few_seeds_and_no_arms_are_told() -> None:
 def test_where_nothing_is_claimed_no_difference_is_said_to_be_found() -> None:
     seeds, nothing = replace(confirm(8), splits=()), replace(ANSWER, outcomes=())
     shown = power(seeds, nothing, searched=True).sentence
-    assert shown.endswith("there can be no verdict: they are read on valid alone, which chose.")
+    assert shown.endswith("there can be no verdict: they are read on validation data alone, which chose.")
     assert "8 times in 10" in power(seeds, nothing).sentence, "without a search valid decides"
 
 

@@ -15,10 +15,9 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.report.panels import images
 from orchestrator.tracking.flat import TRIALS
-from orchestrator.trials import OutcomeKind
 from tests.support.commands import PATIENCE_S, tree
 from tests.support.finished import finished
-from tests.support.histories import measurement, trial_of
+from tests.support.histories import FATES, measurement, trial_of
 from tests.support.launched import launched
 from tests.support.plans import make_plan
 from trainables.metrics import Metric
@@ -43,7 +42,7 @@ def test_trials_are_one_row_each_with_a_column_a_value(runs):
     assert found.num_rows == len(PLAN.trials)
     rows = found.to_pylist()
     assert [row["trial_id"] for row in rows] == [each.trial_id for each in PLAN.trials]
-    assert {row["outcome"] for row in rows} == {kind.value for kind in OutcomeKind}
+    assert {row["outcome"] for row in rows} == {kind.value for kind in FATES}
     for number, row in enumerate(rows):
         trial = trial_of(PLAN, number)
         assert row["assignment.model.x"] == trial.assignment["model.x"]

@@ -117,7 +117,9 @@ def test_rows_after_one_that_is_left_out_keep_their_lines(whole: Path) -> None:
 
 def test_a_row_whose_arm_is_no_name_is_told_with_overrides_too(whole: Path) -> None:
     whole.write_text(whole.read_text().replace("{arm: baseline, cell", "{arm: [1], cell"))
-    with pytest.raises(SpecError, match=r"published\[0\].arm: must be a name of at most 64 letters.*got"):
+    with pytest.raises(
+        SpecError, match=r"published\[0\].arm: must be a name of at most 64 printable characters.*got"
+    ):
         load_spec(whole, ["baseline.train.steps=5"])
 
 
@@ -178,6 +180,8 @@ def test_the_digest_is_of_what_is_asked_not_how(whole: Path, write: Write) -> No
     assert load_spec(reworded).digest == spec.digest
     assert load_spec(whole, profile="small").digest != spec.digest
     assert load_spec(whole, ["search.seed=1"]).digest != spec.digest
+    assert load_spec(whole, ["on_error=stop", "resources.silent_minutes=null"]).digest == spec.digest
+    assert load_spec(whole, ["on_error=continue"]).digest != spec.digest
 
 
 def test_later_faults_can_say_where(whole: Path) -> None:

@@ -110,6 +110,35 @@ def test_a_key_that_an_override_gives_twice_has_no_line(whole: Path) -> None:
         load_spec(whole, ["resources={cpus: 1, cpus: 2}"])
 
 
+OWN = {
+    "trainable": "job:train",
+    "baseline": {"optimizer.lr": 1, "optimizer": {"lr": 2}, "layers": [{"size": 3}], "weight-decay": 0},
+    "arms": {"dropout=0.5": {"set": {"a.b": 1}}, "w/o x": {}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("baseline.weight-decay=1", ("baseline", "weight-decay")),
+        ("baseline.learning rate=1", ("baseline", "learning rate")),
+        ("baseline.lr@head=1", ("baseline", "lr@head")),
+        ("baseline.optimizer.lr=1", ("baseline", "optimizer.lr")),
+        ("baseline.optimizer.beta=1", ("baseline", "optimizer", "beta")),
+        ("baseline.layers.0.size=1", ("baseline", "layers", 0, "size")),
+        ("baseline.layers[0].size=1", ("baseline", "layers", 0, "size")),
+        ('arms."dropout=0.5".set.a.b=1', ("arms", "dropout=0.5", "set", "a.b")),
+        ("arms.'dropout=0.5'.set.a.b=1", ("arms", "dropout=0.5", "set", "a.b")),
+        ("arms.w/o x.why=1", ("arms", "w/o x", "why")),
+        ('baseline."a.[b]=c".d=1', ("baseline", "a.[b]=c", "d")),
+        ("baseline.it's=1", ("baseline", "it's")),
+    ],
+)
+def test_names_as_people_write_them(text: str, keys: tuple[str | int, ...]) -> None:
+    found = parse(text)
+    assert (resolve(found.key, OWN), found.value) == (keys, 1)
+
+
 def test_the_value_may_hold_equals_signs_and_spaces() -> None:
     assert parse("question=is a = b?").value == "is a = b?"
     assert parse("name=").value is None

@@ -75,7 +75,7 @@ def _changed(keys: tuple[Any, ...], value: Any) -> Any:
         (("arms", "minus-gate", "set", "model.gate"), "off"),
         (("arms", "minus-gate", "drop"), ["model.halt.thresh"]),
         (("arms", "baseline"), {"why": "taken", "set": {"model.gate": False}}),
-        (("arms", "two words"), {"why": "no name", "set": {"model.gate": False}}),
+        (("arms", "two, words"), {"why": "no name", "set": {"model.gate": False}}),
         (("grid", "model.wide"), [1, 2]),
         (("grid", "model.width"), ["wide"]),
         (("search", "spaces"), ["haltin"]),

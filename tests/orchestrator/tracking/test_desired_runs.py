@@ -38,11 +38,29 @@ def test_any_name_becomes_one_that_mlflow_takes(name: str) -> None:
     assert metric_key(name)
 
 
+@given(st.lists(st.text("_x04@f/.é", max_size=8), min_size=2, max_size=2, unique=True))
+@example(["mAP@50", "mAP_50"])
+@example(["a_x4@", "a\x04x40_"])
+@example(["a//b", "a/_x_/b"])
+def test_no_two_names_have_one_key(names: list[str]) -> None:
+    assert metric_key(names[0]) != metric_key(names[1])
+
+
 def test_long_names_stay_apart() -> None:
     assert metric_key("x" * 300) != metric_key("x" * 301)
 
 
-@pytest.mark.parametrize("name", ["valid/accuracy", "near-iid/depth_p10", "time/seconds"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "valid/accuracy",
+        "near-iid/depth_p10",
+        "time/seconds",
+        "val/macro avg/f1-score",
+        "valid/точность",
+        "mAP_50",
+    ],
+)
 def test_common_names_are_left_alone(name: str) -> None:
     assert metric_key(name) == name
 
@@ -100,7 +118,7 @@ def test_a_verdict_is_a_tag_of_its_arm() -> None:
     desired.hear(log.started(2.0, plan.trials[begun].trial_id, 1))
     words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
     assert desired.publish_words(words) == {
-        "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_b": r"\x1b[2J"}
+        "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_x25_b": r"\x1b[2J"}
     }
 
 
@@ -200,7 +218,7 @@ def test_what_another_version_wrote_is_behind_and_not_damaged() -> None:
             status = "KILLED" if late else run.status
             stored = Stored(key, "", status, 1 if late else run.end_ms, tags, dict(run.params))
             for point in run.points:
-                stored.latest[point.key] = (point.step, point.value)
+                stored.latest[point.key] = (point.step, point.value, point.at_ms)
             histories = {
                 name: [(point.step, point.value) for point in run.points if point.key == name]
                 for name in stored.latest

@@ -22,7 +22,7 @@ from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, begun, history, measurement, trial_of
+from tests.support.histories import DEAD, FATES, begun, history, measurement, trial_of
 from tests.support.mlflow_db import runs
 from tests.support.plans import make_arm, make_plan
 from trainables.protocol import Measurement
@@ -86,7 +86,7 @@ def test_every_run_is_as_the_ledger_says(
     assert counts.runs == len(seen)
     assert counts.points == sum(len(run.points) for run in seen.values())
     for number, trial in enumerate(plan.trials):
-        if (kind := list(OutcomeKind)[number % len(OutcomeKind)]) is OutcomeKind.SKIPPED:
+        if (kind := FATES[number % len(FATES)]) is OutcomeKind.SKIPPED:
             continue
         run = seen[f"trial/{trial.arm}/{trial.trial_id}"]
         assert run.status == STATUS[kind]
@@ -395,7 +395,7 @@ class TestPublish:
         assert runs(database, plan.name)["arm/arm-0/-"].latest == {
             "test/accuracy/mean": 0.5,
             "test/accuracy/n": 8.0,
-            "a_b": 1.0,
+            "a_x25_b": 1.0,
             "time/running_seconds": 4.0,
         }
         values["arm-0"]["test/accuracy/mean"] = 0.25
@@ -498,3 +498,36 @@ def test_measurements_go_on_from_where_the_store_ends(
     for step in range(1, 4):
         ledger.append([log.measured(3.0 + step, trial.trial_id, measurement(step))], lease)
         assert open_writer().update().points == 3
+
+
+def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(
+    database: Path, ledger: Ledger, plan: Plan, open_writer: Callable[[], MlflowWriter]
+) -> None:
+    trial = trial_of(plan, 0)
+    crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
+    name = trial.trial_id
+    lease = ledger.claim(Holder.current())
+    first = [log.asked(1.0, trial), log.started(1.0, name, 1)]
+    first += [log.measured(2.0, name, measurement(1, 0.1)), log.measured(3.0, name, measurement(2, 0.2))]
+    ledger.append([log.opened(0.0, DEAD, "digest", {}), *first, log.ended(4.0, name, crashed)], lease)
+    writer = open_writer()
+    writer.update()
+    (key,) = [key for key in runs(database, plan.name) if key.startswith("trial/")]
+    assert runs(database, plan.name)[key].status == "FAILED"
+    again = [
+        log.retried(5.0, name, -1),
+        log.started(5.0, name, 2),
+        log.measured(6.0, name, measurement(1, 0.3)),
+    ]
+    ledger.append([*again, log.attributes(6.0, name, {"data/version": "v2"})], lease)
+    writer.update()
+    assert runs(database, plan.name)[key].status == "RUNNING"
+    assert runs(database, plan.name)[f"arm/{trial.planned.arm}/-"].status == "RUNNING"
+    done = Outcome(OutcomeKind.FINISHED, "ran to step 2")
+    ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, done)], lease)
+    open_writer().update()
+    found = runs(database, plan.name)
+    assert len([each for each in found if each.startswith("trial/")]) == 1
+    assert (found[key].status, found[key].tags["data/version"]) == ("FINISHED", "v2")
+    assert found[key].latest["valid/score"] == 0.4
+    assert open_writer().update().total == 0, "all is there"

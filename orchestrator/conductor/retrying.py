@@ -1,0 +1,119 @@
+"""Which failed trials may run again. Reads records alone, so that it is known before a sweep is claimed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import InputError
+from orchestrator.plan.types import Plan
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record
+from search_spaces.wording import amount, hint
+
+FAILED = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
+"""Failures that another attempt may mend. A divergence follows from the settings of the trial."""
+KINDS: Mapping[str, frozenset[OutcomeKind]] = {
+    "failed": FAILED,
+    **{kind.value: frozenset({kind}) for kind in OutcomeKind if kind.failed},
+}
+"""What may be asked for beside names of trials."""
+LISTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Which failed trials are to run again."""
+
+    asked: tuple[str, ...]
+    """As `choose` takes them."""
+    from_scratch: bool = False
+    """Whether their checkpoints are left unused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The answer to what a user asked to retry."""
+
+    trial_ids: tuple[str, ...]
+    """In the order of the plan."""
+    left_out: tuple[str, ...] = ()
+    """Why trials of a kind that was asked for are not retried, one sentence a reason."""
+
+
+def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Chosen:
+    """Return the trials that `asked` stands for.
+
+    Args:
+        plan: The plan of the sweep.
+        records: All of its records.
+        asked: Names of `KINDS`, ids of trials or beginnings of them, or ARM/PHASE/NUMBER.
+
+    Raises:
+        InputError: For an unknown name, and for a named trial that cannot run again.
+    """
+    known = {each.trial_id: each for each in records}
+    failed = [
+        known[each.trial_id]
+        for each in plan.trials
+        if each.trial_id in known and _has_failed(known[each.trial_id])
+    ]
+    confirming = {each.arm for each in known.values() if each.phase == "confirm" and each.attempts}
+    chosen: set[str] = set()
+    left_out: dict[str, int] = {}
+    for word in asked:
+        named = KINDS.get(word) is None
+        found = [_named(plan, known, failed, word)] if named else _of_kind(failed, KINDS[word])
+        for record in found:
+            if not (why := _refusal(record, confirming)):
+                chosen.add(record.trial_id)
+            elif named:
+                raise InputError(f"--retry {word}: trial {_label(record)} cannot run again: {why}")
+            else:
+                left_out[why] = left_out.get(why, 0) + 1
+    return Chosen(
+        tuple(each.trial_id for each in plan.trials if each.trial_id in chosen),
+        tuple(f"{amount(count, 'trial')} not retried: {why}" for why, count in left_out.items()),
+    )
+
+
+def _of_kind(failed: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
+    """Failed trials of these kinds that have begun; the others follow from what they wait for."""
+    return [each for each in failed if each.outcome in kinds and each.attempts]
+
+
+def _refusal(record: Record, confirming: set[str]) -> str:
+    if not record.attempts:
+        return "it never began, since what it needs had failed; retry that instead"
+    if record.phase == "search" and record.arm in confirming:
+        return (
+            f"the search of arm {record.arm} is over, for confirm trials of its winner have begun; "
+            "launch the spec under another name to search again"
+        )
+    return ""
+
+
+def _named(plan: Plan, known: Mapping[str, Record], failed: Sequence[Record], word: str) -> Record:
+    found = [each for each in plan.trials if word in (each.trial_id, _label(each))]
+    found = found or [each for each in plan.trials if word and each.trial_id.startswith(word)]
+    listed = ", ".join(f"{each.trial_id} ({_label(each)}: {each.outcome})" for each in failed[:LISTED])
+    more = f" and {len(failed) - LISTED} more" if len(failed) > LISTED else ""
+    there = f"failed trials: {listed or 'none'}{more}"
+    if len(found) != 1:
+        near = hint(word, [*KINDS, *(each.trial_id for each in failed), *map(_label, failed)]).partition(
+            "Known:"
+        )
+        raise InputError(
+            f"--retry must name {', '.join(KINDS)} or one trial by id or ARM/PHASE/NUMBER, got {word!r}, "
+            f"which names {len(found) or 'none'}. {near[0].strip()} {there}".replace("  ", " ")
+        )
+    record = known.get(found[0].trial_id)
+    if record is None or not _has_failed(record):
+        how = "has not begun" if record is None else record.standing
+        raise InputError(f"--retry must name failed trials, and {_label(found[0])} ({how}) is none; {there}")
+    return record
+
+
+def _has_failed(record: Record) -> bool:
+    return record.outcome is not None and record.outcome.failed
+
+
+def _label(trial: PlannedTrial | Record) -> str:
+    return f"{trial.arm}/{trial.phase}/{trial.number}"

@@ -1,0 +1,67 @@
+"""Which of a trial's reports count for its search."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from math import nan
+from statistics import fmean
+
+from orchestrator.spec.section import Objective
+from orchestrator.trials import is_usable
+from trainables.protocol import Measurement
+
+
+class CountedReports:
+    """Follows the reports of one trial and keeps what counts of them, by the scope of each objective.
+
+    A report that lacks an objective does not count.
+    """
+
+    def __init__(self, objectives: Sequence[Objective]) -> None:
+        self._objectives = objectives
+        self._last_values = {each.metric: deque[float](maxlen=each.mean_of) for each in objectives}
+        self.measurement: Measurement | None = None
+        """The report that counts; each objective in it has the value that counts."""
+        self.reports = 0
+        """Number of reports so far that have all objectives."""
+
+    def copy(self) -> "CountedReports":
+        """The same reports, to which others may be added."""
+        other = CountedReports(self._objectives)
+        other._last_values = {name: values.copy() for name, values in self._last_values.items()}
+        other.measurement, other.reports = self.measurement, self.reports
+        return other
+
+    def add(self, report: Measurement) -> bool:
+        """Take in the next report of the trial. Returns whether it has a usable value of every objective."""
+        values = [report.metrics.get(each.metric, nan) for each in self._objectives]
+        if not values or not all(map(is_usable, values)):
+            return False
+        self.reports += 1
+        means = {}
+        for metric, last_values in self._last_values.items():
+            last_values.append(report.metrics[metric])
+            means[metric] = last_values[0] if len(last_values) == 1 else fmean(last_values)
+        if self.measurement is None or not self._is_worse(report):
+            self.measurement = replace(report, metrics={**report.metrics, **means})
+        return True
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The value of every objective that counts; empty before the first report that counts."""
+        if self.measurement is None:
+            return ()
+        return tuple(self.measurement.metrics[each.metric] for each in self._objectives)
+
+    def _is_worse(self, report: Measurement) -> bool:
+        """Whether the scope is `best` and an earlier report is at least as good."""
+        first = self._objectives[0]
+        if first.scope != "best":
+            return False
+        value, best = report.metrics[first.metric], self.values[0]
+        return value <= best if first.goal == "max" else value >= best
+
+
+def counted_name(objective: Objective) -> str:
+    """Name of an objective with its scope, as tables show it: `valid/accuracy (best)`."""
+    return objective.metric if objective.scope == "last" else f"{objective.metric} ({objective.scope})"

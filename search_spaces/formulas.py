@@ -1,0 +1,226 @@
+"""Conditions between fields as people write them: `width % heads == 0`, `min(a, b) >= 2 or mode == 'fast'`.
+
+A text becomes Python's syntax tree, of which a few node types are allowed and evaluated here; no code is run.
+Fields are named by their paths. In backticks a path may hold any character: `` `weight-decay` <= 0.1 ``.
+"""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from search_spaces.paths import MISSING, path_problem
+
+MOST_CHARACTERS: Final = 1000
+"""Of a formula."""
+MOST_BITS: Final = 1024
+"""Of a whole power; a larger one counts as infinite."""
+_TOKEN: Final = re.compile(
+    r"`(?P<quoted>[^`]*)`"
+    r"|(?P<text>'[^'\\]*'|\"[^\"\\]*\")"
+    r"|(?P<number>0[xo][0-9a-fA-F]+(?!\w)|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?(?!\w))"
+    r"|(?P<path>[^\W\d]\w*(?:\.\w+)*)"
+    r"|(?P<rest>.)",
+    re.DOTALL,
+)
+_WORDS: Final = frozenset({"and", "or", "not", "in"})
+_CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"} | {
+    each: each for each in ("True", "False", "None")
+}
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"abs": abs, "max": max, "min": min}
+_ALLOWED: Final = (
+    "comparisons, and, or, not, in, + - * / // % **, abs, min, max, numbers, texts in quotes, lists of them "
+    "and field paths, those that are no plain names in backticks"
+)
+
+
+class BadFormula(ValueError):
+    """A text that is no condition between fields; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A formula that was read."""
+
+    tree: ast.expr
+    fields: Mapping[str, str]
+    """Field path by the name that stands for it in the tree."""
+
+
+def path_needs_quotes(path: str) -> bool:
+    """Whether `path` has to stand in backticks to be read as one field."""
+    found = _TOKEN.fullmatch(path)
+    return found is None or found["path"] is None or path in _WORDS or path in _CONSTANTS
+
+
+@lru_cache(maxsize=1024)
+def parsed(text: str) -> Parsed:
+    """The formula that `text` writes. Raises `BadFormula`."""
+    if len(text) > MOST_CHARACTERS:
+        raise BadFormula(f"must have at most {MOST_CHARACTERS} characters, got {len(text)}")
+    fields: dict[str, str] = {}
+    names: dict[str, str] = {}
+
+    def name_of(path: str) -> str:
+        if problem := path_problem(path):
+            raise BadFormula(problem)
+        name = names.setdefault(path, f"field{len(names)}")
+        fields[name] = path
+        return f" {name} "
+
+    def translated(found: re.Match[str]) -> str:
+        if (quoted := found["quoted"]) is not None:
+            return name_of(quoted)
+        if (number := found["number"]) is not None:
+            return number.lstrip("0") or "0" if number.isdecimal() else number
+        word = found["path"]
+        is_call = text[found.end() :].lstrip().startswith("(")
+        if word is None or word in _WORDS or (is_call and word in _FUNCTIONS):
+            return found[0]
+        return _CONSTANTS[word] if word in _CONSTANTS else name_of(word)
+
+    try:
+        tree = ast.parse(_TOKEN.sub(translated, text).strip(), mode="eval").body
+        _check(tree)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise BadFormula(f"must be a condition made of {_ALLOWED}, got {text!r}") from error
+    if not isinstance(tree, ast.Compare | ast.BoolOp) and not _is_not(tree):
+        raise BadFormula(f"must compare something, e.g. 'width % heads == 0', got {text!r}")
+    if not fields:
+        raise BadFormula(f"must name a field, got {text!r}")
+    return Parsed(tree, fields)
+
+
+def holds(text: str, value_of: Callable[[str], Any]) -> bool:
+    """Whether the formula `text` holds where `value_of` says what a field is.
+
+    Nothing is asked where a field is nowhere, or where one that is null would have to be a number. What has
+    no value, as a division by zero, does not hold. Raises TypeError for values that cannot be calculated with
+    or compared.
+    """
+    found = parsed(text)
+    values = {name: value_of(path) for name, path in found.fields.items()}
+    if MISSING in values.values():
+        return True
+    try:
+        return bool(_value(found.tree, values))
+    except (ZeroDivisionError, OverflowError, ValueError):
+        return False
+    except TypeError as error:
+        if None in values.values():
+            return True
+        given = ", ".join(f"{path} = {values[name]!r}" for name, path in found.fields.items())
+        raise TypeError(f"{text} cannot be decided, got {given}") from error
+
+
+def _is_not(tree: ast.expr) -> bool:
+    return isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
+
+
+def _check(tree: ast.expr) -> None:
+    """Raises SyntaxError for what is not allowed."""
+    match tree:
+        case ast.Constant(value=float() as number):
+            if not math.isfinite(number):
+                raise SyntaxError
+            return
+        case ast.Constant(value=bool() | int() | str() | None):
+            return
+        case ast.Name(id=name) if name.startswith("field"):
+            return
+        case ast.Compare(left=left, ops=operators, comparators=others):
+            if not all(type(each) in _COMPARE for each in operators):
+                raise SyntaxError
+            parts = [left, *others]
+        case ast.BoolOp(values=parts) | ast.List(elts=parts) | ast.Tuple(elts=parts):
+            pass
+        case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd(), operand=operand):
+            parts = [operand]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _CALCULATE:
+            parts = [left, right]
+        case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in _FUNCTIONS and parts:
+            pass
+        case _:
+            raise SyntaxError
+    for part in parts:
+        _check(part)
+
+
+def _value(tree: ast.expr, values: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - one for each kind
+    match tree:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return values[name]
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return [_value(part, values) for part in parts]
+        case ast.BoolOp(op=op, values=parts):
+            every = all if isinstance(op, ast.And) else any
+            return every(_value(part, values) for part in parts)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _value(operand, values)
+        case ast.UnaryOp(op=op, operand=operand):
+            number = _number(_value(operand, values))
+            return -number if isinstance(op, ast.USub) else number
+        case ast.BinOp(left=left, op=op, right=right):
+            return _CALCULATE[type(op)](_number(_value(left, values)), _number(_value(right, values)))
+        case ast.Call(func=ast.Name(id=name), args=parts):
+            return _FUNCTIONS[name](*(_number(_value(part, values)) for part in parts))
+        case ast.Compare(left=left, ops=operators, comparators=others):
+            one = _value(left, values)
+            for sign, other in zip(operators, others, strict=True):
+                if not _COMPARE[type(sign)](one, right := _value(other, values)):
+                    return False
+                one = right
+            return True
+    raise AssertionError("a formula is checked before it is evaluated")
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, int | float):
+        raise TypeError(f"must be a number, got {value!r}")
+    return value
+
+
+def _bits(base: int, exponent: int) -> int:
+    return base.bit_length() * exponent
+
+
+def _power(base: float, exponent: float) -> float:
+    if isinstance(base, int) and isinstance(exponent, int) and 0 <= _bits(base, exponent) <= MOST_BITS:
+        power: int = base**exponent
+        return power
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and exponent % 2 else math.inf
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equality under which true is not the number 1."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+_CALCULATE: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Eq: _same,
+    ast.NotEq: lambda one, other: not _same(one, other),
+    ast.GtE: operator.ge,
+    ast.Gt: operator.gt,
+    ast.In: lambda one, others: any(_same(one, each) for each in others),
+    ast.NotIn: lambda one, others: not any(_same(one, each) for each in others),
+}

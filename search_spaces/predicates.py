@@ -1,0 +1,75 @@
+"""A function or pydantic model of the user's that says whether settings can be trained."""
+
+import copy
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from search_spaces.wording import shown
+
+
+class PredicateFailed(Exception):
+    """A predicate that cannot be found, raised an error or returned no truth value."""
+
+
+def predicate_at(target: str) -> Callable[..., bool]:
+    """The predicate at `module:name`. Raises `PredicateFailed`.
+
+    A pydantic model is one too: it admits the settings that it validates.
+    """
+    module, _, name = target.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # code of others may raise anything
+        raise PredicateFailed(f"{target} cannot be imported: {type(error).__name__}: {error}") from error
+    if isinstance(found, type) and hasattr(found, "model_validate"):
+        return _validates(found)
+    if isinstance(found, type) or not callable(found):
+        raise PredicateFailed(
+            f"{target} must be a function of the settings that returns True or False, or a pydantic model, "
+            f"got {type(found).__name__}"
+        )
+    predicate: Callable[..., bool] = found
+    return predicate
+
+
+def _validates(model: Any) -> Callable[[dict[str, Any]], bool]:
+    def validates(settings: dict[str, Any]) -> bool:
+        try:
+            model.model_validate(settings)
+        except Exception:  # a validator of others may raise anything
+            return False
+        return True
+
+    return validates
+
+
+def admits_settings(name: str, target: str, settings: Mapping[str, Any], trainable: str = "") -> bool:
+    """Whether the predicate at `target`, which messages call `name`, admits `settings`.
+
+    Args:
+        name: How messages call the predicate.
+        target: Where it is, `module:name`.
+        settings: All settings of a trial.
+        trainable: A second argument of the predicate, unless it is empty.
+
+    Raises:
+        PredicateFailed: It cannot be imported, raises an error or returns no truth value.
+    """
+    predicate = predicate_at(target)
+    answer: object
+    try:
+        answer = predicate(copy.deepcopy(dict(settings)), *filter(None, [trainable]))
+    except (Exception, SystemExit) as error:
+        raise PredicateFailed(
+            f"{name} must return True or False, and raised {type(error).__name__}: {error}"
+        ) from error
+    if type(answer).__name__ in {"bool", "bool_"}:  # Python's, or NumPy's
+        return bool(answer)
+    raise PredicateFailed(f"{name} must return True or False, got {shown(answer)}")

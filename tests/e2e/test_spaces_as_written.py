@@ -1,0 +1,235 @@
+"""Search spaces as people write them, from the spec to records, report and the spec of the best trial."""
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.in_process import Run
+from tests.support.own_code import forgotten
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untracked")]
+
+CODE = """
+from pydantic import BaseModel, model_validator
+
+
+class Fits(BaseModel):
+    width: int
+    heads: int
+
+    @model_validator(mode="after")
+    def fits(self):
+        assert self.width % self.heads == 0, "width must be a multiple of heads"
+        return self
+
+
+def fits(settings):
+    return settings["width"] % settings["heads"] == 0
+
+
+def raises(settings):
+    raise KeyError("none")
+
+
+def train(settings, trial):
+    trial.report(1, {f"{split}/loss": 1.0 for split in ("valid", *trial.splits)})
+
+
+def narrow(settings, trial):
+    if settings["width"] % settings["heads"]:
+        trial.infeasible(f"width {settings['width']} with heads {settings['heads']}")
+    train(settings, trial)
+"""
+OBJECTIVES = [{"metric": "valid/loss", "goal": "min"}]
+HEADS = {"width": {"int": [16, 96], "step": 8}, "heads": {"choice": [1, 2, 3, 4, 6, 8]}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "spaces_job.py").write_text(CODE)
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+def launched(
+    haltsweep: Run, folder: Path, baseline: dict[str, Any], search: dict[str, Any], **more: Any
+) -> str:
+    spec = {
+        "name": "one",
+        "question": "Which is best?",
+        "trainable": "spaces_job:train",
+        "baseline": baseline,
+        "search": {"objectives": OBJECTIVES, **search},
+    }
+    (folder / "one.yaml").write_text(yaml.safe_dump(spec | more, sort_keys=False, allow_unicode=True))
+    found = haltsweep("launch", "one.yaml", "--driver", "inline")
+    assert found.code == 0, found
+    return found.err
+
+
+def rows(haltsweep: Run) -> list[dict[str, str]]:
+    found = haltsweep("records", "one")
+    assert found.code == 0, found
+    return list(csv.DictReader(StringIO(found.out)))
+
+
+def test_fields_and_arms_are_named_as_people_name_them(haltsweep: Run, folder: Path) -> None:
+    baseline = {
+        "weight-decay": 0.1,
+        "learning rate": 0.1,
+        "optimizer.lr": 0.1,
+        "lr@head": 0.2,
+        "layers": [{"size": 3}, {"size": 4}],
+        "λ": 0.1,
+        "lambda": 0.5,
+    }
+    arms = {
+        "w/o decay": {"why": "none", "set": {"weight-decay": 0.0}, "drop": ["weight-decay"]},
+        "size=5 v2": {"why": "wider", "set": {"layers.0.size": 5}},
+        "greek": {"why": "other", "set": {"λ": 0.2}},
+        "dotted": {"why": "other", "set": {"optimizer.lr": 0.3}},
+        "no_x": {"why": "other", "set": {"lambda": 0.6}},
+    }
+    also = {"weight-decay": {"float": [0, 1]}, "layers.1.size": {"int": [4, 64], "step": "x2"}}
+    search = {"also": also, "trials_per_arm": 2, "constraints": ["`weight-decay` <= 0.5"]}
+    launched(haltsweep, folder, baseline, search, arms=arms)
+    found = rows(haltsweep)
+    assert {each["arm"] for each in found} == {"baseline", *arms}
+    for row in found:
+        settings, arm = json.loads(row["settings"]), arms.get(row["arm"], {"set": {}})
+        assert settings.keys() == baseline.keys()
+        assert settings["layers"][1]["size"] == int(row["assignment.layers.1.size"]) in (4, 8, 16, 32, 64)
+        assert settings["layers"][0]["size"] == (5 if row["arm"] == "size=5 v2" else 3)
+        for name in ("λ", "optimizer.lr", "lambda"):
+            assert settings[name] == arm["set"].get(name, baseline[name])
+        assert settings["weight-decay"] <= 0.5
+    best = yaml.safe_load(haltsweep("best", "one", "--arm", "size=5 v2").out)
+    assert best["baseline"]["layers"][0] == {"size": 5}
+    planned = haltsweep(
+        "plan", "one.yaml", "baseline.optimizer.lr=7", "baseline.layers.0.size=9", 'arms."size=5 v2".why=x'
+    )
+    assert planned.code == 0, planned
+    assert "optimizer.lr 7" in planned.out
+    assert "[size 9, size 4]" in planned.out
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "grid", "qmc"])
+def test_lists_mappings_and_null_are_choices(haltsweep: Run, folder: Path, sampler: str) -> None:
+    hidden = [[64], [64, 32], [128, 64]]
+    optimizers = [{"name": "adam", "betas": [0.9, 0.99]}, {"name": "sgd", "betas": None}]
+    also = {
+        "hidden": {"choice": hidden},
+        "optimizer": {"choice": optimizers},
+        "dropout": {"choice": [None, 0.5]},
+    }
+    baseline = {"hidden": [64], "optimizer": optimizers[0], "dropout": None}
+    first = [{"hidden": [128, 64]}]
+    search = {"also": also, "trials_per_arm": 12, "sampler": sampler, "first": first}
+    launched(haltsweep, folder, baseline, search)
+    found = [json.loads(each["settings"]) for each in rows(haltsweep)]
+    assert found[0] == {**baseline, "hidden": [128, 64]}
+    for name, values in (("hidden", hidden), ("optimizer", optimizers), ("dropout", [None, 0.5])):
+        assert all(each[name] in values for each in found)
+        assert len({json.dumps(each[name]) for each in found}) == len(values)
+    if sampler == "grid":
+        assert len({json.dumps(each, sort_keys=True) for each in found}) == 12
+    assert yaml.safe_load(haltsweep("best", "one").out)["baseline"] == found[0]
+    (folder / "again.yaml").write_text((folder / "one.yaml").read_text().replace("name: one", "name: two"))
+    again = haltsweep("plan", "again.yaml", "search.first=[{from: one}]")
+    assert again.code == 0, again
+    assert "tries first hidden [128, 64], optimizer name adam, betas [0.9, 0.99]" in " ".join(
+        again.out.split()
+    )
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [["width % heads == 0", "width * heads <= 400"], ["spaces_job:fits"], ["spaces_job:Fits", "heads > 1"]],
+)
+def test_what_breaks_a_constraint_is_never_run(haltsweep: Run, folder: Path, constraints: list[str]) -> None:
+    search = {"also": HEADS, "constraints": constraints, "trials_per_arm": 12}
+    launched(haltsweep, folder, {"width": 64, "heads": 4}, search)
+    found = [json.loads(each["settings"]) for each in rows(haltsweep)]
+    assert len(found) == 12
+    assert all(each["width"] % each["heads"] == 0 for each in found)
+    if "width * heads <= 400" in constraints:
+        assert all(each["width"] * each["heads"] <= 400 for each in found)
+
+
+def test_what_a_config_refuses_is_drawn_again_and_told_once(haltsweep: Run, folder: Path) -> None:
+    (folder / "spaces_job.py").write_text(CODE + "\n\nConfig = Fits\n")
+    search = {"also": HEADS, "trials_per_arm": 12}
+    told = launched(haltsweep, folder, {"width": 64, "heads": 4}, search)
+    pairs = [(width, heads) for width in range(16, 97, 8) for heads in HEADS["heads"]["choice"]]
+    refused = sum(width % heads > 0 for width, heads in pairs)
+    assert told.count(f"refuses {refused} of {len(pairs)} combinations") == 1
+    found = [json.loads(each["settings"]) for each in rows(haltsweep)]
+    assert len(found) == 12
+    assert all(each["width"] % each["heads"] == 0 for each in found)
+
+
+def test_infeasible_trials_are_shown_and_cost_no_trial(haltsweep: Run, folder: Path) -> None:
+    asked = {"also": HEADS, "trials_per_arm": 12, "sampler": "random"}
+    launched(haltsweep, folder, {"width": 64, "heads": 4}, asked, trainable="spaces_job:narrow")
+    found = rows(haltsweep)
+    ended = [each["outcome"] for each in found]
+    assert ended.count("finished") == 12
+    assert ended.count("infeasible") == len(found) - 12 > 0
+    reasons = [each["reason"] for each in found if each["outcome"] == "infeasible"]
+    assert all(each.startswith("width ") for each in reasons)
+    status = haltsweep("status", "one")
+    assert status.code == 0
+    assert "one: finished; 12/12 done" in status.out
+    assert f"{len(reasons)} infeasible" in status.out
+    assert f"infeasible: {reasons[0]}" in status.out
+    (search,) = json.loads(haltsweep("report", "one", "--json").out)["page"]["searches"]
+    assert search["outcomes"] == {"finished": 12, "infeasible": len(reasons)}
+    number = next(each["number"] for each in found if int(each["number"]) >= 12)
+    assert haltsweep("logs", "one", f"baseline/search/{number}").code == 0
+    assert haltsweep("verify", "one").code == 0
+    again = haltsweep("resume", "one")
+    assert again.code == 0
+    assert len(rows(haltsweep)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        ("width % 100 == 99", "can draw nothing that satisfies width % 100 == 99"),
+        ("spaces_job:raises", "spaces_job:raises must return True or False, and raised KeyError"),
+        ("spaces_job:absent", "search.constraints[0]: spaces_job:absent cannot be imported"),
+        ("width % haeds == 0", "haeds is a field of no arm. Did you mean 'heads'?"),
+        ("mode == fast", "fast is a field of no arm; write a text in quotes, mode == 'fast'"),
+        ("weight-decay * width < 3", "write the field weight-decay in backticks, `weight-decay`"),
+        ("mode < width", "must compare numbers, and mode can be the text 'slow'"),
+        ("mode * width < 3", "mode * width < 3 cannot be decided, got mode = 'slow', width = 16"),
+    ],
+)
+def test_constraints_that_cannot_be_kept_are_refused(
+    haltsweep: Run, folder: Path, constraint: str, message: str
+) -> None:
+    spec = {
+        "name": "one",
+        "question": "Which is best?",
+        "trainable": "spaces_job:train",
+        "baseline": {"width": 64, "heads": 4, "mode": "slow", "weight-decay": 0.1},
+        "search": {"also": HEADS, "constraints": [constraint], "trials_per_arm": 3, "objectives": OBJECTIVES},
+    }
+    (folder / "one.yaml").write_text(yaml.safe_dump(spec))
+    found = haltsweep("plan", "one.yaml")
+    assert found.code == 2
+    assert message in " ".join(found.err.split())
+
+
+def test_a_launch_warns_of_points_that_will_repeat(haltsweep: Run, folder: Path) -> None:
+    search = {"also": {"width": {"int": [16, 64], "step": "x2"}}, "trials_per_arm": 5}
+    told = launched(haltsweep, folder, {"width": 64}, search)
+    assert "there are fewer points than trials of the search: baseline 3 for 5" in " ".join(told.split())
+    assert math.isclose(float(rows(haltsweep)[0]["metric.valid/loss"]), 1.0)

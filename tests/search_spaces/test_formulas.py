@@ -1,0 +1,97 @@
+"""Conditions between fields: what can be written, and what it means."""
+
+from typing import Any
+
+import pytest
+
+from search_spaces.formulas import BadFormula, holds, parsed
+from search_spaces.paths import lookup
+
+SETTINGS = {
+    "width": 64,
+    "heads": 6,
+    "layers": [{"size": 3}, {"size": 4}],
+    "weight-decay": 0.1,
+    "lambda": 2,
+    "model": {"width": 10},
+    "optimizer": "adam",
+    "on": True,
+    "none": None,
+    "zero": 0,
+}
+
+
+def value(path: str) -> Any:
+    return lookup(SETTINGS, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("width % heads == 0", False),
+        ("width % 8 == 0", True),
+        ("width * layers.1.size <= 256", True),
+        ("width * layers.1.size < 256", False),
+        ("width // heads == 10 and width - 4 == heads * 10", True),
+        ("2 ** heads == width", True),
+        ("heads ** 2 + 1 > 36", True),
+        ("-heads < 0 < +heads <= 6", True),
+        ("0 < heads < 6", False),
+        ("width / heads > 10.6", True),
+        ("`weight-decay` <= 1e-1", True),
+        ("lambda * 2 == 4", True),
+        ("model.width == 10", True),
+        ("optimizer == 'adam' or width > 100", True),
+        ("optimizer in ['sgd', \"adamw\"]", False),
+        ("optimizer not in ('sgd', 'adamw')", True),
+        ("not (optimizer == 'adam' and heads > 4)", False),
+        ("min(width, heads, 3) == 3 and max(heads, 7) == 7 and abs(heads - 10) == 4", True),
+        ("on == true and on != 1", True),
+        ("on == True", True),
+        ("none == null", True),
+        ("none * 2 > 3", True),  # nothing is asked of what is null
+        ("absent > 3", True),  # nor of what is not there
+        ("width % zero == 0", False),
+        ("width ** 5000 > 0", True),
+        ("(0 - width) ** 0.5 > 0", False),
+    ],
+)
+def test_formulas(text: str, expected: bool) -> None:
+    assert holds(text, value) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "width",
+        "width + heads",
+        "3 < 4",
+        "width = 3",
+        "width <",
+        "__import__('os').system('true') == 0",
+        "width.__class__('x') == 0",
+        "open('x') == 0",
+        "[each for each in width] == 0",
+        "(lambda: 0)() == 0",
+        "width if heads else 3",
+        "width is heads",
+        "width @ heads == 0",
+        "width == f'{heads}'",
+        "width ^ heads == 0",
+        "min(width, key=heads) == 0",
+        "`` == 3",
+        "width == 3; heads == 4",
+        "(" * 400 + "width == 3" + ")" * 400,
+        "width == " + "1" * 1000,
+    ],
+)
+def test_what_is_no_formula_is_refused(text: str) -> None:
+    with pytest.raises(BadFormula):
+        parsed(text)
+
+
+@pytest.mark.parametrize("text", ["optimizer < 3", "optimizer * 3 == 3", "layers + 1 > 0", "on < 'x'"])
+def test_values_that_cannot_be_compared(text: str) -> None:
+    with pytest.raises(TypeError, match="cannot be decided, got"):
+        holds(text, value)

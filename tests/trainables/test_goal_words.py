@@ -1,0 +1,50 @@
+"""Which goal the name of a metric suggests."""
+
+import pytest
+
+from trainables.metrics import usual_goal
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "valid/accuracy",
+        "val_acc",
+        "valid/mAP@50",
+        "hits@10",
+        "valid/macro avg/f1-score",
+        "MulticlassF1Score",
+        "eval/R2",
+        "valid/both.realistic.hits_at_10",
+        "AUROC",
+        "valid/BLEU-4",
+        "top1Accuracy",
+    ],
+)
+def test_names_of_what_should_be_large(name: str) -> None:
+    assert usual_goal(name) == "max"
+
+
+@pytest.mark.parametrize(
+    "name", ["eval_loss", "valid/MSE", "perplexity", "valid/word error", "WER", "valid/crossEntropyLoss"]
+)
+def test_names_of_what_should_be_small(name: str) -> None:
+    assert usual_goal(name) == "min"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "valid/score",
+        "loss/total",
+        "valid/mapping",
+        "neg_mean_squared_error",
+        "accuracy_loss",
+        "valid/glossary",
+        "valid/depth",
+        "huber[delta=1.3]",
+        "точность",
+    ],
+)
+def test_names_that_say_nothing(name: str) -> None:
+    assert usual_goal(name) is None
