@@ -65,7 +65,6 @@ PROMISES = (
     "tests/faults/test_tasks_of_others.py",
     "tests/oracles/",
     "tests/orchestrator/conductor/test_spending.py",
-    "tests/orchestrator/drivers/test_inline_pack.py",
     "tests/orchestrator/drivers/test_launch_undo.py",
     "tests/orchestrator/drivers/test_replay.py",
     "tests/orchestrator/ledger/test_ledger_damage.py",

@@ -5,6 +5,7 @@ import ctypes
 import faulthandler
 import fcntl
 import importlib
+import io
 import multiprocessing.util
 import os
 import signal
@@ -14,7 +15,7 @@ import weakref
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from orchestrator.isolation.messages import ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
@@ -71,10 +72,27 @@ def _set_up(output: int | None) -> None:
     if output is not None:
         os.dup2(output, 1)
         os.dup2(output, 2)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = _stream(descriptor)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     faulthandler.enable()
     _forget_exit_handlers()
+
+
+class _Lenient(io.FileIO):
+    """A file to print to: a full disk costs what is printed, not the trial."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except OSError:
+            return len(memoryview(content))
+
+
+def _stream(descriptor: int) -> TextIO:
+    raw = _Lenient(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
 
 
 def _forget_exit_handlers() -> None:

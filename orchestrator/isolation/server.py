@@ -130,10 +130,13 @@ class _Server:
                 os.close(connection)
                 exit_code = self._watched(child, log)
             finally:
+                # The end of the owner shows in two ways: the second must not interrupt what the first began.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 end_descendants()
                 log.close()
                 if order.scratch is not None:
                     shutil.rmtree(order.scratch, ignore_errors=True)
+            signal.signal(signal.SIGTERM, _terminated)
             self._control.send(ChildEnded(exit_code))
 
     def _forked(self, order: ChildOrder, connection: int, log: ChildLog) -> int:

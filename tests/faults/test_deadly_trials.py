@@ -1,6 +1,4 @@
-"""Trials that take their process with them are ended after `retries`, however the process is killed."""
-
-import signal
+"""Trials that end their process: at once crashed, or after `retries` where it was killed."""
 
 import pytest
 
@@ -15,24 +13,27 @@ from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 RETRIES = 1
 
 
-def sweep(*, retries=RETRIES, **train):
+def sweep(**train):
     """One trial that always ends its process at the same step, and one that is sound."""
     arms = [make_arm("deadly", **train), make_arm("sound")]
-    resources = Resources(checkpoint_seconds=AT_EVERY_REPORT_S, retries=retries)
+    resources = Resources(checkpoint_seconds=AT_EVERY_REPORT_S, retries=RETRIES)
     return make_plan(arms, trials_per_arm=1, seeds=(), resources=resources)
 
 
-def _session(place, driver, more):
+def _session(place):
     place.data.mkdir(parents=True, exist_ok=True)
-    go(place, driver, **more)
+    go(place)
 
 
-def code_of(place, driver="inline", **more):
+def code_of(place):
     """How a session in a process of its own ended."""
-    process = forks.Process(target=_session, args=(place, driver, more))
+    process = forks.Process(target=_session, args=(place,))
     process.start()
     process.join(PATIENCE_S)
     return process.exitcode
+
+
+SOUND = ("sound", OutcomeKind.FINISHED, "ran to step 4")
 
 
 def ends(place):
@@ -44,38 +45,36 @@ def ends(place):
     ]
 
 
-@pytest.mark.parametrize(
-    ("fault", "code"), [("exit", 3), ("segfault", -signal.SIGSEGV), ("kill", -signal.SIGKILL)]
-)
-def test_a_trial_that_ends_the_inline_process_where_it_is_has_crashed(tmp_path, fault, code):
-    place = Place(tmp_path, sweep(fault=fault, fault_at=3, kills=99))
-    # The first attempt makes progress, up to step 2; those after it make none.
-    assert [code_of(place) for _ in range(1 + 1 + RETRIES)] == [code] * (1 + 1 + RETRIES)
+def test_a_trial_that_ends_its_process_itself_has_crashed_at_once(tmp_path):
+    place = Place(tmp_path, sweep(fault="exit", fault_at=3))
     assert code_of(place) == 0
     check_log(place.events(), place.plan)
-    shown = "launching process died, time {} of at most 2 without progress: it ended while it ran this trial"
-    assert ends(place) == [
-        ("deadly", OutcomeKind.STOPPED, shown.format(1)),
-        ("deadly", OutcomeKind.CRASHED, shown.format(2)),
-        ("sound", OutcomeKind.FINISHED, "ran to step 4"),
-    ]
+    (deadly, kind, reason), sound = ends(place)
+    assert (deadly, kind) == ("deadly", OutcomeKind.CRASHED)
+    assert "exit code 3" in reason
+    assert sound == SOUND
+
+
+@pytest.mark.parametrize(("fault", "name"), [("segfault", "SIGSEGV"), ("kill", "SIGKILL")])
+def test_a_trial_killed_at_the_same_step_again_has_crashed_after_its_retries(tmp_path, fault, name):
+    place = Place(tmp_path, sweep(fault=fault, fault_at=3, kills=99))
+    assert code_of(place) == 0
+    check_log(place.events(), place.plan)
+    *deadly, sound = ends(place)
+    # The first attempt makes progress, up to step 2; those after it make none.
+    assert [kind for _, kind, _ in deadly] == [OutcomeKind.STOPPED] * RETRIES + [OutcomeKind.CRASHED]
+    for time, (_, _, reason) in enumerate(deadly, start=1):
+        assert f"died, time {time} of at most {1 + RETRIES} without progress" in reason
+        assert name in reason
+    assert sound == SOUND
 
 
 def test_a_trial_that_gets_further_each_time_is_finished(tmp_path):
     """Killed once at every step, more often than there are retries."""
     place = Place(tmp_path, sweep(fault="kill-each"))
-    assert [code_of(place) for _ in range(5)] == [-signal.SIGKILL] * 4 + [0]
+    assert code_of(place) == 0
     check_log(place.events(), place.plan)
-    assert ends(place)[-2:] == [(arm, OutcomeKind.FINISHED, "ran to step 4") for arm in ("deadly", "sound")]
-
-
-@pytest.mark.slow
-def test_a_trial_of_ray_that_kills_the_launcher_has_crashed(tmp_path):
-    place = Place(tmp_path, sweep(fault="kill-launcher", fault_at=1, retries=0))
-    assert code_of(place, "ray", num_cpus=1) == -signal.SIGKILL
-    assert code_of(place) == 0, "whichever driver goes on"
-    check_log(place.events(), place.plan)
-    assert [(arm, kind) for arm, kind, _ in ends(place)] == [
-        ("deadly", OutcomeKind.CRASHED),
-        ("sound", OutcomeKind.FINISHED),
+    assert [kind for arm, kind, _ in ends(place) if arm == "deadly"] == [OutcomeKind.STOPPED] * 4 + [
+        OutcomeKind.FINISHED
     ]
+    assert ends(place)[-2:] == [("deadly", OutcomeKind.FINISHED, "ran to step 4"), SOUND]

@@ -5,19 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers import worker_checkpoints
+from orchestrator.drivers.launch import run_sweep
+from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import projection_lock
-from tests.faults.chaos import Place, check_log, go
+from tests.faults.chaos import Place, check_log
 from tests.faults.outage_launcher import HERE, sweep
 from tests.support.disks import clear, fill, small_disk
 from tests.support.forks import module
 from tests.support.logs import content
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
+from tests.support.workloads import Synthetic
 
 ROOM = 4 << 20
 TRACKED = 40
@@ -43,7 +45,9 @@ def session(place, *, fill_at=0, tracking=None):
     """Exit code and standard error of a launch or resume that fills its disk before event `fill_at`."""
     shown = [place.root, "inline", HERE, "--quick", "--fill-at", fill_at]
     shown += ["--tracking", tracking] if tracking else []
-    process = module("tests.faults.outage_launcher", *shown)
+    folder = place.root.with_name("launch")  # with no files to copy to the disk
+    folder.mkdir(exist_ok=True)
+    process = module("tests.faults.outage_launcher", *shown, folder=folder)
     try:
         _, said = process.communicate(timeout=300)
         return process.returncode, said
@@ -82,6 +86,15 @@ def test_a_launch_on_a_full_disk_leaves_nothing(disk):
     assert session(place)[0] == 0
 
 
+class Filling(Synthetic):
+    """Fills the disk before the last checkpoint of a confirm trial."""
+
+    def save(self, folder):
+        if self._job.phase == "confirm" and self.finished:
+            fill(self._job.data_dir.parent)
+        super().save(folder)
+
+
 def test_a_last_checkpoint_without_room_fails_its_posthoc_trials_alone(disk, tmp_path, monkeypatch):
     """The ledger is elsewhere, as in PostgreSQL: the sweep goes on. An older checkpoint is not measured."""
     arms, resources = [make_arm("one", steps=4)], Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
@@ -89,15 +102,10 @@ def test_a_last_checkpoint_without_room_fails_its_posthoc_trials_alone(disk, tmp
     plan = make_plan(arms, trials_per_arm=1, seeds=(7,), posthoc=posthoc, resources=resources)
     place = Place(disk, plan, storage=f"sqlite:///{tmp_path / 'ledger.db'}")
     place.data.mkdir()
-    write = worker_checkpoints.write
-
-    def write_on_full_disk(folder, measurement, save, *, flush=True):
-        if flush and measurement.step == 4:  # that of a search is not flushed
-            fill(disk)
-        return write(folder, measurement, save, flush=flush)
-
-    monkeypatch.setattr(worker_checkpoints, "write", write_on_full_disk)
-    finish = go(place)
+    (tmp_path / "launch").mkdir()
+    monkeypatch.chdir(tmp_path / "launch")
+    setup = Setup(place.data, f"{__name__}:Filling", storage=place.storage)
+    finish = run_sweep(plan, place.folder, setup, "", driver="inline")
     phases = {trial.trial_id: trial.phase for trial in plan.trials}
     ended = [each for each in place.events() if each.kind is EventKind.ENDED]
     ends = {phases[each.trial_id]: (each.payload["kind"], each.payload["reason"]) for each in ended}

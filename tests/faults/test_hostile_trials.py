@@ -9,6 +9,7 @@ from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
-from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers import inline
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
@@ -32,7 +33,7 @@ from orchestrator.tracking.sync import sync
 from orchestrator.trials import NUMBER_MOST, OutcomeKind, Record
 from tests.support.examples import examples
 from tests.support.histories import DEAD
-from tests.support.hostile import PATH, Hostile
+from tests.support.hostile import PATH, Mute, tell
 from tests.support.logs import MemoryLog, record
 from tests.support.plans import make_arm, make_plan
 from tests.support.postgres import postgres
@@ -51,13 +52,6 @@ NAMES = ANY_TEXT.filter(str.strip) | st.sampled_from(
 )
 
 
-class Mute(Exception):
-    """It cannot even say what went wrong."""
-
-    def __str__(self) -> str:
-        raise RuntimeError
-
-
 def one_trial() -> Plan:
     return make_plan([make_arm("one")], trials_per_arm=0, seeds=(7,))
 
@@ -67,10 +61,10 @@ def run(folder: Path, report: Any, raised: BaseException | None = None, url: str
     sweep, plan = SweepFolder(folder / "runs" / "synthetic"), one_trial()
     sweep.root.mkdir(parents=True)
     sweep.plan.write_text(to_json(plan))
-    Hostile.report, Hostile.raised = report, raised
+    tell(report, raised)
     with Ledger.open(url or sweep.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(DEAD)
-        run_inline(Recorder(plan, ledger, lease, sweep), PATH, data_dir=folder)
+        inline.run_inline(Recorder(plan, ledger, lease, sweep), PATH, data_dir=folder)
         assert Recorder(plan, ledger, lease, sweep).finished, "a later session must read what was written"
         (found,) = records(ledger.events(), plan)
         _project(sweep, plan, ledger, found)
@@ -113,11 +107,12 @@ class Empty:
 
 
 def said(report: Any) -> Record:
-    """What came of a trial that reported this, without a ledger and projections."""
-    Hostile.report, Hostile.raised = report, None
+    """What came of a trial that reported this, without a ledger, projections and a process of its own."""
+    tell(report)
     log = MemoryLog()
-    with tempfile.TemporaryDirectory() as folder:
-        run_inline(record(one_trial(), log, root=Path(folder)), PATH, data_dir=Path("nowhere"))
+    with tempfile.TemporaryDirectory() as folder, patch.object(inline, "_post_mortem", lambda *_: False):
+        recorder = record(one_trial(), log, root=Path(folder))
+        inline.run_inline(recorder, PATH, data_dir=Path(folder), debug=True)
     (found,) = records(log.events(), one_trial())
     return found
 

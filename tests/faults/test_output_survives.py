@@ -1,8 +1,7 @@
-"""What trials print is kept for both drivers, through kill -9 of a worker and of the launcher."""
+"""What trials print is kept for both drivers, through kill -9 of a trial and of the launcher."""
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import warnings
@@ -16,6 +15,7 @@ from tests.faults.chaos import Place
 from tests.support.commands import COMMAND, PATIENCE_S
 from tests.support.forks import forks
 from tests.support.plans import AT_EVERY_REPORT_S, make_arm, make_plan
+from tests.support.processes import wait_until
 from tests.support.workloads import Synthetic
 
 pytestmark = pytest.mark.slow
@@ -81,12 +81,6 @@ def kept(place):
     return b"".join(path.read_bytes() for path in place.folder.logs.rglob("*") if path.is_file())
 
 
-def test_a_trial_s_own_error_is_kept_whole(tmp_path):
-    place = Place(tmp_path, sweep("deep"))
-    assert run(place, "inline") == 0
-    assert_kept_whole(place)
-
-
 def assert_kept_whole(place):
     (attempt,) = attempts(place, "deep")
     assert attempt["outcome"] == "crashed"
@@ -100,23 +94,28 @@ def assert_kept_whole(place):
     assert b"marker" not in kept(place)
 
 
-def test_on_ray_errors_are_kept_whole_and_the_last_words_of_a_killed_worker(tmp_path):
+@pytest.mark.parametrize("driver", ["inline", "ray"])
+def test_errors_are_kept_whole_and_the_last_words_of_a_killed_trial(tmp_path, driver):
     place = Place(tmp_path, sweep("deep", "kill"))
-    assert run(place, "ray") == 0
+    assert run(place, driver) == 0
     assert_kept_whole(place)
     first, second = attempts(place, "kill")
     assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
     assert "worker died, time 1 of at most 4" in first["reason"]
     assert "last words of a worker\n" in first["output"]
     assert "step 1 of" not in second["output"], "each attempt has its own"
-    assert not list(place.folder.logs.rglob("*.raw")), "the next attempt has finished the log of the first"
+    assert not list(place.folder.logs.rglob("*.raw")), "logs are finished when the process has ended"
 
 
 def test_the_last_words_before_the_launcher_was_killed(tmp_path):
-    place = Place(tmp_path, sweep("kill"))
-    assert run(place, "inline") == -signal.SIGKILL
-    (attempt,) = attempts(place, "kill")
+    place = Place(tmp_path, sweep("hang"))
+    process = forks.Process(target=_session, args=(place, "inline"))
+    process.start()
+    wait_until(lambda: b"step 2 of" in kept(place), "the trial hangs")
+    process.kill()
+    process.join(PATIENCE_S)
+    (attempt,) = attempts(place, "hang")
     assert (attempt["outcome"], attempt["reason"]) == (None, "")
-    assert attempt["output"].endswith("last words of a worker\n")
-    assert run(place, "inline") == 0
-    assert [each["outcome"] for each in attempts(place, "kill")][-1] == "finished"
+    assert "step 2 of" in attempt["output"]
+    wait_until(lambda: not list(place.folder.logs.rglob("*.raw")), "the log is finished")
+    assert "step 2 of" in attempts(place, "hang")[0]["output"]

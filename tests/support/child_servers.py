@@ -7,9 +7,12 @@ commands have one of their own (`begin`); pytest's processes start one when they
 import multiprocessing
 import os
 import signal
+import subprocess
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 
@@ -39,15 +42,34 @@ def begin() -> None:
         os._exit(0)
 
 
-def _start(connection: Connection) -> None:
-    if os.getpid() not in _templates:
-        from tests.support.forks import forks
+@dataclass(frozen=True)
+class _Server:
+    """As much of `subprocess.Popen` as owners of a server use."""
 
-        ours, theirs = forks.Pipe()
-        forks.Process(target=_run_template, args=(theirs,), daemon=True).start()
+    pid: int
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        try:
+            ending = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            if not wait([ending], timeout):
+                raise subprocess.TimeoutExpired("server", timeout or 0.0)
+        finally:
+            os.close(ending)
+
+
+def _start(connection: Connection) -> _Server:
+    if os.getpid() not in _templates:
+        ours, theirs = Pipe()
+        ForkServerProcess(target=_run_template, args=(theirs,), daemon=True).start()
         theirs.close()
         _templates[os.getpid()] = ours
-    send_handle(_templates[os.getpid()], connection.fileno(), None)
+    template = _templates[os.getpid()]
+    send_handle(template, connection.fileno(), None)
+    return _Server(template.recv())
 
 
 def _run_template(connection: Connection) -> None:
@@ -61,7 +83,7 @@ def _run_template(connection: Connection) -> None:
     with suppress(EOFError, OSError):
         while True:
             descriptor = recv_handle(connection)
-            if os.fork() == 0:
+            if (server := os.fork()) == 0:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 connection.close()
                 try:
@@ -69,6 +91,7 @@ def _run_template(connection: Connection) -> None:
                 finally:
                     os._exit(0)
             os.close(descriptor)
+            connection.send(server)
 
 
 def _let_go_of_files(kept: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,15 @@ PRELOADED = [
 ]
 """What is forked is as if it had imported these itself: all but the last only define things."""
 
+
+class _Process(ForkServerProcess):
+    def run(self) -> None:
+        child_servers.begin()  # while it has one thread
+        super().run()
+
+
 forks = multiprocessing.get_context("forkserver")
+forks.Process = _Process  # type: ignore[misc, assignment]
 forks.set_forkserver_preload(PRELOADED)
 AT_HOME = dict(os.environ)
 """What it starts with, whichever test is the first to need it: what it loads may write caches."""
@@ -169,7 +178,6 @@ class _Begin:
 
     def run(self, work: Callable[..., object], arguments: Sequence[Any]) -> None:
         """As `subprocess.Popen` would start it; what `work` returns is the exit code."""
-        child_servers.begin()
         if self.session:
             os.setsid()
         else:

@@ -24,7 +24,6 @@ def interrupted_in_the_first_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[
     def first_only(session: OpenSweep, *_: object) -> None:
         attempt = session.recorder.ask()
         assert attempt is not None, "there is something to run"
-        session.recorder.began(attempt.trial_id)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

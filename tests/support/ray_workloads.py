@@ -1,20 +1,16 @@
-"""Workloads that tell about the process they run in."""
+"""A workload that tells about the process it runs in."""
 
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from trainables.protocol import Job, Measurement
 
 TELLING = "tests.support.ray_workloads:Telling"
-LEAKING = "tests.support.ray_workloads:Leaking"
-LEAK_BYTES = 320 << 20
-_LEAKED: list[Any] = []
 
 
 class Telling:
-    """Two reports with facts about the worker as metrics."""
+    """Two reports with facts about the process as metrics."""
 
     def __init__(self, job: Job) -> None:
         self._step = 0
@@ -32,8 +28,9 @@ class Telling:
             "threads": torch.get_num_threads(),
             "omp": int(os.environ["OMP_NUM_THREADS"]),
             "devices": torch.cuda.device_count(),
-            "tune": "ray.tune" in sys.modules,
-            "in_folder_of_launcher": Path("pyproject.toml").exists(),
+            "server": os.getppid(),
+            "ray": "ray" in sys.modules,
+            "file_of_launch_folder": Path("pyproject.toml").exists(),
         }
         values = {f"worker/{name}": float(value) for name, value in facts.items()}
         return Measurement(self._step, 0.0, values | {"valid/score": 0.0})
@@ -46,10 +43,3 @@ class Telling:
 
     def close(self) -> None:
         pass
-
-
-class Leaking(Telling):
-    """Keeps memory that it should have freed."""
-
-    def close(self) -> None:
-        _LEAKED.append(bytearray(b"x") * LEAK_BYTES)

@@ -1,7 +1,7 @@
 """A workload that trains nothing: a quadratic surface, and every way a trial can go wrong.
 
 Settings, all under `train`: `steps`; `fault` (diverge, nan, huge, raise, raise-at-once, oom, hang, kill,
-exit, segfault, kill-launcher or none) at step `fault_at`, or kill-each, once at every step; `kills`, how
+exit, segfault or none) at step `fault_at`, or kill-each, once at every step; `kills`, how
 often `kill` happens; `sleep_s` a step; `hold`, whether steps wait while there is a file `hold` in the data
 folder; `tally`, whether steps are counted in its `steps.txt`, by `label`.
 `model.x` is what a search should find: the best is 0.3.
@@ -16,16 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from orchestrator.identity import derive_seed
 from trainables.protocol import Diverged, Job, Measurement
 
 PATH = "tests.support.workloads:Synthetic"
 HOLD = "hold"
+HURRY = "HALTSWEEP_TEST_HURRY"
+"""Variable of the environment: steps take no time."""
 BEST_X = 0.3
-LAUNCHER = 2
-"""Above a worker are its raylet, Ray's driver and the launching process."""
 SECONDS_PER_STEP = 0.5
 ODD_VALUES = {"nan": float("nan"), "huge": -1e200}
 
@@ -57,7 +55,8 @@ class Synthetic:
         return self._step >= self._train["steps"]
 
     def advance(self) -> Measurement:
-        time.sleep(self._train.get("sleep_s", 0.0))
+        if HURRY not in os.environ:
+            time.sleep(self._train.get("sleep_s", 0.0))
         while self._train.get("hold") and (self._job.data_dir / HOLD).exists():
             time.sleep(0.01)
         self._step += 1
@@ -97,16 +96,10 @@ class Synthetic:
             case "oom":
                 raise MemoryError("no room for the batch")
             case "exit":
-                ctypes.CDLL(None)._exit(3)  # that of `os` would be seen
+                os._exit(3)
             case "segfault":
                 faulthandler.disable()  # it would tell pytest's
                 ctypes.string_at(0)
-            case "kill-launcher":
-                # A trial is known to run a moment after it begins.
-                while not list(self._job.data_dir.parent.glob("runs/*/under-way/*")):
-                    time.sleep(0.01)
-                psutil.Process().parents()[LAUNCHER].kill()
-                time.sleep(1e6)
             case "kill" if self._killed_before() < self._train.get("kills", 1):
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -4,15 +4,12 @@ import io
 import sys
 
 import pytest
-import torch
 
-from orchestrator.drivers import inline
 from orchestrator.drivers.launch import run_sweep
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
-from orchestrator.spec.section import Resources
 from tests.support.plans import make_arm, make_plan
 from tests.support.workloads import PATH
 
@@ -21,7 +18,7 @@ def launched(tmp_path, monkeypatch, typed, fault):
     """What the debugger shows when this is typed, and the outcome of each arm's trial."""
     terminal = io.StringIO()
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    monkeypatch.setattr(sys, "__stdout__", terminal)
+    monkeypatch.setattr(sys, "stdout", terminal)
     plan = make_plan([make_arm("fails", fault=fault), make_arm("works")], trials_per_arm=1, seeds=())
     folder = SweepFolder(tmp_path / "runs" / plan.name)
     run_sweep(plan, folder, Setup(tmp_path / "data", PATH), "", driver="inline", debug=True)
@@ -47,20 +44,3 @@ def test_a_divergence_is_no_mistake_to_look_at(tmp_path, monkeypatch):
     shown, ended = launched(tmp_path, monkeypatch, "", "diverge")
     assert not shown
     assert ended == {"fails": "diverged", "works": "finished"}
-
-
-def test_trials_in_this_process_have_a_thread_for_each_cpu(tmp_path, monkeypatch):
-    before, seen = torch.get_num_threads(), []
-    run = inline._InlineRun.trial
-
-    def trial(self, *given):
-        seen.append(torch.get_num_threads())
-        run(self, *given)
-
-    monkeypatch.setattr(inline._InlineRun, "trial", trial)
-    plan = make_plan([make_arm("one")], trials_per_arm=1, seeds=(), resources=Resources(cpus=before + 1))
-    monkeypatch.setattr("orchestrator.drivers.launch.require_means", lambda *_: None)
-    folder = SweepFolder(tmp_path / "runs" / plan.name)
-    run_sweep(plan, folder, Setup(tmp_path / "data", PATH), "", driver="inline")
-    assert seen == [before + 1]
-    assert torch.get_num_threads() == before

@@ -1,34 +1,23 @@
 """What the in-process driver does of its own: stop at once, save what will go on, and nothing else."""
 
-import os
 import threading
 
 import pytest
 
-from orchestrator.drivers import worker_checkpoints as checkpoints
 from orchestrator.drivers.inline import INTERRUPTED, run_inline
 from orchestrator.errors import InputError
 from orchestrator.ledger.events import EventKind
 from orchestrator.trials import OutcomeKind
 from tests.support.logs import MemoryLog, record
-from tests.support.plans import make_plan
-from tests.support.workloads import PATH, Synthetic
+from tests.support.plans import make_arm, make_plan
+from tests.support.workloads import PATH
 
 SELDOM = 1e6
 
 
-@pytest.fixture
-def written(monkeypatch):
+def written(log):
     """Steps at which checkpoints were written."""
-    steps = []
-    write = checkpoints.write
-
-    def spy(folder, measurement, save, **keywords):
-        steps.append(measurement.step)
-        return write(folder, measurement, save, **keywords)
-
-    monkeypatch.setattr(checkpoints, "write", spy)
-    return steps
+    return [each.payload["step"] for each in log.of(EventKind.CHECKPOINTED)]
 
 
 def run(tmp_path, log, plan, **keywords):
@@ -37,7 +26,7 @@ def run(tmp_path, log, plan, **keywords):
     return recorder
 
 
-def test_a_stop_ends_the_running_trial_at_its_next_report(tmp_path, written):
+def test_a_stop_ends_the_running_trial_at_its_next_report(tmp_path):
     stop, log = threading.Event(), MemoryLog()
 
     def changed():
@@ -49,9 +38,7 @@ def test_a_stop_ends_the_running_trial_at_its_next_report(tmp_path, written):
     (ended,) = log.of(EventKind.ENDED)
     assert ended.payload == {"kind": OutcomeKind.STOPPED, "reason": INTERRUPTED}
     assert len(log.of(EventKind.MEASURED)) == 3
-    assert written == [3]
-    (saved,) = log.of(EventKind.CHECKPOINTED)
-    assert saved.payload["step"] == 3
+    assert written(log) == [3]
 
 
 def test_a_stop_before_anything_runs_starts_nothing(tmp_path):
@@ -61,30 +48,31 @@ def test_a_stop_before_anything_runs_starts_nothing(tmp_path):
     assert [each.kind for each in log.written] == [EventKind.OPENED]
 
 
-def test_a_trial_that_ends_its_process_is_the_end_of_itself_alone(tmp_path, monkeypatch):
-    log, ends = MemoryLog(), os._exit
-    monkeypatch.setattr(Synthetic, "advance", lambda _: os._exit(0))
-    run(tmp_path, log, make_plan(1, trials_per_arm=2, seeds=()))
+def test_a_trial_that_ends_its_process_is_the_end_of_itself_alone(tmp_path):
+    log = MemoryLog()
+    run(tmp_path, log, make_plan([make_arm("exits", fault="exit")], trials_per_arm=2, seeds=()))
     assert [each.payload["kind"] for each in log.of(EventKind.ENDED)] == [OutcomeKind.CRASHED] * 2
-    assert "SystemExit: os._exit(0)" in log.of(EventKind.ENDED)[0].payload["reason"]
-    assert os._exit is ends
+    assert "ended its process with exit code 3" in log.of(EventKind.ENDED)[0].payload["reason"]
 
 
-def test_a_trial_that_was_pruned_is_not_saved(tmp_path, written):
+def test_a_trial_that_was_pruned_is_not_saved(tmp_path):
     log = MemoryLog()
     stopper = {"name": "asha", "grace_steps": 1, "reduction": 2}
     run(tmp_path, log, make_plan(1, trials_per_arm=6, seeds=(), stopper=stopper))
     kinds = list(log.outcomes().values())
     assert OutcomeKind.PRUNED in kinds
-    assert written == [4] * kinds.count(OutcomeKind.FINISHED)
+    assert written(log) == [4] * kinds.count(OutcomeKind.FINISHED)
 
 
-def test_a_second_interrupt_goes_through_and_leaves_the_trial_to_be_resumed(tmp_path, monkeypatch):
+def test_a_second_interrupt_goes_through_and_leaves_the_trial_to_be_resumed(tmp_path):
     log, plan = MemoryLog(), make_plan(1, trials_per_arm=1, seeds=())
-    with monkeypatch.context() as patch:
-        patch.setattr(Synthetic, "advance", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path, log, plan)
+
+    def changed():
+        if log.of(EventKind.MEASURED):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, log, plan, on_change=changed)
     assert log.outcomes() == {}
     assert run(tmp_path, log, plan).finished
 

@@ -1,5 +1,6 @@
 """What is told to a worker arrives as it was."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -25,12 +26,22 @@ values = st.recursive(
 def test_an_attempt_survives_the_journey(settings, seed, phase, splits, source):
     planned = PlannedTrial("id", "arm", phase, 0, seed)
     attempt = Attempt(Trial(planned, {}, settings, splits), 1, Path("/sweep/checkpoints/id"), source)
-    orders = JobEncoder("module:Class", 30.0, 1.0, 0.25, Path("/data"))
-    shown = decode(orders.encode(attempt))
-    assert shown == WorkerJob(
-        *("module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), attempt.job(Path("/data"))),
-        log=Path("/sweep/logs/id/attempt-1.log"),
+    orders = JobEncoder(
+        "module:Class", 30.0, 1.0, 0.25, Path("/data"), keep=("*.pt",), working_folder="shared"
     )
+    shown = decode(orders.encode(attempt))
+    job = replace(attempt.job(Path("/data")), folder=shown.scratch / "files")
+    assert shown == WorkerJob(
+        *("module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), job),
+        log=Path("/sweep/logs/id/attempt-1.log"),
+        scratch=shown.scratch,
+        kept=shown.kept,
+        keep=("*.pt",),
+        working_folder="shared",
+        launch_folder=Path.cwd(),
+    )
+    assert shown.scratch.is_relative_to("/sweep")
+    assert shown.kept.is_relative_to("/sweep")
 
 
 def test_relative_paths_are_made_absolute():

@@ -29,7 +29,13 @@ class Worker:
 
     def report(self) -> list[Reply]:
         """What one call of `train` brings."""
-        return list(self._actor.train()[ray_trainable.REPLIES])
+        result = self._actor.train()
+        assert result[ray_trainable.DIED] is None
+        return list(result[ray_trainable.REPLIES])
+
+    def end(self) -> None:
+        """End its processes."""
+        self._actor.stop()
 
 
 @pytest.mark.parametrize("lost", range(5))
@@ -39,9 +45,11 @@ def test_reports_that_are_lost_with_their_worker_are_made_again(
     first = Worker(tmp_path, monkeypatch)
     heard = [reply for _ in range(lost) for reply in first.report()]
     first.report()  # nobody hears this one: the worker is killed now
+    first.end()
     second = Worker(tmp_path, monkeypatch)
     while not heard[-1:] or heard[-1].ended is None:
         heard += second.report()
+    second.end()
     ended = heard[-1].ended
     assert ended is not None
     assert (ended.kind, ended.reason) == (OutcomeKind.FINISHED, f"ran to step {STEPS}")
@@ -53,6 +61,7 @@ def test_checkpoints_are_made_all_the_same(tmp_path: Path, monkeypatch: pytest.M
     heard: list[Reply] = []
     while not heard or heard[-1].ended is None:
         heard += worker.report()
+    worker.end()
     saved = [each.checkpoint for each in heard if each.checkpoint]
     assert len(saved) > 1
     assert saved[-1] == STEPS

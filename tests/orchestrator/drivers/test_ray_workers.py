@@ -1,4 +1,4 @@
-"""Workers of the Ray driver: used again while they are clean, with the threads that were asked for."""
+"""Workers of the Ray driver: used again, with a process for each trial."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from tests.support.logs import MemoryLog, record
 from tests.support.plans import make_plan
-from tests.support.ray_workloads import LEAKING, TELLING
+from tests.support.ray_workloads import TELLING
 from tests.support.workloads import PATH
 
 TRIALS = 4
@@ -50,34 +50,21 @@ def facts(connected, tmp_path, workload, resources):
 
 
 @pytest.mark.slow
-def test_a_clean_worker_is_used_again_with_its_threads(connected, tmp_path):
+def test_each_trial_has_a_process_with_its_threads_below_a_worker_that_is_used_again(connected, tmp_path):
     shown = facts(connected, tmp_path, TELLING, Resources(cpus=2))
-    assert len({each["worker/pid"] for each in shown}) == 1
+    assert len({each["worker/pid"] for each in shown}) == TRIALS
+    assert len({each["worker/server"] for each in shown}) == 1
     assert {each["worker/threads"] for each in shown} == {2.0}
     assert {each["worker/omp"] for each in shown} == {2.0}
-    assert {each["worker/tune"] for each in shown} == {0.0}, "a worker that loads Tune starts twice as late"
+    assert {each["worker/ray"] for each in shown} == {0.0}, "trials need no Ray"
 
 
 @pytest.mark.slow
-def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connected, tmp_path, monkeypatch):
-    """With a Tune that loads itself into workers, whatever it is told."""
-    from ray.tune.execution import class_cache
-
-    monkeypatch.delattr(class_cache, "_ActorClassCache")
+def test_a_trial_without_gpus_sees_none_and_a_share_of_a_cpu_has_a_thread(connected, tmp_path):
     shown = facts(connected, tmp_path, TELLING, Resources(cpus=0.5))
     assert {each["worker/devices"] for each in shown} == {0.0}
     assert {each["worker/threads"] for each in shown} == {1.0}
-    assert {each["worker/tune"] for each in shown} == {1.0}
-    assert all(each["worker/in_folder_of_launcher"] for each in shown), "workers are not moved elsewhere"
-
-
-@pytest.mark.slow
-@pytest.mark.longest
-def test_a_worker_that_keeps_memory_is_replaced(connected, tmp_path):
-    shown = facts(connected, tmp_path, LEAKING, Resources(cpus=1))
-    # The first trial of a process sets its base line, so it is found out after the second.
-    pids = [each["worker/pid"] for each in shown]
-    assert pids[0] == pids[1] != pids[2] == pids[3]
+    assert all(each["worker/file_of_launch_folder"] for each in shown)
 
 
 @pytest.mark.slow

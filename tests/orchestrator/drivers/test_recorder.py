@@ -196,49 +196,6 @@ def test_losses_count_in_a_row_without_progress(tmp_path):
     assert recorder.lost(attempt.trial_id, "SIGKILL").kind is OutcomeKind.CRASHED, "that was there before"
 
 
-class TestADeadSession:
-    """Whose process ended without a word, while trials ran."""
-
-    @pytest.fixture
-    def session(self, tmp_path):
-        log = MemoryLog()
-        plan = make_plan(2, trials_per_arm=1, seeds=(), resources=Resources(retries=1))
-        return lambda: (log, record(plan, log, root=tmp_path))
-
-    def test_trials_that_ran_without_progress_are_blamed(self, session):
-        for _ in range(2):
-            log, recorder = session()
-            idle, working = recorder.ask(), recorder.ask()
-            recorder.began(idle.trial_id)
-            recorder.began(working.trial_id)
-            step = len(log.of(EventKind.MEASURED)) + 1
-            recorder.hear(working.trial_id, working.token, at(step))
-        log, recorder = session()
-        assert log.outcomes() == {idle.trial_id: OutcomeKind.CRASHED}
-        assert [each.payload["lost"] for each in log.of(EventKind.ENDED, idle.trial_id)] == [True, True]
-        assert not log.of(EventKind.ENDED, working.trial_id)
-
-    @pytest.mark.parametrize("ending", ["nothing began", "drained", "closed", "excused", "let go"])
-    def test_nobody_is_blamed_for(self, session, ending):
-        for _ in range(5):
-            log, recorder = session()
-            attempt = recorder.ask()
-            if ending != "nothing began":
-                recorder.began(attempt.trial_id)
-            match ending:
-                case "drained":
-                    recorder.drain("the sweep was asked to stop")
-                case "closed":
-                    recorder.close("interrupted")
-                case "excused":
-                    recorder.excuse()
-                case "let go":
-                    recorder.tell(attempt.trial_id, attempt.token, STOPPED)
-        log, _ = session()
-        assert not log.outcomes()
-        assert not [each for each in log.of(EventKind.ENDED) if each.payload.get("lost")]
-
-
 def test_interruptions_and_killed_sessions_are_not_lost_workers():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=1))
     for _ in range(4):

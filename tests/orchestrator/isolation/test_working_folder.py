@@ -1,0 +1,304 @@
+"""A trial reads the files of the launch folder by relative paths; what it writes there is its own."""
+
+import os
+from contextlib import closing
+
+import pytest
+
+from orchestrator.isolation import working_folder
+from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.messages import ChildEnded
+from orchestrator.isolation.working_folder import (
+    ALL_COPIED_BYTES,
+    COPIED_BYTES,
+    LaunchFiles,
+    SharedFileWritten,
+    WorkingFolder,
+    kept_files,
+)
+from tests.support import children
+from tests.support.children import Work, order
+
+PATIENCE_S = 60
+LARGE = COPIED_BYTES + 1
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """A launch folder as people have them."""
+    root = tmp_path / "launch"
+    for folder in ("data/deep", "results", ".cache", "venv/lib", "runs/earlier", "node_modules"):
+        (root / folder).mkdir(parents=True)
+    (root / "config.txt").write_text("small")
+    (root / "data" / "train.txt").write_text("train")
+    (root / "data" / "deep" / "rows.bin").write_bytes(b"x" * LARGE)
+    (root / "results" / "old.txt").write_text("old")
+    (root / ".cache" / "vocabulary.txt").write_text("words")
+    (root / "venv" / "pyvenv.cfg").touch()
+    (root / "venv" / "lib" / "module.py").touch()
+    (root / "runs" / "earlier" / "plan.json").touch()
+    return root
+
+
+@pytest.fixture
+def trial(launch, tmp_path):
+    """Runs code as trials of one session, one after the other; what they send."""
+    numbers = iter(range(100))
+    with closing(ChildServer(settings_here(children.MODULE, launch, ()))) as server:
+
+        def run(code, **more):
+            server.start(order(children.work, Work(code, tmp_path / "trials" / str(next(numbers)), **more)))
+            answer = server.receive(PATIENCE_S)
+            assert not isinstance(answer, ChildEnded), "the code fails"
+            return answer
+
+        yield run
+
+
+def content(root):
+    """Every file below a folder, as it is."""
+    return {str(path.relative_to(root)): path.read_bytes()[:20] for path in root.rglob("*") if path.is_file()}
+
+
+def test_files_of_the_launch_folder_are_read_by_relative_paths(trial):
+    code = """
+from pathlib import Path
+names = "config.txt", "data/train.txt", "results/old.txt", ".cache/vocabulary.txt"
+result = [Path(name).read_text() for name in names], Path("data/deep/rows.bin").stat().st_size
+"""
+    assert trial(code) == (["small", "train", "old", "words"], LARGE)
+
+
+def test_new_files_are_the_trial_s_own(trial, launch):
+    before = content(launch)
+    code = """
+from pathlib import Path
+result = Path("results/mine.txt").exists() or Path("model.pt").exists() or Path("made").exists()
+Path("results/mine.txt").write_text("1")
+Path("model.pt").write_text("2")
+Path("made/deep").mkdir(parents=True)
+Path("made/deep/file.txt").write_text("3")
+with open("results/mine.txt", "a") as file:
+    file.write("again")
+assert Path("results/mine.txt").read_text() == "1again"
+"""
+    assert trial(code) is False
+    assert trial(code) is False, "the next trial finds nothing of the first"
+    assert content(launch) == before
+
+
+WRITES = {
+    "open": "open('{0}', 'w').write('new')",
+    "append": "open('{0}', 'a').write('more')",
+    "replace": "open('new', 'w').write('new'); import os; os.replace('new', '{0}')",
+    "shell": "import subprocess; subprocess.run(['/bin/sh', '-c', 'echo new > {0}'], check=True)",
+}
+
+
+@pytest.mark.parametrize("name", ["config.txt", "data/train.txt", "results/old.txt", "data/deep/rows.bin"])
+@pytest.mark.parametrize("how", ["open", "append", "replace"])
+def test_a_trial_that_overwrites_a_file_of_the_launch_folder_ends_with_its_name(trial, launch, name, how):
+    before = content(launch)
+    error = trial(WRITES[how].format(name))
+    assert isinstance(error, SharedFileWritten)
+    assert name in str(error)
+    assert "resources.working_folder: shared" in str(error)
+    assert content(launch) == before
+
+
+def test_a_program_that_overwrites_a_small_file_is_seen_afterwards(trial, launch):
+    before = content(launch)
+    error = trial(WRITES["shell"].format("results/old.txt"))
+    assert isinstance(error, SharedFileWritten)
+    assert "results/old.txt" in str(error)
+    assert content(launch) == before
+
+
+def test_a_program_that_overwrites_a_large_file_is_seen_afterwards(trial):
+    error = trial(WRITES["shell"].format("data/deep/rows.bin"))
+    assert isinstance(error, SharedFileWritten)
+    assert "data/deep/rows.bin" in str(error)
+
+
+@pytest.mark.parametrize("name", [".cache/vocabulary.txt", ".cache/new.txt", "venv/lib/module.py"])
+def test_nothing_is_written_into_linked_folders(trial, launch, name):
+    before = content(launch)
+    error = trial(f"open({name!r}, 'w').write('new')")
+    assert isinstance(error, SharedFileWritten)
+    assert name in str(error)
+    assert content(launch) == before
+
+
+def test_a_trial_may_delete_what_it_finds(trial, launch):
+    """As code does that begins with an empty folder of results."""
+    before = content(launch)
+    code = """
+import os, shutil
+shutil.rmtree("results")
+os.makedirs("results")
+open("results/new.txt", "w").write("1")
+os.remove("data/deep/rows.bin")
+os.remove("config.txt")
+"""
+    assert trial(code) is None
+    assert trial("import os; result = sorted(os.listdir('results'))") == ["old.txt"]
+    assert content(launch) == before
+
+
+def test_absolute_paths_are_as_they_are(trial, launch):
+    trial(f"open({str(launch / 'config.txt')!r}, 'w').write('absolute')")
+    assert (launch / "config.txt").read_text() == "absolute"
+
+
+def test_reading_leaves_a_file_unwritten(trial):
+    code = """
+import os
+with open("data/deep/rows.bin", "rb") as file:
+    file.read()
+os.stat("config.txt")
+fd = os.open("config.txt", os.O_RDONLY); os.read(fd, 1); os.close(fd)
+result = "read"
+"""
+    assert trial(code) == "read"
+
+
+def test_what_is_listed(launch):
+    listed = LaunchFiles.of(launch)
+    assert set(listed.folders) == {"data", "data/deep", "results", "runs"}
+    assert set(listed.copied) == {"config.txt", "data/train.txt", "results/old.txt"}
+    linked = {"data/deep/rows.bin", ".cache", "venv", "runs/earlier", "node_modules"}
+    assert set(listed.linked) == linked
+
+
+def test_links_and_odd_files_of_the_launch_folder(launch, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file.txt").write_text("1")
+    (launch / "linked-folder").symlink_to(elsewhere)
+    (launch / "linked-file").symlink_to(elsewhere / "file.txt")
+    (launch / "dangling").symlink_to("nowhere")
+    (launch / "loop").symlink_to(launch)
+    os.mkfifo(launch / "pipe")
+    listed = LaunchFiles.of(launch)
+    assert {"linked-folder", "loop"} <= set(listed.linked)
+    assert "linked-file" in listed.copied
+    everything = {*listed.folders, *listed.copied, *listed.linked}
+    assert not {"dangling", "pipe"} & everything
+    assert not [name for name in everything if name.startswith("loop/")]
+
+
+def test_a_launch_folder_that_is_gone_has_no_files(tmp_path):
+    assert LaunchFiles.of(tmp_path / "nowhere") == LaunchFiles(tmp_path / "nowhere")
+
+
+def test_what_copies_take_together_is_bounded(tmp_path):
+    content = b"x" * COPIED_BYTES
+    for number in range(ALL_COPIED_BYTES // COPIED_BYTES + 2):
+        (tmp_path / f"{number:02}").write_bytes(content)
+    listed = LaunchFiles.of(tmp_path)
+    assert (len(listed.copied), len(listed.linked)) == (ALL_COPIED_BYTES // COPIED_BYTES, 2)
+
+
+def test_folders_of_many_files_are_linked_as_a_whole(trial, launch, monkeypatch):
+    monkeypatch.setattr(working_folder, "MOST_ENTRIES", 20)
+    (launch / "images").mkdir()
+    for number in range(20):
+        (launch / "images" / f"{number}.png").touch()
+    listed = LaunchFiles.of(launch)
+    assert "images" in listed.linked
+    assert "results/old.txt" in listed.copied, "smaller folders are still the trial's own"
+    assert not [name for name in (*listed.copied, *listed.folders) if name.startswith("images")]
+
+
+def test_a_launch_folder_of_many_files_is_listed_still(tmp_path, monkeypatch):
+    monkeypatch.setattr(working_folder, "MOST_ENTRIES", 5)
+    (tmp_path / "folder").mkdir()
+    for number in range(10):
+        (tmp_path / f"{number}.txt").touch()
+    listed = LaunchFiles.of(tmp_path)
+    assert len(listed.copied) == 10
+    assert list(listed.linked) == ["folder"]
+
+
+def test_files_deleted_since_the_session_began_are_left_out(launch, tmp_path):
+    listed = LaunchFiles.of(launch)
+    (launch / "config.txt").unlink()
+    (launch / "data" / "deep" / "rows.bin").unlink()
+    folder = WorkingFolder(listed, "private", tmp_path / "scratch")
+    folder._fill()
+    folder.require_unwritten()
+    assert not (folder.path / "config.txt").exists()
+    assert (folder.path / "data" / "train.txt").read_text() == "train"
+
+
+class Shared:
+    """Two trials at once that write to the launch folder itself."""
+
+    def __init__(self, launch, tmp_path):
+        self.scratch = tmp_path / "trials"
+        self.servers = [ChildServer(settings_here(children.MODULE, launch, ())) for _ in range(2)]
+
+    def run(self, number, code, **more):
+        server = self.servers[number]
+        scratch = self.scratch / str(number)
+        server.start(order(children.work, Work(code, scratch, mode="shared", waits=True, **more)))
+        answer = server.receive(PATIENCE_S)
+        assert not isinstance(answer, ChildEnded), "the code fails"
+        return answer
+
+    def end(self, number):
+        self.servers[number].send("end")
+        assert self.servers[number].receive(PATIENCE_S) == ChildEnded(0)
+
+    def close(self):
+        for each in self.servers:
+            each.close()
+
+
+@pytest.fixture
+def shared(launch, tmp_path):
+    with closing(Shared(launch, tmp_path)) as shared:
+        yield shared
+
+
+def test_shared_a_file_is_written_by_one_trial_at_a_time(shared, launch):
+    assert (
+        shared.run(0, "open('results/old.txt', 'a').write('1'); open('results/old.txt', 'a').write('2')")
+        is None
+    )
+    error = shared.run(1, "open('results/old.txt', 'a').write('3')")
+    assert isinstance(error, SharedFileWritten)
+    assert "results/old.txt" in str(error)
+    assert (launch / "results" / "old.txt").read_text() == "old12"
+    assert shared.run(1, "open('results/other.txt', 'w').write('3')") is None
+    shared.end(1)
+    shared.end(0)
+    assert shared.run(1, "open('results/old.txt', 'a').write('4')") is None, "the first trial has ended"
+    shared.end(1)
+    assert (launch / "results" / "old.txt").read_text() == "old124"
+
+
+def test_shared_a_killed_writer_is_in_nobody_s_way(shared):
+    shared.run(0, "open('new.txt', 'w').write('1')")
+    shared.servers[0].kill()
+    assert shared.run(1, "open('new.txt', 'w').write('2')") is None
+
+
+def test_shared_reading_and_exempt_folders_are_free(shared, launch):
+    data = launch / "data"
+    code = "open('config.txt').read(); open('data/made.txt', 'w').write('1')"
+    assert shared.run(0, code, exempt=(data,)) is None
+    assert shared.run(1, code, exempt=(data,)) is None
+
+
+def test_kept_files_are_those_that_a_pattern_matches(tmp_path):
+    first, second = tmp_path / "files", tmp_path / "work"
+    for folder in (first, second):
+        (folder / "deep").mkdir(parents=True)
+    (first / "model.pt").touch()
+    (second / "deep" / "model.pt").touch()
+    (second / "notes.txt").touch()
+    (second / "link.pt").symlink_to(first / "model.pt")
+    found = [(path, str(name)) for path, name in kept_files(["*.pt", "deep/*"], [first, second])]
+    assert found == [(first / "model.pt", "model.pt"), (second / "deep" / "model.pt", "deep/model.pt")]
+    assert len(list(kept_files(["**/*.pt"], [first, second]))) == 2

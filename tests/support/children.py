@@ -1,0 +1,177 @@
+"""Functions that tests have a child server run: each is called with what to do and a connection."""
+
+import atexit
+import ctypes
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.messages import ChildOrder
+from orchestrator.isolation.working_folder import LaunchFiles, Mode, SharedFileWritten, WorkingFolder
+
+MODULE = __name__
+HIGHEST = 4096
+"""Above all descriptors of a test."""
+
+
+def order(function: Any, payload: Any = None, **more: Any) -> ChildOrder:
+    """The order to run a function of this module."""
+    return ChildOrder(f"{MODULE}:{function.__name__}", payload, **more)
+
+
+def echo(payload: Any, connection: Connection, files: LaunchFiles) -> None:
+    """Send back the payload, then every message, until it is None."""
+    message = payload
+    while message is not None:
+        connection.send((os.getpid(), os.getppid(), message))
+        message = connection.recv()
+
+
+def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
+    """Send a message, print, and end as `payload` says."""
+    connection.send("last words")
+    print("printed", flush=True)
+    match payload:
+        case "return":
+            return
+        case "raise":
+            raise RuntimeError("by design")
+        case "exit":
+            sys.exit(5)
+        case "os-exit":
+            os._exit(3)
+        case "segfault":
+            faulthandler.disable()
+            ctypes.string_at(0)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "thread":
+            threading.Thread(target=time.sleep, args=(1e6,)).start()
+        case "ignore-signals":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(1e6)
+
+
+def close_descriptors(payload: int, connection: Connection, files: LaunchFiles) -> None:
+    """Close all descriptors below `payload`, then send."""
+    os.closerange(0, payload)
+    connection.send("sent")
+
+
+def start_processes(payload: Path, connection: Connection, files: LaunchFiles) -> None:
+    """Start processes that try to outlive this one, write their ids to `payload`, and do as is sent."""
+    subprocess.Popen(_sleeper(payload))
+    subprocess.Popen(_sleeper(payload), start_new_session=True)
+    if os.fork() == 0:  # a daemon: its parent has ended, it has a session and a process of its own
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            subprocess.Popen(_sleeper(payload), start_new_session=True)
+            _note(payload)
+            time.sleep(1e6)
+        os._exit(0)
+    while not payload.exists() or len(payload.read_text().splitlines()) < STARTED:
+        time.sleep(0.005)
+    _note(payload)
+    print("printed")
+    connection.send(os.getppid())
+    with suppress(EOFError):
+        connection.recv()
+
+
+STARTED = 4
+"""How many processes `start_processes` starts."""
+
+
+def _sleeper(notes: Path) -> list[str]:
+    return ["/bin/sh", "-c", f"echo $$ >> '{notes}'; exec sleep 1000000"]
+
+
+def _note(notes: Path) -> None:
+    with notes.open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def own_server(notes: Path, launch_folder: Path) -> None:
+    """What an owner does that is to be killed: a server, and a child with processes."""
+    server = ChildServer(settings_here(MODULE, launch_folder, ()))
+    log, scratch = launch_folder / "sweep" / "logs" / "trial" / "attempt-1.log", launch_folder / "scratch"
+    log.parents[2].mkdir()
+    scratch.mkdir()
+    server.start(order(start_processes, notes, log=log, scratch=scratch))
+    parent = server.receive()
+    with notes.open("a") as file:
+        file.write(f"{parent}\nready\n")
+    time.sleep(1e6)
+
+
+def look_at_folder(payload: Any, connection: Connection, files: LaunchFiles) -> None:
+    """Send what the server listed of its launch folder."""
+    connection.send(files)
+
+
+def print_everywhere(payload: str, connection: Connection, files: LaunchFiles) -> None:
+    """Print through Python, a descriptor, a program and the C library; then run code."""
+    print("python")
+    os.write(2, b"descriptor\n")
+    subprocess.run(["echo", "a program"], check=True)
+    ctypes.CDLL(None).puts(b"libc")
+    ctypes.CDLL(None).fflush(None)
+    exec(payload, dict(globals()))
+
+
+def use_folder(payload: str, connection: Connection, files: LaunchFiles) -> None:
+    """Send whether the folder `FOLDER` of the module `payload` is there, and the name of one made here."""
+    made = tempfile.TemporaryDirectory()
+    atexit.register(connection.send, "handled")
+    connection.send((Path(sys.modules[payload].FOLDER.name).is_dir(), made.name))
+    _kept.append(made)
+
+
+_kept: list[Any] = []
+
+
+def is_fork(payload: str, connection: Connection, files: LaunchFiles) -> None:
+    """Send whether the module `payload` was imported before this function was called, and the threads."""
+    connection.send((payload in sys.modules, threading.active_count()))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a trial does in its working folder."""
+
+    code: str
+    """Python code; it may set `result`."""
+    scratch: Path
+    mode: Mode = "private"
+    exempt: tuple[Path, ...] = ()
+    waits: bool = False
+    """Send when the code has run, and wait for a message before the end."""
+
+
+def work(payload: Work, connection: Connection, files: LaunchFiles) -> None:
+    """Run code in a working folder; send its `result`, or the SharedFileWritten that ends it."""
+    folder = WorkingFolder(files, payload.mode, payload.scratch, payload.exempt)
+    folder.enter()
+    names: dict[str, Any] = {"result": None}
+    try:
+        exec(payload.code, names)
+        folder.require_unwritten()
+    except SharedFileWritten as error:
+        connection.send(error)
+        return
+    connection.send(names["result"])
+    if payload.waits:
+        connection.recv()
