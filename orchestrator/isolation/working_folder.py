@@ -200,7 +200,11 @@ class WorkingFolder:
             return
         real = os.path.realpath(path)
         if _is_below(real, str(self.files.root)) and not _is_below(real, os.path.realpath(self.scratch)):
-            raise SharedFileWritten(_message(os.path.relpath(real, self.files.root)))
+            shared = os.path.relpath(real, self.files.root)
+            raise SharedFileWritten(
+                f"{shared} is in the launch folder, which all trials share, and the trial was about to write "
+                f"it by a relative path: {REMEDY}"
+            )
 
     def _check_shared(self, path: str) -> None:
         """The first trial that writes to a path may go on to, until it ends."""

@@ -180,4 +180,4 @@ class Listening:
 
 
 def trials_on(node):
-    return [each for each in node.children(recursive=True) if each.name().startswith("ray::TrialActor")]
+    return [each for each in node.children(recursive=True) if each.name().startswith("ray::PlacedTrial")]

@@ -8,7 +8,7 @@ import psutil
 
 AGENTS = ("ray::RuntimeEnv", "ray::Dashboard")
 """Two processes of Ray's that hold nothing, and end a minute after their raylet."""
-WORKERS = "ray::TrialActor"
+WORKERS = "ray::PlacedTrial"
 """Ray's workers that run a trial."""
 WAIT_S = 180.0
 PAUSE = 9
