@@ -5,6 +5,7 @@ import sys
 from textwrap import dedent
 
 import pytest
+from pydantic import ValidationError
 
 from tests.support.own_code import FORMS, forgotten
 from trainables.extensions import look_in
@@ -35,6 +36,61 @@ def test_every_form_is_found(form, written):
     assert (found.config is not None) == (form == "workload")
     assert (found.build is not None) == (found.evaluate is not None) == (form == "torch")
     assert found.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
+
+
+def test_names_of_a_module_mean_nothing_unless_it_declares_them(written):
+    code = """
+        from dataclasses import dataclass
+        import haltsweep
+        @dataclass
+        class Config: lr: float = 0.1
+        metrics, several_gpus, example = ["accuracy"], 3, None
+        def build(width, depth): ...
+        def evaluate(model): ...
+        def train(settings, trial): ...
+    """
+    written("mine", dedent(code))
+    found = load("mine:train")
+    assert (found.config, found.build, found.evaluate, found.metrics) == (None, None, None, ())
+
+
+def test_a_function_may_declare_its_own(written):
+    code = """
+        def first(settings, trial): ...
+        def second(settings, trial): ...
+        first.haltsweep = {"several_gpus": True}
+        haltsweep = {"metrics": {"score": {}}}
+    """
+    written("mine", dedent(code))
+    assert load("mine:first").several_gpus
+    assert load("mine:first").metrics == ()
+    assert [each.name for each in load("mine:second").metrics] == ["score"]
+
+
+def test_a_dataclass_describes_settings(written):
+    code = """
+        from dataclasses import dataclass, field
+        @dataclass
+        class Optimiser:
+            lr: float = 0.1
+        @dataclass
+        class Config:
+            width: int
+            optimiser: Optimiser = field(default_factory=Optimiser)
+            def __post_init__(self):
+                if self.width % 2: raise ValueError("width must be even")
+        def train(settings, trial): ...
+        haltsweep = {"config": Config}
+    """
+    written("mine", dedent(code))
+    config = load("mine:train").config
+    assert config is not None
+    kept = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
+    assert kept == {"width": 4, "optimiser": {"lr": 1.0}}
+    for wrong, place in (({"width": 3}, ()), ({"width": 4, "depth": 1}, ("depth",)), ({"width": "x"}, ("width",))):
+        with pytest.raises(ValidationError) as error:
+            config.model_validate(wrong)
+        assert [each["loc"] for each in error.value.errors()] == [place]
 
 
 METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save", "restore", "close"))
@@ -75,16 +131,31 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         ),
         ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
         (
-            "def train(s, t): ...\nConfig = 3",
+            "def train(s, t): ...\nhaltsweep = {'config': 3}",
             "mine:train",
-            "Config beside mine:train must be a pydantic model",
+            "config of mine:train must be a pydantic model or a dataclass",
         ),
         (
-            "def train(s, t): ...\nbuild = 3",
+            "def train(s, t): ...\nhaltsweep = {'build': 3}",
             "mine:train",
-            "build beside mine:train must be a function, got int",
+            "build of mine:train must be a function, got int",
         ),
-        ("def train(s, t): ...\nmetrics = 3", "mine:train", "metrics must be a mapping from name"),
+        ("def train(s, t): ...\nhaltsweep = {'metrics': 3}", "mine:train", "metrics must be a mapping from name"),
+        (
+            "def train(s, t): ...\nhaltsweep = {'metric': {}}",
+            "mine:train",
+            r"haltsweep of mine:train must have some of .*, got 'metric'\. Did you mean 'metrics'\?",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = 3",
+            "mine:train",
+            "haltsweep of mine:train must be a mapping with some of config, metrics, .*, got 3",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
+            "mine:train",
+            r"evaluate of mine:train must be called as evaluate\(settings, folder\), and it cannot",
+        ),
         (
             "",
             "elsewhere_at_all:train",

@@ -60,12 +60,12 @@ class TrainableContract(Contract):
         return Job(given, self.seed, data_dir=data)
 
     def test_settings_are_accepted_and_survive_a_round_trip(self, trial: Raw) -> None:
-        """By `Config`, where there is one: a plan is kept as JSON and read again."""
+        """By the declared `config`, if there is one: a plan is kept as JSON and read again."""
         if (config := self.found().config) is None:
             return
         known = config.model_validate(trial)
         strange = list(outside.unkept_fields(trial, known.model_dump(mode="json"), ""))
-        check(not strange, f"Config must know all settings, got none for {', '.join(sorted(strange))}")
+        check(not strange, f"config must know all settings, got none for {', '.join(sorted(strange))}")
         again = config.model_validate(known.model_dump(mode="json"))
         check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")
 

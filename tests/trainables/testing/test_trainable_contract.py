@@ -22,7 +22,7 @@ class Config(BaseModel):
     part: Part = Part()
     steps: int = 3
 
-metrics = {{"score": {{"better": "max", "range": [0, 1]}}}}
+haltsweep = {{"config": Config, "metrics": {{"score": {{"better": "max", "range": [0, 1]}}}}}}
 
 def train(settings, trial):
     saved, total, first = trial.folder / "state.json", 0.0, 1
@@ -111,7 +111,7 @@ def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
 def test_settings_that_no_config_knows_are_found(slip: dict[str, Any], path: str, tmp_path: Path) -> None:
     test = "test_settings_are_accepted_and_survive_a_round_trip"
     call(tmp_path, "sound", test, {}, part={"size": 2})
-    with pytest.raises(AssertionError, match=f"Config must know all settings, got none for {path}$"):
+    with pytest.raises(AssertionError, match=f"config must know all settings, got none for {path}$"):
         call(tmp_path, "broken", test, {}, **slip)
 
 
