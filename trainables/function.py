@@ -20,7 +20,6 @@ import operator
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -29,12 +28,13 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from trainables.generator_state import GeneratorFiles, process_and_thread
 from trainables.protocol import TRIALS, Job, Measurement
 from trainables.seeds import derive
 
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
-FILES, REPORTED = "files", "reported.json"
-"""In a checkpoint: what the function saved, and its last report."""
+FILES, REPORTED, GENERATORS = "files", "reported.json", "generators.json"
+"""In a checkpoint: what the function saved, its last report, and states of global generators."""
 Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 
 
@@ -93,7 +93,8 @@ class FunctionWorkload:
     """Runs `train(settings, trial)` from one report to the next.
 
     A function that saves nothing is begun anew when it is resumed; reports that it has made before are
-    skipped, so that each measurement of a trial is reported once.
+    skipped, so that each measurement of a trial is reported once. Where it goes on from a file, the global
+    generators of Python, NumPy and PyTorch go on from their states when that file was written.
     """
 
     def __init__(self, train: Train, job: Job) -> None:
@@ -104,6 +105,7 @@ class FunctionWorkload:
         self._last: Measurement | None = None
         self._reported_until: int | None = None
         """Reports up to this step were made before the trial was resumed."""
+        self._generators = GeneratorFiles(self._folder)
         self._runs_in = (0, 0)
         """Process and thread of the function: no other can be suspended in a report."""
         self._lost: RuntimeError | None = None
@@ -119,7 +121,7 @@ class FunctionWorkload:
         """
         # What the function reports, returns or raises arrives in the greenlet that is its parent.
         self._running.parent = getcurrent()
-        self._runs_in = _process_and_thread()
+        self._runs_in = self._generators.runs_in = process_and_thread()
         self._began = perf_counter()
         reported = self._running.switch()
         if self._lost is not None:
@@ -137,13 +139,14 @@ class FunctionWorkload:
         return None
 
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
-        if _process_and_thread() != self._runs_in:
+        if process_and_thread() != self._runs_in:
             self._lost = RuntimeError(
                 "trial.report must be called in the process and the thread that the training function was "
                 f"called in, and the report of step {step} was in another; let that one hand over what it "
                 "measures"
             )
             raise self._lost
+        self._generators.reported()
         if self._reported_until is not None and _is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last is None else self._last.seconds
@@ -155,6 +158,7 @@ class FunctionWorkload:
         """Write what the function has saved, and how far it is, into the empty `folder`."""
         assert self._last is not None, "what is saved has been reported"
         _copy(self._folder, folder / FILES)
+        self._generators.save(folder / GENERATORS)
         last = {"step": int(self._last.step), "seconds": self._last.seconds}
         (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
 
@@ -162,6 +166,7 @@ class FunctionWorkload:
         """Restore what the function had saved, before it is begun."""
         last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
         _copy(folder / FILES, self._folder)
+        self._generators.restore(folder / GENERATORS)
         self._reported_until = last["step"]
         self._last = Measurement(last["step"], last["seconds"], {})
 
@@ -171,6 +176,7 @@ class FunctionWorkload:
             if not self._running.dead:
                 self._running.throw(GreenletExit)
         finally:
+            self._generators.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -186,10 +192,6 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
 
 def _temporary() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{os.getpid()}-"))
-
-
-def _process_and_thread() -> tuple[int, int]:
-    return os.getpid(), threading.get_ident()
 
 
 def _is_at_most(step: Any, last: int) -> bool:
