@@ -9,7 +9,9 @@ import os
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,6 +82,20 @@ def _as_tensor(torch: Any, text: str) -> Any:
     return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8, device="cpu")
 
 
+@dataclass(slots=True)
+class _File:
+    """A file in the folder of a trial."""
+
+    state: int
+    """Index of the generator state that belongs to it."""
+    steps: int
+    """Steps of optimizers before it was written; UNREAD or READ if it is of the checkpoint."""
+
+
+UNREAD: Final = -1
+READ: Final = -2
+
+
 class GeneratorFiles:
     """Remembers a generator state for each file of a trial's folder, and restores it when the file is read.
 
@@ -92,23 +108,23 @@ class GeneratorFiles:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Record from now on, until `close`.
+        """Follow what happens in a folder, until `close`.
 
         Args:
             folder: Folder whose files belong to the trial.
         """
-        self._folder = os.path.realpath(folder)
         self.runs_in = (0, 0)
         """Process and thread of the trial; files that others open mean nothing."""
+        self._folder = os.path.realpath(folder)
         self._states: list[State] = []
-        self._written: dict[str, int] = {}
-        """Index of the state at which a file was written, by its path in the folder."""
-        self._untrained: set[str] = set()
-        """Files that were written after the last step of an optimizer."""
-        self._has_trained = False
-        """Whether an optimizer has made a step."""
-        self._unread: set[str] = set()
-        """Files of the checkpoint that the resumed trial has neither read nor replaced."""
+        self._files: dict[str, _File] = {}
+        """By path in the folder."""
+        self._steps = 0
+        """Number of steps of optimizers in this process."""
+        self._restored_at = 0
+        """Nanoseconds since 1970."""
+        self._resumes = False
+        """Whether the trial was resumed and has neither reported nor trained since."""
         self._read: int | None = None
         """Index of the newest state of a file that the resumed trial has read."""
         self._undo: list[Callable[[], object]] = []
@@ -122,13 +138,11 @@ class GeneratorFiles:
         Args:
             file: JSON file to write.
         """
-        now = self._index_of_now()  # of files that were written without Python's `open`
-        paths = (os.path.join(root, name) for root, _, names in os.walk(self._folder) for name in names)  # noqa: PTH118
-        files = {name: self._written.get(name, now) for name in map(self._name, paths)}
-        kept = sorted(set(files.values()))
+        indices = {self._name(str(path)): self._state_of(path) for path in Path(self._folder).rglob("*")}
+        kept = sorted(set(indices.values()))
         states = [self._states[index] for index in kept]
-        text = json.dumps({"states": states, "files": {name: kept.index(at) for name, at in files.items()}})
-        file.write_text(text, encoding="utf-8")
+        files = {name: kept.index(index) for name, index in indices.items()}
+        file.write_text(json.dumps({"states": states, "files": files}), encoding="utf-8")
 
     def restore(self, file: Path) -> None:
         """Resume from a checkpoint whose files are in the folder; nothing is restored before one is read.
@@ -137,25 +151,18 @@ class GeneratorFiles:
             file: JSON file that `save` wrote.
         """
         saved = json.loads(file.read_text(encoding="utf-8"))
-        self._states, self._written = saved["states"], saved["files"]
-        self._unread = set(self._written)
+        self._states = saved["states"]
+        self._files = {name: _File(state, UNREAD) for name, state in saved["files"].items()}
+        self._restored_at, self._resumes = time.time_ns(), True
 
     def reported(self) -> None:
         """Take note of a report of the trial."""
         self._end_resumption()
-        if self._has_trained and self._untrained:
-            self._written |= dict.fromkeys(self._untrained, self._index_of_now())
-
-    def _stepped(self, *_: object) -> None:
-        """Take note of a step of an optimizer."""
-        self._end_resumption()
-        self._has_trained = True
-        self._untrained.clear()
-
-    def _end_resumption(self) -> None:
-        """From now on the trial draws numbers that no reading may undo."""
-        self._unread.clear()
-        self._read = None
+        latest = [each for each in self._files.values() if each.steps == self._steps]
+        if self._steps and latest:
+            now = self._index_of_now()
+            for each in latest:
+                each.state = now
 
     def close(self) -> None:
         """Record and restore nothing more."""
@@ -174,13 +181,14 @@ class GeneratorFiles:
         name = self._name(os.path.realpath(path))
         if name.startswith("..") or process_and_thread() != self.runs_in:
             return
-        if name in self._unread and flags & (os.O_WRONLY | os.O_TRUNC | os.O_APPEND) == 0:
-            self._read = max(self._written[name], -1 if self._read is None else self._read)
-            self._restore_read()
-        self._unread.discard(name)
+        if self._resumes and flags & (os.O_WRONLY | os.O_TRUNC | os.O_APPEND) == 0:
+            file = self._files.get(name)
+            if file is not None and file.steps == UNREAD:
+                file.steps = READ
+                self._read = max(file.state, -1 if self._read is None else self._read)
+                self._restore_read()
         if flags & (os.O_WRONLY | os.O_RDWR):
-            self._written[name] = self._index_of_now()
-            self._untrained.add(name)
+            self._files[name] = _File(self._index_of_now(), self._steps)
 
     def renamed(self, source: str, destination: str) -> None:
         """Let files keep their states when they, or a folder above them, are renamed.
@@ -192,16 +200,21 @@ class GeneratorFiles:
         old, new = (self._name(os.path.realpath(each)) for each in (source, destination))
         if new.startswith("..") or process_and_thread() != self.runs_in:
             return
-        moved = {name for name in self._written if name == old or name.startswith(old + os.sep)}
-        self._unread -= {new, *moved}
+        moved = [each for each in self._files if each == old or each.startswith(old + os.sep)]
         for name in moved:
-            target = new + name.removeprefix(old)
-            self._written[target] = self._written.pop(name)
-            if name in self._untrained:
-                self._untrained.add(target)
+            self._files[new + name.removeprefix(old)] = self._files.pop(name)
+        if not moved:  # it was written elsewhere
+            self._files[new] = _File(self._index_of_now(), self._steps)
 
     def _name(self, path: str) -> str:
         return os.path.relpath(path, self._folder)
+
+    def _state_of(self, path: Path) -> int:
+        """Index of the state of a file; that of now if it was written without Python's `open`."""
+        file = self._files.get(self._name(str(path)))
+        if file is None or (file.steps < 0 and path.lstat().st_mtime_ns > self._restored_at):
+            return self._index_of_now()
+        return file.state
 
     def _index_of_now(self) -> int:
         state = generator_state()
@@ -212,6 +225,15 @@ class GeneratorFiles:
     def _restore_read(self) -> None:
         if self._read is not None:
             restore_generators(self._states[self._read])
+
+    def _end_resumption(self) -> None:
+        """From now on the trial draws numbers that no reading may undo."""
+        self._resumes, self._read = False, None
+
+    def _stepped(self, *_: object) -> None:
+        """Take note of a step of an optimizer."""
+        self._end_resumption()
+        self._steps += 1
 
     def _follow_torch(self, torch: Any) -> None:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
