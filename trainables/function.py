@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from trainables.extensions import remedy
 from trainables.generator_state import GeneratorFiles, process_and_thread
 from trainables.protocol import TRIALS, Job, Measurement
 from trainables.seeds import derive
@@ -69,16 +70,37 @@ class FunctionTrial:
         """A fresh NumPy generator for the random stream `name`."""
         return np.random.Generator(np.random.PCG64(derive(self.seed, *name)))
 
-    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+    def report(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
         """Record what was measured after `step` steps, by `<split>/<quantity>`, e.g. `valid/accuracy`.
 
-        Steps must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it.
-        Raises ValueError for a metric that names no split, RuntimeError in another thread or process than
-        that of the training function.
+        A trial that is stopped early never returns from here: GreenletExit unwinds it.
+
+        Args:
+            step: Number of steps, e.g. of epochs; it increases from report to report.
+            metrics: Numbers by name.
+
+        Raises:
+            TypeError: The step is missing, or the arguments are swapped.
+            ValueError: A metric names no split.
+            RuntimeError: The caller is in another thread or process than the training function.
         """
-        if isinstance(metrics, Mapping):  # of anything else the worker tells
-            require_splits(metrics)
+        if not isinstance(metrics, Mapping):
+            raise TypeError(_misused(step, metrics))
+        require_splits(metrics)
         self._hand_over(step, metrics)
+
+
+def _misused(step: object, metrics: object) -> str:
+    """What is wrong with the arguments of a report."""
+    call = "trial.report(step, metrics)"
+    if isinstance(step, Mapping):
+        if metrics is None:
+            return f"{call} needs the number of the step before the metrics, got the metrics {step!r} alone"
+        return f"{call} takes the number of the step first, got the metrics first: swap the arguments"
+    return (
+        f"{call} takes a mapping from name to number as metrics, got {metrics!r} after {step!r}; Optuna's "
+        'trial.report(value, step) is written trial.report(step, {"valid/loss": value}) here'
+    )
 
 
 def require_splits(metrics: Iterable[str]) -> None:
@@ -184,9 +206,11 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
     """What `train` returns; one made of a script ends well by `sys.exit(0)`, or by `sys.exit()`."""
     try:
         return train(settings, trial)
-    except SystemExit as ending:
-        if ending.code in (None, 0):
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
             return None
+        if what_to_do := remedy(error):
+            error.add_note(what_to_do)
         raise
 
 

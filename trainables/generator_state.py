@@ -285,7 +285,9 @@ def _watch_files() -> None:
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     _when_loaded("torch", lambda torch: _announce(torch, "save", 1, "f", write))
     _when_loaded("safetensors.torch", lambda library: _announce(library, "save_file", 1, "filename", write))
-    _when_loaded("safetensors.torch", lambda library: _announce(library, "load_file", 0, "filename", os.O_RDONLY))
+    _when_loaded(
+        "safetensors.torch", lambda library: _announce(library, "load_file", 0, "filename", os.O_RDONLY)
+    )
 
 
 def _announce(library: Any, name: str, position: int, argument: str, flags: int) -> None:

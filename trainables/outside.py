@@ -55,7 +55,7 @@ def load(path: str) -> Trainable:
     """The trainable at `module:name`. Raises ValueError with one sentence if there is none."""
     module_name, _, name = path.partition(":")
     try:
-        module = imported(module_name, "a trainable's module")
+        module = imported(module_name, "a trainable's module", with_siblings=True)
     except BadName as error:
         raise ValueError(str(error)) from error
     try:
@@ -109,7 +109,9 @@ def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
     for key in given:
         if key not in known:
             meant = "".join(f" Did you mean {near!r}?" for near in get_close_matches(str(key), known, n=1))
-            raise ValueError(f"{DECLARES} of {path} must have some of {', '.join(known)}, got {key!r}.{meant}")
+            raise ValueError(
+                f"{DECLARES} of {path} must have some of {', '.join(known)}, got {key!r}.{meant}"
+            )
     return given
 
 
@@ -159,7 +161,9 @@ def _model_of(found: Any, path: str) -> type[BaseModel]:
 
     try:
         hints = get_type_hints(found, include_extras=True)
-        fields: dict[str, Any] = {each.name: field_of(each) for each in dataclasses.fields(found) if each.init}
+        fields: dict[str, Any] = {
+            each.name: field_of(each) for each in dataclasses.fields(found) if each.init
+        }
         return create_model(
             found.__name__,
             __config__=ConfigDict(extra="forbid"),

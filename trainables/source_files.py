@@ -81,7 +81,8 @@ def _files_of(part: Path) -> list[Path]:
 def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
     """`first` and what it imports beside it, directly or by what it imports; each with its place."""
     sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
-    roots = sent if root in sent else [root]
+    # Python looks beside a trainable's file too, see `trainables.extensions.imported`.
+    roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))
     found, waiting = {first: first.relative_to(root)}, [(first, root)]
     while waiting:
         part, root = waiting.pop()

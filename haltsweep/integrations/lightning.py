@@ -1,9 +1,9 @@
 """A Lightning callback that reports a trial's metrics and saves what the trial is resumed from.
 
-    def train(settings, trial):
-        reports = TrialCallback(trial)
-        trainer = Trainer(callbacks=[reports], max_epochs=settings["epochs"], logger=False)
-        trainer.fit(Model(settings), data, ckpt_path=reports.checkpoint)
+def train(settings, trial):
+    reports = TrialCallback(trial)
+    trainer = Trainer(callbacks=[reports], max_epochs=settings["epochs"], logger=False)
+    trainer.fit(Model(settings), data, ckpt_path=reports.checkpoint)
 """
 
 from collections.abc import Iterable

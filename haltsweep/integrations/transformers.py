@@ -1,10 +1,10 @@
 """A Hugging Face `TrainerCallback` that reports a trial's metrics and finds what the trial is resumed from.
 
-    def train(settings, trial):
-        reports = TrialCallback(trial)
-        arguments = TrainingArguments(output_dir=trial.folder, eval_strategy="epoch", save_strategy="epoch", ...)
-        trainer = Trainer(model, arguments, train_dataset=..., eval_dataset=..., callbacks=[reports])
-        trainer.train(resume_from_checkpoint=reports.checkpoint)
+def train(settings, trial):
+    reports = TrialCallback(trial)
+    arguments = TrainingArguments(output_dir=trial.folder, eval_strategy="epoch", save_strategy="epoch", ...)
+    trainer = Trainer(model, arguments, train_dataset=..., eval_dataset=..., callbacks=[reports])
+    trainer.train(resume_from_checkpoint=reports.checkpoint)
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,12 @@ class TrialCallback(TrainerCallback):
         self._trains = True
 
     def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **kwargs: Any  # noqa: ARG002
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        metrics: Mapping[str, Any],
+        **kwargs: Any,  # noqa: ARG002
     ) -> None:
         """Report, unless a checkpoint is saved first."""
         if not self._trains:

@@ -2,16 +2,18 @@
 
 import math
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from pydantic import ValidationError
 
-from tests.support.own_code import FORMS, forgotten
+from tests.support.own_code import FORMS, forgotten, importable
 from trainables.extensions import look_in
 from trainables.metrics import Metric, declared
 from trainables.outside import load
 from trainables.protocol import Job
+from trainables.source_files import source_files
 
 
 @pytest.fixture
@@ -87,10 +89,72 @@ def test_a_dataclass_describes_settings(written):
     assert config is not None
     kept = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
     assert kept == {"width": 4, "optimiser": {"lr": 1.0}}
-    for wrong, place in (({"width": 3}, ()), ({"width": 4, "depth": 1}, ("depth",)), ({"width": "x"}, ("width",))):
+    for wrong, place in (
+        ({"width": 3}, ()),
+        ({"width": 4, "depth": 1}, ("depth",)),
+        ({"width": "x"}, ("width",)),
+    ):
         with pytest.raises(ValidationError) as error:
             config.model_validate(wrong)
         assert [each["loc"] for each in error.value.errors()] == [place]
+
+
+@pytest.mark.parametrize("package", [False, True])
+def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_code(
+    package, tmp_path, monkeypatch
+):
+    """As where Python runs the file, which then may lie anywhere."""
+    files = {
+        "scripts/run.py": "import helpers_of_run\ndef train(settings, trial): ...",
+        "scripts/helpers_of_run.py": "",
+        **({"scripts/__init__.py": ""} if package else {}),
+    }
+    with importable(tmp_path, files):
+        load("scripts.run:train")
+        names = {each.name for each in source_files("scripts.run")}
+    assert names == {Path(each).name for each in files}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            "import no_such_sibling",
+            "no_such_sibling is looked for .* set PYTHONPATH to the folder that holds it",
+        ),
+        (
+            "import os\nos.environ['NO_SUCH']",
+            "the environment variable NO_SUCH is not set: trials get the envir",
+        ),
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', required=True)\n"
+            "parser.parse_args()",
+            "mine.py:4: SystemExit: 2; its arguments cannot be parsed, .*: give them defaults",
+        ),
+    ],
+)
+def test_an_import_that_fails_says_what_to_do(code, expected, written):
+    written("mine", code)
+    with pytest.raises(ValueError, match=expected):
+        load("mine:train")
+
+
+def test_a_script_that_parses_its_arguments_when_it_is_imported_gets_its_defaults(written, monkeypatch):
+    code = """
+        import argparse, sys
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, default=0.1)
+        lr, arguments = parser.parse_args().lr, sys.argv
+        def train(settings, trial): ...
+    """
+    written("mine", dedent(code))
+    monkeypatch.setattr(sys, "argv", ["haltsweep", "launch", "spec.yaml"])
+    load("mine:train")
+    assert (sys.modules["mine"].lr, [Path(each).name for each in sys.modules["mine"].arguments]) == (
+        0.1,
+        ["mine.py"],
+    )
+    assert sys.argv == ["haltsweep", "launch", "spec.yaml"]
 
 
 METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save", "restore", "close"))
@@ -140,7 +204,11 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
             "mine:train",
             "build of mine:train must be a function, got int",
         ),
-        ("def train(s, t): ...\nhaltsweep = {'metrics': 3}", "mine:train", "metrics must be a mapping from name"),
+        (
+            "def train(s, t): ...\nhaltsweep = {'metrics': 3}",
+            "mine:train",
+            "metrics must be a mapping from name",
+        ),
         (
             "def train(s, t): ...\nhaltsweep = {'metric': {}}",
             "mine:train",

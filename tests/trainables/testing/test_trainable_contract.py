@@ -132,7 +132,8 @@ def train(settings, trial):
 
 
 @pytest.mark.parametrize(
-    "test", ["test_the_same_seed_gives_the_same_numbers", "test_stopped_at_every_report_it_ends_as_undisturbed"]
+    "test",
+    ["test_the_same_seed_gives_the_same_numbers", "test_stopped_at_every_report_it_ends_as_undisturbed"],
 )
 def test_each_trial_finds_the_globals_of_its_module_as_after_import(test: str, tmp_path: Path) -> None:
     (tmp_path / "counting.py").write_text(COUNTING)
@@ -186,14 +187,21 @@ SAVING = "torch.save(state, file)"
         (SAVING, "", "save(epoch)"),
         (SAVING, "epoch % 2 or save(epoch)", ""),
         ("part = file.with_suffix('.part'); torch.save(state, part); part.rename(file)", "save(epoch)", ""),
-        ("import pickle; file.open('wb').write(b'') or torch.save(state, file.open('wb'))", "", "save(epoch)"),
+        (
+            "import pickle; file.open('wb').write(b'') or torch.save(state, file.open('wb'))",
+            "",
+            "save(epoch)",
+        ),
     ],
     ids=["before a report", "after a report", "at every other report", "renamed", "into an open file"],
 )
 def test_ordinary_checkpoints_go_on_bit_for_bit(saving: str, before: str, after: str, tmp_path: Path) -> None:
     """Shuffling and dropout draw from PyTorch's global generator, whose state the code does not save."""
     (tmp_path / "glue.py").write_text(
-        GLUE.replace("{{", "{").replace("}}", "}").replace("{saving}", saving)
-        .replace("{before}", before).replace("{after}", after)
+        GLUE.replace("{{", "{")
+        .replace("}}", "}")
+        .replace("{saving}", saving)
+        .replace("{before}", before)
+        .replace("{after}", after)
     )
     trainable_contract("glue:train")().test_stopped_at_every_report_it_ends_as_undisturbed({}, tmp_path)
