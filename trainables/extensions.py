@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+from trainables.source_files import OURS as OUR_PACKAGES
 from trainables.source_files import names_file
 
 OURS: Final = "haltsweep"
@@ -334,7 +335,7 @@ def _is_known(file: str) -> bool:
     path = Path(file)
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     known = (
-        Path(__file__).parents[1] / package for package in ("orchestrator", "search_spaces", "trainables")
+        Path(__file__).parents[1] / package for package in OUR_PACKAGES
     )
     libraries = [*known, *([Path(torch).parent] if torch else [])]
     of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts

@@ -202,8 +202,17 @@ class FunctionWorkload:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
+_RUNNING: list["FunctionTrial"] = []
+
+
+def running_trial() -> FunctionTrial | None:
+    """Return the trial whose function this process runs, or None."""
+    return _RUNNING[-1] if _RUNNING else None
+
+
 def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
     """What `train` returns; one made of a script ends well by `sys.exit(0)`, or by `sys.exit()`."""
+    _RUNNING.append(trial)
     try:
         return train(settings, trial)
     except BaseException as error:
@@ -212,6 +221,8 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
         if what_to_do := remedy(error):
             error.add_note(what_to_do)
         raise
+    finally:
+        _RUNNING.remove(trial)
 
 
 def _temporary() -> Path:

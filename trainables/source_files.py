@@ -9,7 +9,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
-OURS = ("orchestrator", "search_spaces", "trainables")
+OURS = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
 _SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
