@@ -120,7 +120,9 @@ class Sweep:
         clear_unbegun(folder)
         with interrupts():
             if folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
-                return resume_sweep(folder, driver=driver, address=address, watch=watch, changed_code=changed_code)
+                return resume_sweep(
+                    folder, driver=driver, address=address, watch=watch, changed_code=changed_code
+                )
             refuse_existing(plan, folder)
             setup = Setup(
                 data_root(None if data is None else Path(data)),
@@ -129,7 +131,9 @@ class Sweep:
                 tracking_uri=tracked_by_launch(tracking, self._runs),
                 driver=driver,
             )
-            return run_sweep(plan, folder, setup, to_yaml(source.spec), driver=driver, address=address, watch=watch)
+            return run_sweep(
+                plan, folder, setup, to_yaml(source.spec), driver=driver, address=address, watch=watch
+            )
 
     def report(self) -> SweepReport:
         """Return what the sweep has measured so far, also while it runs.
@@ -192,7 +196,9 @@ def _plain(spec: Mapping[str, Any]) -> Any:
             return os.fspath(value)
         if callable(value):  # the trainable, which an override names
             return f"{value.__module__}:{value.__qualname__}"
-        raise InputError(f"a spec must consist of mappings, lists, texts and numbers, got a {type(value).__name__}")
+        raise InputError(
+            f"a spec must consist of mappings, lists, texts and numbers, got a {type(value).__name__}"
+        )
 
     return json.loads(json.dumps(spec, default=value_of))
 

@@ -154,6 +154,8 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
         UnknownName: There is no such module.
         BadModule: It cannot be imported.
     """
+    if module.endswith(".py"):  # else Python would import what comes before the last dot
+        raise UnknownName(f"{what} must be a module that is there, got {module}{_sibling(module)}")
     look_in(Path.cwd())
     arguments, sys.argv = sys.argv, [module]
     _IMPORTING.append(module)
@@ -267,8 +269,8 @@ def remedy(error: BaseException) -> str:
         )
     if isinstance(error, SystemExit) and _raised_in(error) == "argparse":
         return (
-            "its arguments cannot be parsed, for there are none: give them defaults, or parse them in a function "
-            "that is called below `if __name__ == '__main__':` alone"
+            "argparse cannot parse its arguments and prints why: a script that a spec names gets its settings as "
+            "flags, and one that is imported gets no arguments, so give them defaults"
         )
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
@@ -334,9 +336,7 @@ def _is_known(file: str) -> bool:
     """Whether `file` is of ours, of Python or of PyTorch."""
     path = Path(file)
     torch = getattr(sys.modules.get("torch"), "__file__", None)
-    known = (
-        Path(__file__).parents[1] / package for package in OUR_PACKAGES
-    )
+    known = (Path(__file__).parents[1] / package for package in OUR_PACKAGES)
     libraries = [*known, *([Path(torch).parent] if torch else [])]
     of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
     return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))

@@ -29,6 +29,8 @@ from trainables.extensions import BadName, hides, imported, said
 from trainables.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.metrics import Metric, declared
 from trainables.protocol import Job, Workload
+from trainables.script import Script, find_script
+from trainables.source_files import SCRIPT
 
 DECLARES: Final = "haltsweep"
 """Name of the mapping that declares more about the trainables of a module."""
@@ -40,7 +42,7 @@ class Trainable:
     """What can run trials, and what is known of it."""
 
     path: str
-    """`module:name`."""
+    """`module:name`, or the path of a script."""
     workload: Callable[[Job], Workload]
     config: type[BaseModel] | None = None
     metrics: tuple[Metric, ...] = ()
@@ -52,7 +54,9 @@ class Trainable:
 
 
 def load(path: str) -> Trainable:
-    """The trainable at `module:name`. Raises ValueError with one sentence if there is none."""
+    """The trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is none."""
+    if path.endswith(SCRIPT):
+        return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
     module_name, _, name = path.partition(":")
     try:
         module = imported(module_name, "a trainable's module", with_siblings=True)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 OURS = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
-_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
+SCRIPT = ".py"
+"""How the path of a script ends, which a spec may name in the place of a module."""
+_SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
 _SENT = "py_modules_files"
 """Folder of Ray: each module or package that a launch sent lies in a folder of its own in it."""
@@ -50,8 +52,11 @@ def parts_of(module: str) -> CodeParts:
 
     What modules and packages import is followed, be it modules or packages, but for ours. A folder without
     `__init__.py` may hold anything: in one, a module stands for itself. The imports of what is installed are
-    not followed. Empty where there is no such file.
+    not followed. Empty where there is no such file. `module` may be the path of a script too.
     """
+    if module.endswith(SCRIPT):
+        script = Path(module).resolve()
+        return CodeParts(_with_imported(script, script.parent)) if script.is_file() else CodeParts()
     top = _found(module.partition(".")[0])
     file = top or _found(module)
     if file is None:

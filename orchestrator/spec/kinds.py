@@ -38,7 +38,7 @@ FOUND: Final = "found"
 """Keys of a point that another sweep found: its name, and what was found there, by arm."""
 OWN: Final = "own"
 """Key of a validation's context: whether the spec names a trainable of its own."""
-TRAINABLE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+TRAINABLE_PATTERN: Final = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:]+\.py)$"
 COMPARISON_PATTERN: Final = r"^\s*(\S+)\s*(<=|>=|==|!=|<|>)\s*(\S+)\s*$"
 _COMPARISON: Final = re.compile(COMPARISON_PATTERN)
 _TURNED: Final = str.maketrans("<>", "><")
@@ -153,7 +153,7 @@ Name = Annotated[
 Trainable = Annotated[
     str,
     Field(pattern=TRAINABLE_PATTERN),
-    says("package.module:name, a class or function that can be imported"),
+    says("package.module:name, a class or function that can be imported, or the path of a script, e.g. train.py"),
 ]
 Path = Annotated[str, AfterValidator(_path), Field(json_schema_extra={"pattern": PATH_PATTERN})]
 Json = Annotated[Any, AfterValidator(_json)]

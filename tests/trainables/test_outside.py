@@ -129,7 +129,7 @@ def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_co
         (
             "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', required=True)\n"
             "parser.parse_args()",
-            "mine.py:4: SystemExit: 2; its arguments cannot be parsed, .*: give them defaults",
+            "mine.py:4: SystemExit: 2; argparse cannot parse its arguments .* so give them defaults",
         ),
     ],
 )
@@ -223,6 +223,11 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
             "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
             "mine:train",
             r"evaluate of mine:train must be called as evaluate\(settings, folder\), and it cannot",
+        ),
+        (
+            "",
+            "no/such/script.py",
+            "must be a script that is there, got no/such/script.py; it is looked for from",
         ),
         (
             "",
