@@ -29,8 +29,8 @@ globals().update(loads(b64decode("{code}")))
 def module_path(trainable: Any, sweep: str) -> str:
     """Return the `module:name` that a spec names the trainable by.
 
-    A function or class of a module keeps its name. One of a script that Python runs is imported from its file, under
-    the file's name. Any other is written into a module of its own below the current directory.
+    A function or class of a module keeps its name. One of a script that runs is imported from its file,
+    under the file's name. Any other is written into a module of its own below the current directory.
 
     Args:
         trainable: A function or class, or its `module:name`.
@@ -90,8 +90,8 @@ def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
         code = b64encode(cloudpickle.dumps(content)).decode()
     except Exception as error:
         raise InputError(
-            f"the training function must be one that can be sent to other processes, and it cannot: {error}; create "
-            "open files, locks and connections inside of it"
+            f"the training function must be one that can be sent to other processes, and it cannot: {error}; "
+            "create open files, locks and connections inside of it"
         ) from error
     finally:
         if by_value:

@@ -64,9 +64,10 @@ class Sweep:
 
         Args:
             spec: A spec as a mapping, or the path of its YAML file.
-            trainable: The training function or class, or its `module:name`; by default that of the spec. A function
-                of a script must be importable, so what the script runs stands below `if __name__ == "__main__":`.
-                A function of a notebook is written into the folder `haltsweep_code` of the current directory.
+            trainable: The training function or class, its `module:name`, or the path of a script; by default
+                that of the spec. The script of a function is imported by every trial, so what
+                the script runs stands below `if __name__ == "__main__":`. A function of a notebook is written into the
+                folder `haltsweep_code` of the current directory.
             runs: Folder of all sweeps; by default $HALTSWEEP_RUNS or `runs`.
         """
         self._spec = dict(spec) if isinstance(spec, Mapping) else Path(spec)
@@ -147,10 +148,7 @@ class Sweep:
     @property
     def _name(self) -> str:
         """Raises InputError if the spec has none."""
-        if isinstance(self._spec, Path):
-            written = read_file(self._spec).data
-        else:
-            written = self._spec
+        written = read_file(self._spec).data if isinstance(self._spec, Path) else self._spec
         if not isinstance(written, Mapping) or not isinstance(written.get("name"), str):
             raise InputError("a spec must have a name, got none; write name: my-sweep")
         return str(written["name"])
@@ -160,8 +158,8 @@ class Sweep:
 
         if is_importing():
             raise InputError(
-                "a script must not begin a sweep when it is imported, and every trial imports it: put what it runs "
-                'below `if __name__ == "__main__":`'
+                "a script must not begin a sweep when it is imported, and every trial imports it: put what "
+                'it runs below `if __name__ == "__main__":`'
             )
         look_in(Path.cwd())
         spec, trainable = self._spec, self._trainable

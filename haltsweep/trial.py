@@ -14,7 +14,7 @@ from trainables.protocol import Job
 class Trial(FunctionTrial):
     """A stand-in for the `trial` of a training function: `train(settings, Trial(seed=1))`.
 
-    It seeds the global generators of Python, NumPy and PyTorch as a sweep does, and collects what is reported.
+    It seeds the global generators of Python, NumPy and PyTorch as a sweep does, and collects the reports.
     """
 
     def __init__(

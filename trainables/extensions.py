@@ -148,7 +148,7 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
     Args:
         module: Dotted name.
         what: What it is, for messages.
-        with_siblings: Whether its own folder becomes a place to look for modules, as for a script that Python runs.
+        with_siblings: Whether its own folder becomes a place to look for modules, as for a script.
 
     Raises:
         UnknownName: There is no such module.
@@ -269,8 +269,8 @@ def remedy(error: BaseException) -> str:
         )
     if isinstance(error, SystemExit) and _raised_in(error) == "argparse":
         return (
-            "argparse cannot parse its arguments and prints why: a script that a spec names gets its settings as "
-            "flags, and one that is imported gets no arguments, so give them defaults"
+            "argparse cannot parse its arguments and prints why: a script that a spec names gets its "
+            "settings as flags, and one that is imported gets no arguments, so give them defaults"
         )
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (

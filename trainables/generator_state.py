@@ -99,12 +99,12 @@ READ: Final = -2
 class GeneratorFiles:
     """Remembers a generator state for each file of a trial's folder, and restores it when the file is read.
 
-    A file's state is that of the moment at which it was written, or of the report that follows if no optimizer
-    has made a step in between: an evaluation draws numbers too.
+    A file's state is that of the moment at which it was written, or of the report that follows if no
+    optimizer has made a step in between: an evaluation draws numbers too.
 
-    A resumed trial builds its model, which draws numbers, then reads its files, then trains. So the state of the
-    newest file that it has read is restored when it opens a file and after each `load_state_dict`, until its
-    first report or optimizer step. A trial that reads no file is left as it was seeded.
+    A resumed trial builds its model, which draws numbers, then reads its files, then trains. So the state of
+    the newest file that it has read is restored when it opens a file and after each `load_state_dict`, until
+    its first report or optimizer step. A trial that reads no file is left as it was seeded.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -275,10 +275,10 @@ def _watch_files() -> None:
         if not _WATCHED or event not in ("open", "os.rename"):
             return
         if event == "os.rename":
-            for each in list(_WATCHED):
+            for each in _WATCHED:
                 each.renamed(os.fsdecode(arguments[0]), os.fsdecode(arguments[1]))
         elif not isinstance(arguments[0], int):
-            for each in list(_WATCHED):
+            for each in _WATCHED:
                 each.opened(os.fsdecode(arguments[0]), arguments[2])
 
     sys.addaudithook(heard)

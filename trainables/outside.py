@@ -11,7 +11,7 @@ A module may declare more about its trainables in one mapping named `haltsweep`;
         "several_gpus": True,    # one trial uses all GPUs that `resources.gpus` reserves for it
     }
 
-A function or class may have an attribute `haltsweep` of its own, which then replaces that of its module. Other
+A function or class may have an attribute `haltsweep` of its own, which replaces that of its module. Other
 names of the module have no meaning.
 """
 
@@ -54,7 +54,11 @@ class Trainable:
 
 
 def load(path: str) -> Trainable:
-    """The trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is none."""
+    """The trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is none.
+
+    Args:
+        path: `module:name`, or the path of a script, which ends with `.py`.
+    """
     if path.endswith(SCRIPT):
         return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
     module_name, _, name = path.partition(":")

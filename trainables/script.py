@@ -1,8 +1,8 @@
 """A script as a trainable: run as `python script.py --lr 0.1` would run it, with the settings as its flags.
 
-A script reports by `haltsweep.current_trial().report(step, metrics)`, or appends a line of JSON for each report to
-`metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. Those lines are read whenever the script opens
-the file, and when it has ended.
+A script reports by `haltsweep.current_trial().report(step, metrics)`, or appends a line of JSON for each
+report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. Those lines are read whenever
+the script opens the file, and when it has ended.
 """
 
 import json
@@ -71,8 +71,9 @@ class Script:
 def flags(settings: Mapping[str, Any], source: str) -> Iterator[str]:
     """Command line arguments for settings.
 
-    A name is written with `_` or `-` as the script has it. True gives the flag alone, false nothing or `--no-name` if
-    the script has that, null nothing, a list several values, a mapping flags such as `--model.width`.
+    A name is written with `_` or `-` as the script has it. True gives the flag alone, false nothing or
+    `--no-name` if the script has that, null nothing, a list several values, a mapping flags such as
+    `--model.width`.
 
     Args:
         settings: Values by name.
@@ -124,9 +125,10 @@ class MetricsReader:
 
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Read the file whenever the script opens it; an audit hook."""
-        if event == "open" and self.is_open and not isinstance(arguments[0], int):
-            if os.path.abspath(os.fsdecode(arguments[0])) == self._file:  # noqa: PTH100 - of every file that is opened
-                self.read()
+        if event != "open" or not self.is_open or isinstance(arguments[0], int):
+            return
+        if os.path.abspath(os.fsdecode(arguments[0])) == self._file:  # noqa: PTH100 - of every opened file
+            self.read()
 
     def read(self) -> None:
         """Report all lines that are complete and were not reported yet.
@@ -154,7 +156,8 @@ class MetricsReader:
                 step = metrics.pop("step")
             except (ValueError, TypeError, KeyError) as error:
                 raise ValueError(
-                    f'{METRICS}:{self._lines}: a line must be a mapping such as {{"step": 1, "valid/loss": 0.5}}, '
-                    f"got {line.decode(errors='replace')[:200]}"
+                    f"{METRICS}:{self._lines}: a line must be a mapping such as "
+                    f'{{"step": 1, "valid/loss": 0.5}}, got '
+                    f"{line.decode(errors='replace')[:200]}"
                 ) from error
             self._trial.report(step, metrics)

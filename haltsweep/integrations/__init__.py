@@ -1,1 +1,1 @@
-"""Callbacks and helpers for other training libraries; each module imports the library that it is named for."""
+"""Callbacks for other training libraries; each module imports the library that it is named for."""

@@ -19,8 +19,8 @@ CHECKPOINT = "last.ckpt"
 class TrialCallback(Callback):
     """Reports the logged metrics after each validation, at the number of optimizer steps.
 
-    Within an epoch it reports the metrics of the validation. At the end of an epoch it saves a checkpoint in the
-    folder of the trial, then reports all metrics, also where there is no validation loop. A trial that is
+    Within an epoch it reports the metrics of the validation. At the end of an epoch it saves a checkpoint in
+    the folder of the trial, then reports all metrics, also where there is no validation loop. A trial that is
     stopped early is unwound from its report.
     """
 

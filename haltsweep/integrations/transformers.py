@@ -21,8 +21,8 @@ PREFIXES = ("eval_", "test_", "train_")
 class TrialCallback(TrainerCallback):
     """Reports each evaluation of a training, at the number of optimizer steps, once its checkpoint is saved.
 
-    `eval_loss` is reported as `eval/loss`, as in the other integrations of Transformers. A trial is resumed if
-    `output_dir` is the folder of the trial. A trial that is stopped early is unwound from its report.
+    `eval_loss` is reported as `eval/loss`, as in the other integrations of Transformers. A trial is resumed
+    if `output_dir` is the folder of the trial. A trial that is stopped early is unwound from its report.
     """
 
     def __init__(self, trial: FunctionTrial) -> None:
@@ -48,7 +48,7 @@ class TrialCallback(TrainerCallback):
 
     def on_evaluate(
         self,
-        args: Any,
+        args: Any,  # noqa: ARG002
         state: Any,
         control: Any,
         metrics: Mapping[str, Any],

@@ -209,8 +209,8 @@ class Own:
                 yield SettingFault(
                     path,
                     f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
-                    f"the trial would have {shown(before)}: leave {path} out of the config, and have training "
-                    "reckon it",
+                    f"the trial would have {shown(before)}: leave {path} out of the config, and have "
+                    "training reckon it",
                 )
 
     def _check_kept(self, arm: Arm, faults: Faults) -> None:
@@ -330,8 +330,8 @@ class Own:
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:
             faults.add(
-                f"needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it in "
-                f"the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
+                "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
+                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
                 "posthoc",
             )
             return

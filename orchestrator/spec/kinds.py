@@ -153,7 +153,7 @@ Name = Annotated[
 Trainable = Annotated[
     str,
     Field(pattern=TRAINABLE_PATTERN),
-    says("package.module:name, a class or function that can be imported, or the path of a script, e.g. train.py"),
+    says("package.module:name, a class or function that can be imported, or the path of a script"),
 ]
 Path = Annotated[str, AfterValidator(_path), Field(json_schema_extra={"pattern": PATH_PATTERN})]
 Json = Annotated[Any, AfterValidator(_json)]

@@ -266,7 +266,8 @@ class Spec(Section):
     question: Text
     """What the sweep answers, in one sentence."""
     trainable: Trainable | None = None
-    """What runs a trial, as package.module:name or path of a script; without it the models and tasks of the box."""
+    """What runs a trial, as package.module:name or as the path of a script; without it the models and tasks
+    of the box."""
     baseline: Baseline
     arms: Mapping[Name, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
@@ -347,7 +348,7 @@ class OwnSpec(Spec):
     """A spec that names its own trainable: what its settings may be is for that trainable to say."""
 
     trainable: Trainable
-    """What runs a trial: a class or function, as package.module:name, or a script that gets settings as flags."""
+    """What runs a trial: a class or function, as package.module:name, or a script, by its path."""
     baseline: Mapping[str, Json]  # type: ignore[assignment]
     """The settings that everything is compared with."""
 

@@ -1,4 +1,4 @@
-"""A sweep from Python: planned, run, continued and reported, with functions that have no module of their own."""
+"""A sweep from Python: planned, run, continued and reported, with functions of scripts and of no module."""
 
 import os
 import runpy
@@ -95,8 +95,8 @@ def train(settings, trial):
     trial.report(1, {"valid/loss": settings["x"], "test/loss": settings["x"] + trial.seed / 100})
 
 spec = {"name": "script", "question": "Does x matter?", "baseline": {"x": 0.0},
-        "arms": {"one": {"why": "another", "set": {"x": 1.0}}}, "confirm": {"seeds": [1, 2, 3], "splits": ["test"]},
-        "resources": {"cpus": 1}}
+        "arms": {"one": {"why": "another", "set": {"x": 1.0}}},
+        "confirm": {"seeds": [1, 2, 3], "splits": ["test"]}, "resources": {"cpus": 1}}
 GUARD
     sweep = Sweep(spec, train)
     print(sweep.plan().trainable, sweep.run("DRIVER", tracking="none").left)

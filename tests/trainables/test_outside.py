@@ -127,8 +127,7 @@ def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_co
             "the environment variable NO_SUCH is not set: trials get the envir",
         ),
         (
-            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', required=True)\n"
-            "parser.parse_args()",
+            "import argparse as a\np = a.ArgumentParser()\np.add_argument('x')\np.parse_args()",
             "mine.py:4: SystemExit: 2; argparse cannot parse its arguments .* so give them defaults",
         ),
     ],

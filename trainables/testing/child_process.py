@@ -25,7 +25,7 @@ def in_child(call: Callable[[], Answer]) -> Answer:
     Raises:
         AssertionError: The child ended without an answer.
     """
-    if not hasattr(os, "fork") or torch.cuda.is_initialized():
+    if not hasattr(os, "fork") or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return call()
     import_module("torch._dynamo")  # else the first optimizer of each child imports it, which takes a second
 

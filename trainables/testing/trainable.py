@@ -139,7 +139,7 @@ class TrainableContract(Contract):
         return in_child(run)
 
     def _next_report(self, job: Job, saved: Path, reported: int) -> tuple[Measurement | None, bool]:
-        """Resume from the checkpoint of the last report, if any; return the next and whether it is the last."""
+        """Resume from the last checkpoint, if any; return the next report and whether it is the last."""
         workload = self._begun(job)
         if reported:
             workload.restore(saved / str(reported))

@@ -1,4 +1,4 @@
-"""The callback of Transformers in real trainings: reports, resumes bit for bit, and unwinds when a trial is stopped."""
+"""The callback of Transformers in real trainings: reports, resumes bit for bit, unwinds if stopped."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +12,7 @@ from tests.support.own_code import importable
 from trainables import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract
+from trainables.testing.contract import undisturbed
 
 # Their warnings about small data, missing GPUs and the like are not ours.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -31,11 +32,12 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, i): return {"input_ids": self.x[i], "labels": int(self.x[i].sum() % 2)}
 
 def train(settings, trial):
-    config = BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, hidden_dropout_prob=0.3)
+    config = BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, hidden_dropout_prob=0.3)
     model = BertForSequenceClassification(config)
     reports = TrialCallback(trial)
-    arguments = TrainingArguments(output_dir=trial.folder, num_train_epochs=3, per_device_train_batch_size=8, report_to=[],
-        disable_tqdm=True, use_cpu=True, **settings)
+    arguments = TrainingArguments(output_dir=trial.folder, num_train_epochs=3, per_device_train_batch_size=8,
+        report_to=[], disable_tqdm=True, use_cpu=True, **settings)
     trainer = Trainer(model, arguments, train_dataset=Data(24), eval_dataset=Data(16), callbacks=[reports])
     try:
         trainer.train(resume_from_checkpoint=reports.checkpoint)
@@ -67,7 +69,8 @@ def test_it_reports_and_goes_on_bit_for_bit(
 ) -> None:
     contract = trainable_contract("fine_tuning:train", splits=(), machine=frozenset(TIMES))()
     contract.test_stopped_at_every_report_it_ends_as_undisturbed(settings, tmp_path)
-    found, _ = contract._run(Job(settings, 1))
+    found, workload = undisturbed(contract.found().workload, Job(settings, 1))
+    workload.close()
     assert [each.step for each in found] == steps
     assert all("eval/loss" in each.metrics for each in found)
 

@@ -359,9 +359,7 @@ def test_draws_that_a_config_keeps_are_searched(folder, haltsweep):
     assert haltsweep("check", "own.yaml").code == 0
 
 
-CLAMPED = (
-    "must be kept as it is written, and config of sized:train makes lr 0.5, got {}: write 0.5 if that"
-)
+CLAMPED = "must be kept as it is written, and config of sized:train makes lr 0.5, got {}: write 0.5 if that"
 
 
 @pytest.mark.parametrize(
