@@ -66,8 +66,8 @@ class Sweep:
             spec: A spec as a mapping, or the path of its YAML file.
             trainable: The training function or class, its `module:name`, or the path of a script; by default
                 that of the spec. The script of a function is imported by every trial, so what
-                the script runs stands below `if __name__ == "__main__":`. A function of a notebook is written into the
-                folder `haltsweep_code` of the current directory.
+                the script runs stands below `if __name__ == "__main__":`. A function of a notebook is written
+                into the folder `haltsweep_code` of the current directory.
             runs: Folder of all sweeps; by default $HALTSWEEP_RUNS or `runs`.
         """
         self._spec = dict(spec) if isinstance(spec, Mapping) else Path(spec)

@@ -313,12 +313,12 @@ def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
     if library in sys.modules:
         action(sys.modules[library])
         return
-    if not any(isinstance(each, _Finder) for each in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if not any(isinstance(each, _LibraryFinder) for each in sys.meta_path):
+        sys.meta_path.insert(0, _LibraryFinder())
     _WAITING.setdefault(library, []).append(action)
 
 
-class _Finder:
+class _LibraryFinder:
     """Finds libraries that are waited for where Python finds them, and acts when they have been imported."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """A Lightning callback that reports a trial's metrics and saves what the trial is resumed from.
 
 def train(settings, trial):
-    reports = TrialCallback(trial)
+    reports = LightningTrialCallback(trial)
     trainer = Trainer(callbacks=[reports], max_epochs=settings["epochs"], logger=False)
     trainer.fit(Model(settings), data, ckpt_path=reports.checkpoint)
 """
@@ -16,7 +16,7 @@ from trainables.function import FunctionTrial
 CHECKPOINT = "last.ckpt"
 
 
-class TrialCallback(Callback):
+class LightningTrialCallback(Callback):
     """Reports the logged metrics after each validation, at the number of optimizer steps.
 
     Within an epoch it reports the metrics of the validation. At the end of an epoch it saves a checkpoint in

@@ -1,7 +1,7 @@
 """A Hugging Face `TrainerCallback` that reports a trial's metrics and finds what the trial is resumed from.
 
 def train(settings, trial):
-    reports = TrialCallback(trial)
+    reports = TransformersTrialCallback(trial)
     arguments = TrainingArguments(output_dir=trial.folder, eval_strategy="epoch", save_strategy="epoch", ...)
     trainer = Trainer(model, arguments, train_dataset=..., eval_dataset=..., callbacks=[reports])
     trainer.train(resume_from_checkpoint=reports.checkpoint)
@@ -18,7 +18,7 @@ from trainables.function import FunctionTrial
 PREFIXES = ("eval_", "test_", "train_")
 
 
-class TrialCallback(TrainerCallback):
+class TransformersTrialCallback(TrainerCallback):
     """Reports each evaluation of a training, at the number of optimizer steps, once its checkpoint is saved.
 
     `eval_loss` is reported as `eval/loss`, as in the other integrations of Transformers. A trial is resumed

@@ -1,13 +1,15 @@
 """Runs a function in a child process, so that it finds modules as they are now and leaves them so."""
 
 import os
-import pickle
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import TypeVar
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, TypeVar
 
 import torch
 
@@ -29,30 +31,32 @@ def in_child(call: Callable[[], Answer]) -> Answer:
         return call()
     import_module("torch._dynamo")  # else the first optimizer of each child imports it, which takes a second
 
-    reading, writing = os.pipe()
+    reading, writing = Pipe(duplex=False)
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks of processes with threads
         child = os.fork()
     if child == 0:
-        os.close(reading)
+        reading.close()
         _answer(call, writing)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        text = pipe.read()
+    writing.close()
+    with reading:
+        try:
+            answer, error = reading.recv()
+        except EOFError:
+            answer = error = None
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not text:
+    if status:
         ended = f"signal {-status}" if status < 0 else f"exit code {status}"
         raise AssertionError(f"a trial must end by returning, and its process was ended ({ended})")
-    answer, error = pickle.loads(text)  # noqa: S301 - of this very process
     if error is not None:
         raise error
     return answer  # type: ignore[no-any-return]
 
 
-def _answer(call: Callable[[], object], writing: int) -> None:
-    """Write what `call` returns or raises to the descriptor `writing`, and end this process."""
+def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None:
+    """Send what `call` returns or raises, and end this process."""
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
     answer, raised = None, None
     try:
@@ -61,12 +65,10 @@ def _answer(call: Callable[[], object], writing: int) -> None:
         error.add_note("".join(traceback.format_exception(error)))
         raised = error
     try:
-        text = pickle.dumps((answer, raised))
-        pickle.loads(text)  # noqa: S301 - errors with arguments of their own may not be read again
-    except Exception:
-        text = pickle.dumps((None, AssertionError("".join(traceback.format_exception(raised)))))
+        ForkingPickler.loads(ForkingPickler.dumps((answer, raised)))
+    except Exception:  # errors with arguments of their own may not be read again
+        answer, raised = None, AssertionError("".join(traceback.format_exception(raised)))
+    writing.send((answer, raised))
     sys.stdout.flush()
     sys.stderr.flush()
-    with os.fdopen(writing, "wb") as pipe:
-        pipe.write(text)
     os._exit(0)

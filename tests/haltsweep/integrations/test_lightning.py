@@ -25,7 +25,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from haltsweep.integrations.lightning import TrialCallback
+from haltsweep.integrations.lightning import LightningTrialCallback
 
 
 class Model(LightningModule):
@@ -53,7 +53,7 @@ def data():
 
 
 def train(settings, trial):
-    reports = TrialCallback(trial)
+    reports = LightningTrialCallback(trial)
     trainer = Trainer(
         callbacks=[reports], max_epochs=3, logger=False, enable_checkpointing=False, accelerator="cpu",
         enable_progress_bar=False, enable_model_summary=False, **settings["trainer"],

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from greenlet import GreenletExit
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-from haltsweep.integrations.transformers import TrialCallback
+from haltsweep.integrations.transformers import TransformersTrialCallback
 
 class Data(torch.utils.data.Dataset):
     def __init__(self, n):
@@ -35,7 +35,7 @@ def train(settings, trial):
     config = BertConfig(vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, hidden_dropout_prob=0.3)
     model = BertForSequenceClassification(config)
-    reports = TrialCallback(trial)
+    reports = TransformersTrialCallback(trial)
     arguments = TrainingArguments(output_dir=trial.folder, num_train_epochs=3, per_device_train_batch_size=8,
         report_to=[], disable_tqdm=True, use_cpu=True, **settings)
     trainer = Trainer(model, arguments, train_dataset=Data(24), eval_dataset=Data(16), callbacks=[reports])
