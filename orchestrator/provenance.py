@@ -24,7 +24,7 @@ DIFF_MOST = 20_000
 """Characters of changes that are kept: every session of a sweep holds them."""
 CODE = Path(__file__).resolve().parent.parent
 """Where the code of haltsweep lies."""
-SOURCES = tuple(f"{folder}/*.py" for folder in ("orchestrator", "search_spaces", "trainables"))
+SOURCES = tuple(f"{folder}/*.py" for folder in ("haltsweep", "orchestrator", "search_spaces", "trainables"))
 """Of the code, what is shown of its changes, as Git names files."""
 DIFF = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),

@@ -19,10 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+from trainables.source_files import OURS as OUR_PACKAGES
 from trainables.source_files import names_file
 
 OURS: Final = "haltsweep"
@@ -31,6 +33,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 LIBRARIES: Final = frozenset({"site-packages", "dist-packages"})
 _NAMED: Final[set[str]] = set()
 """Modules that specs named and this process imported."""
+_IMPORTING: Final[list[str]] = []
+"""Modules that specs name and that are being imported, one by the other."""
 LOOKED_IN: Final = "where packages are installed, on PYTHONPATH and in the current directory"
 
 
@@ -136,11 +140,31 @@ def is_module_name(name: object) -> bool:
     return isinstance(name, str) and "." in name and all(part.isidentifier() for part in name.split("."))
 
 
-def imported(module: str, what: str) -> ModuleType:
-    """The module called `module`, which is `what`. Raises UnknownName if it is not there, BadModule."""
+def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleType:
+    """Import a module that a spec names.
+
+    While it is imported, `sys.argv` has its file alone: a script that parses its arguments gets its defaults.
+
+    Args:
+        module: Dotted name.
+        what: What it is, for messages.
+        with_siblings: Whether its own folder becomes a place to look for modules, as for a script.
+
+    Raises:
+        UnknownName: There is no such module.
+        BadModule: It cannot be imported.
+    """
+    if module.endswith(".py"):  # else Python would import what comes before the last dot
+        raise UnknownName(f"{what} must be a module that is there, got {module}{_sibling(module)}")
     look_in(Path.cwd())
+    arguments, sys.argv = sys.argv, [module]
+    _IMPORTING.append(module)
     try:
         with exits_raised():
+            if module not in sys.modules and (spec := find_spec(module)) is not None and spec.origin:
+                sys.argv = [spec.origin]
+                if with_siblings and not LIBRARIES.intersection(Path(spec.origin).parts):
+                    look_in(Path(spec.origin).parent)
             found = importlib.import_module(module)
     except KeyboardInterrupt:
         raise
@@ -153,8 +177,16 @@ def imported(module: str, what: str) -> ModuleType:
         raise _not_imported(what, error) from error
     except BaseException as error:  # the code of others may raise anything
         raise _not_imported(what, error) from error
+    finally:
+        sys.argv = arguments
+        _IMPORTING.pop()
     _NAMED.add(module)
     return found
+
+
+def is_importing() -> bool:
+    """Whether a module that a spec names is being imported by this process."""
+    return bool(_IMPORTING)
 
 
 @contextmanager
@@ -223,7 +255,37 @@ def _sibling(module: str) -> str:
 
 
 def _not_imported(what: str, error: BaseException) -> BadModule:
-    return BadModule(f"{what} must be a module that can be imported, got {said(error)}; correct it")
+    return BadModule(
+        f"{what} must be a module that can be imported, got {said(error)}; {remedy(error) or 'correct it'}"
+    )
+
+
+def remedy(error: BaseException) -> str:
+    """What to do about an error of a user's code whose message does not say it; empty for any other error."""
+    if isinstance(error, KeyError) and _raised_in(error) == "os":
+        return (
+            f"the environment variable {error.args[0]} is not set: trials get the environment that "
+            "`haltsweep launch` was called with, so set it there"
+        )
+    if isinstance(error, SystemExit) and _raised_in(error) == "argparse":
+        return (
+            "argparse cannot parse its arguments and prints why: a script that a spec names gets its "
+            "settings as flags, and one that is imported gets no arguments, so give them defaults"
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return (
+            f"{error.name} is looked for {LOOKED_IN} and in the folder of the trainable: install it, or set "
+            "PYTHONPATH to the folder that holds it"
+        )
+    return ""
+
+
+def _raised_in(error: BaseException) -> str:
+    """Name of the module that raised `error`."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
 
 
 def said(error: BaseException) -> str:
@@ -274,9 +336,7 @@ def _is_known(file: str) -> bool:
     """Whether `file` is of ours, of Python or of PyTorch."""
     path = Path(file)
     torch = getattr(sys.modules.get("torch"), "__file__", None)
-    known = (
-        Path(__file__).parents[1] / package for package in ("orchestrator", "search_spaces", "trainables")
-    )
+    known = (Path(__file__).parents[1] / package for package in OUR_PACKAGES)
     libraries = [*known, *([Path(torch).parent] if torch else [])]
     of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
     return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))

@@ -17,10 +17,8 @@ stopped. What measures a confirmed checkpoint under other settings is a plain fu
 import copy
 import json
 import operator
-import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -29,13 +27,15 @@ from typing import Any, NoReturn
 import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from trainables.extensions import remedy
+from trainables.generator_state import GeneratorFiles, process_and_thread
 from trainables.process_label import process_label
 from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
 
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
-FILES, REPORTED = "files", "reported.json"
-"""In a checkpoint: what the function saved, and its last report."""
+FILES, REPORTED, GENERATORS = "files", "reported.json", "generators.json"
+"""In a checkpoint: what the function saved, its last report, and states of global generators."""
 Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 
 
@@ -83,21 +83,44 @@ class FunctionTrial:
         """
         raise Infeasible(str(reason).strip() or "no reason was given")
 
-    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+    def report(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
         """Record the metrics measured after `step` steps, by name, e.g. `valid/accuracy` or `eval_loss`.
 
-        What stands before the first slash of a name is its split; a name without a slash has none. Steps
-        must increase. A trial that is stopped early never returns from here: GreenletExit unwinds it. Raises
-        RuntimeError in another thread or process than that of the training function.
+        What stands before the first slash of a name is its split; a name without a slash has none. A trial
+        that is stopped early never returns from here: GreenletExit unwinds it.
+
+        Args:
+            step: Number of steps, e.g. of epochs; it increases from report to report.
+            metrics: Numbers by name.
+
+        Raises:
+            TypeError: The step is missing, or the arguments are swapped.
+            RuntimeError: The caller is in another thread or process than the training function.
         """
+        if not isinstance(metrics, Mapping):
+            raise TypeError(_misused(step, metrics))
         self._hand_over(step, metrics)
+
+
+def _misused(step: object, metrics: object) -> str:
+    """What is wrong with the arguments of a report."""
+    call = "trial.report(step, metrics)"
+    if isinstance(step, Mapping):
+        if metrics is None:
+            return f"{call} needs the number of the step before the metrics, got the metrics {step!r} alone"
+        return f"{call} takes the number of the step first, got the metrics first: swap the arguments"
+    return (
+        f"{call} takes a mapping from name to number as metrics, got {metrics!r} after {step!r}; Optuna's "
+        'trial.report(value, step) is written trial.report(step, {"valid/loss": value}) here'
+    )
 
 
 class FunctionWorkload:
     """Runs `train(settings, trial)` from one report to the next.
 
     A function that saves nothing is begun anew when it is resumed; reports that it has made before are
-    skipped, so that each measurement of a trial is reported once.
+    skipped, so that each measurement of a trial is reported once. Where it goes on from a file, the global
+    generators of Python, NumPy and PyTorch go on from their states when that file was written.
     """
 
     def __init__(self, train: Train, job: Job) -> None:
@@ -108,6 +131,7 @@ class FunctionWorkload:
         self._last: Measurement | None = None
         self._reported_until: int | None = None
         """Reports up to this step were made before the trial was resumed."""
+        self._generators = GeneratorFiles(self._folder)
         self._runs_in = (0, 0)
         """Process and thread of the function: no other can be suspended in a report."""
         self._lost: RuntimeError | None = None
@@ -123,7 +147,7 @@ class FunctionWorkload:
         """
         # What the function reports, returns or raises arrives in the greenlet that is its parent.
         self._running.parent = getcurrent()
-        self._runs_in = _process_and_thread()
+        self._runs_in = self._generators.runs_in = process_and_thread()
         self._began = perf_counter()
         reported = self._running.switch()
         if self._lost is not None:
@@ -141,13 +165,14 @@ class FunctionWorkload:
         return None
 
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
-        if _process_and_thread() != self._runs_in:
+        if process_and_thread() != self._runs_in:
             self._lost = RuntimeError(
                 "trial.report must be called in the process and the thread that the training function was "
                 f"called in, and the report of step {step} was in another; let that one hand over what it "
                 "measures"
             )
             raise self._lost
+        self._generators.reported()
         if self._reported_until is not None and _is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last is None else self._last.seconds
@@ -159,6 +184,7 @@ class FunctionWorkload:
         """Write what the function has saved, and how far it is, into the empty `folder`."""
         assert self._last is not None, "what is saved has been reported"
         _copy(self._folder, folder / FILES)
+        self._generators.save(folder / GENERATORS)
         last = {"step": int(self._last.step), "seconds": self._last.seconds}
         (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
 
@@ -166,6 +192,7 @@ class FunctionWorkload:
         """Restore what the function had saved, before it is begun."""
         last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
         _copy(folder / FILES, self._folder)
+        self._generators.restore(folder / GENERATORS)
         self._reported_until = last["step"]
         self._last = Measurement(last["step"], last["seconds"], {})
 
@@ -175,18 +202,32 @@ class FunctionWorkload:
             if not self._running.dead:
                 self._running.throw(GreenletExit)
         finally:
+            self._generators.close()
             if self._is_temporary:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
 
+_RUNNING: list["FunctionTrial"] = []
+
+
+def running_trial() -> FunctionTrial | None:
+    """Return the trial whose function this process runs, or None."""
+    return _RUNNING[-1] if _RUNNING else None
+
+
 def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
     """What `train` returns; one made of a script ends well by `sys.exit(0)`, or by `sys.exit()`."""
+    _RUNNING.append(trial)
     try:
         return train(settings, trial)
-    except SystemExit as ending:
-        if ending.code in (None, 0):
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
             return None
+        if what_to_do := remedy(error):
+            error.add_note(what_to_do)
         raise
+    finally:
+        _RUNNING.remove(trial)
 
 
 def _folder_for(job: Job) -> Path:
@@ -196,10 +237,6 @@ def _folder_for(job: Job) -> Path:
     shutil.rmtree(job.folder, ignore_errors=True)  # of a checkpoint that could not be restored
     job.folder.mkdir(parents=True)
     return job.folder
-
-
-def _process_and_thread() -> tuple[int, int]:
-    return os.getpid(), threading.get_ident()
 
 
 def _is_at_most(step: Any, last: int) -> bool:

@@ -1,25 +1,347 @@
-"""Global random generators of a process: seeded from the seed of a trial."""
+"""Global generators of Python, NumPy and PyTorch: seeded for a trial, saved and restored with its files.
 
+Loads neither NumPy nor PyTorch: a library that is loaded later is seeded or restored right after its import.
+"""
+
+import functools
+import json
+import os
 import random
 import sys
-from typing import Final
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
 
 from trainables.seeds import derive
 
 STREAM: Final = "global"
 """First part of the names of the streams that seed global generators."""
-SEEDS: Final = 2**32
-"""NumPy takes seeds below it."""
+SEED_END: Final = 2**32
+"""NumPy accepts only smaller seeds."""
+State = Mapping[str, Any]
+"""State of each loaded library's generator, as JSON values."""
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the global generators of Python and, where they are loaded, of NumPy and PyTorch."""
+    """Seed the global generators of Python, NumPy and PyTorch for a trial.
+
+    Args:
+        seed: Seed of the trial. Each library gets a seed of its own that is derived from it.
+    """
     random.seed(derive(seed, STREAM, "random"))
-    if "numpy" in sys.modules:
-        import numpy as np
+    _when_loaded("numpy", lambda numpy: numpy.random.seed(derive(seed, STREAM, "numpy") % SEED_END))
+    _when_loaded("torch", lambda torch: torch.manual_seed(derive(seed, STREAM, "torch") % SEED_END))
 
-        np.random.seed(derive(seed, STREAM, "numpy") % SEEDS)  # noqa: NPY002 - the global generator is meant
-    if "torch" in sys.modules:
-        import torch
 
-        torch.manual_seed(derive(seed, STREAM, "torch") % SEEDS)
+def generator_state() -> State:
+    """Return the states of the global generators; those of CUDA devices only where CUDA is in use."""
+    version, words, gauss = random.getstate()
+    state: dict[str, Any] = {"random": [version, list(words), gauss]}
+    if numpy := sys.modules.get("numpy"):
+        found = numpy.random.get_state()
+        if isinstance(found, tuple):  # else somebody has replaced NumPy's own kind of generator
+            state["numpy"] = [found[0], found[1].tolist(), *found[2:]]
+    if torch := sys.modules.get("torch"):
+        state["torch"] = _as_text(torch.get_rng_state())
+        if torch.cuda.is_initialized():
+            state["cuda"] = [_as_text(each) for each in torch.cuda.get_rng_state_all()]
+    return state
+
+
+def restore_generators(state: State) -> None:
+    """Restore what `generator_state` returned.
+
+    Args:
+        state: The states, also after a round trip through JSON.
+    """
+
+    def restore_torch(torch: Any) -> None:
+        torch.set_rng_state(_as_tensor(torch, state["torch"]))
+        # Devices of another machine are left out; those that CUDA has not initialised yet get theirs then.
+        for device, text in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(_as_tensor(torch, text), device)
+
+    version, words, gauss = state["random"]
+    random.setstate((version, tuple(words), gauss))
+    if "numpy" in state:
+        _when_loaded("numpy", lambda numpy: numpy.random.set_state(tuple(state["numpy"])))
+    if "torch" in state:
+        _when_loaded("torch", restore_torch)
+
+
+def _as_text(tensor: Any) -> str:
+    return bytes(tensor.tolist()).hex()
+
+
+def _as_tensor(torch: Any, text: str) -> Any:
+    return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8, device="cpu")
+
+
+@dataclass(slots=True)
+class _File:
+    """A file in the folder of a trial."""
+
+    state: int
+    """Index of the generator state that belongs to it."""
+    steps: int
+    """Steps of optimizers before it was written; UNREAD or READ if it is of the checkpoint."""
+
+
+UNREAD: Final = -1
+READ: Final = -2
+
+
+class GeneratorFiles:
+    """Remembers a generator state for each file of a trial's folder, and restores it when the file is read.
+
+    A file's state is that of the moment at which it was written, or of the report that follows if no
+    optimizer has made a step in between: an evaluation draws numbers too.
+
+    A resumed trial builds its model, which draws numbers, then reads its files, then trains. So the state of
+    the newest file that it has read is restored when it opens a file and after each `load_state_dict`, until
+    its first report or optimizer step. A trial that reads no file is left as it was seeded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Follow what happens in a folder, until `close`.
+
+        Args:
+            folder: Folder whose files belong to the trial.
+        """
+        self.runs_in = (0, 0)
+        """Process and thread of the trial; files that others open mean nothing."""
+        self._folder = os.path.realpath(folder)
+        self._states: list[State] = []
+        self._files: dict[str, _File] = {}
+        """By path in the folder."""
+        self._steps = 0
+        """Number of steps of optimizers in this process."""
+        self._restored_at = 0
+        """Nanoseconds since 1970."""
+        self._resumes = False
+        """Whether the trial was resumed and has neither reported nor trained since."""
+        self._read: int | None = None
+        """Index of the newest state of a file that the resumed trial has read."""
+        self._undo: list[Callable[[], object]] = []
+        _WATCHED.append(self)
+        _watch_files()
+        _when_loaded("torch", self._follow_torch)
+
+    def save(self, file: Path) -> None:
+        """Write the states of all files that are in the folder now.
+
+        Args:
+            file: JSON file to write.
+        """
+        indices = {self._name(str(path)): self._state_of(path) for path in Path(self._folder).rglob("*")}
+        kept = sorted(set(indices.values()))
+        states = [self._states[index] for index in kept]
+        files = {name: kept.index(index) for name, index in indices.items()}
+        file.write_text(json.dumps({"states": states, "files": files}), encoding="utf-8")
+
+    def restore(self, file: Path) -> None:
+        """Resume from a checkpoint whose files are in the folder; nothing is restored before one is read.
+
+        Args:
+            file: JSON file that `save` wrote.
+        """
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        self._states = saved["states"]
+        self._files = {name: _File(state, UNREAD) for name, state in saved["files"].items()}
+        self._restored_at, self._resumes = time.time_ns(), True
+
+    def reported(self) -> None:
+        """Take note of a report of the trial."""
+        self._end_resumption()
+        latest = [each for each in self._files.values() if each.steps == self._steps]
+        if self._steps and latest:
+            now = self._index_of_now()
+            for each in latest:
+                each.state = now
+
+    def close(self) -> None:
+        """Record and restore nothing more."""
+        while self._undo:
+            self._undo.pop()()
+        if self in _WATCHED:
+            _WATCHED.remove(self)
+
+    def opened(self, path: str, flags: int) -> None:
+        """Record or restore a state when a file is opened.
+
+        Args:
+            path: Any path; those outside of the folder are ignored.
+            flags: As of `os.open`.
+        """
+        name = self._name(os.path.realpath(path))
+        if name.startswith("..") or process_and_thread() != self.runs_in:
+            return
+        if self._resumes and flags & (os.O_WRONLY | os.O_TRUNC | os.O_APPEND) == 0:
+            file = self._files.get(name)
+            if file is not None and file.steps == UNREAD:
+                file.steps = READ
+                self._read = max(file.state, -1 if self._read is None else self._read)
+                self._restore_read()
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self._files[name] = _File(self._index_of_now(), self._steps)
+
+    def renamed(self, source: str, destination: str) -> None:
+        """Let files keep their states when they, or a folder above them, are renamed.
+
+        Args:
+            source: Path before.
+            destination: Path afterwards.
+        """
+        old, new = (self._name(os.path.realpath(each)) for each in (source, destination))
+        if new.startswith("..") or process_and_thread() != self.runs_in:
+            return
+        moved = [each for each in self._files if each == old or each.startswith(old + os.sep)]
+        for name in moved:
+            self._files[new + name.removeprefix(old)] = self._files.pop(name)
+        if not moved:  # it was written elsewhere
+            self._files[new] = _File(self._index_of_now(), self._steps)
+
+    def _name(self, path: str) -> str:
+        return os.path.relpath(path, self._folder)
+
+    def _state_of(self, path: Path) -> int:
+        """Index of the state of a file; that of now if it was written without Python's `open`."""
+        file = self._files.get(self._name(str(path)))
+        if file is None or (file.steps < 0 and path.lstat().st_mtime_ns > self._restored_at):
+            return self._index_of_now()
+        return file.state
+
+    def _index_of_now(self) -> int:
+        state = generator_state()
+        if not self._states or self._states[-1] != state:
+            self._states.append(state)
+        return len(self._states) - 1
+
+    def _restore_read(self) -> None:
+        if self._read is not None:
+            restore_generators(self._states[self._read])
+
+    def _end_resumption(self) -> None:
+        """From now on the trial draws numbers that no reading may undo."""
+        self._resumes, self._read = False, None
+
+    def _stepped(self, *_: object) -> None:
+        """Take note of a step of an optimizer."""
+        self._end_resumption()
+        self._steps += 1
+
+    def _follow_torch(self, torch: Any) -> None:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        if self not in _WATCHED:
+            return
+        self._undo.append(register_optimizer_step_pre_hook(self._stepped).remove)
+        for kind in (torch.nn.Module, torch.optim.Optimizer):
+            self._undo.append(_call_after(kind, "load_state_dict", self._restore_read))
+
+
+_WATCHED: Final[list[GeneratorFiles]] = []
+
+
+def process_and_thread() -> tuple[int, int]:
+    """Return the ids of the process and the thread that call it."""
+    return os.getpid(), threading.get_ident()
+
+
+def _call_after(owner: Any, name: str, then: Callable[[], None]) -> Callable[[], None]:
+    """Call `then` after each call of the function `name` of `owner`; return what undoes that."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)
+        then()
+        return answer
+
+    setattr(owner, name, called)
+    return lambda: setattr(owner, name, original)
+
+
+@functools.cache
+def _watch_files() -> None:
+    """Hear of opened and renamed files from now on; Python cannot undo that."""
+
+    def heard(event: str, arguments: tuple[Any, ...]) -> None:
+        if not _WATCHED or event not in ("open", "os.rename"):
+            return
+        if event == "os.rename":
+            for each in _WATCHED:
+                each.renamed(os.fsdecode(arguments[0]), os.fsdecode(arguments[1]))
+        elif not isinstance(arguments[0], int):
+            for each in _WATCHED:
+                each.opened(os.fsdecode(arguments[0]), arguments[2])
+
+    sys.addaudithook(heard)
+    write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    _when_loaded("torch", lambda torch: _announce(torch, "save", 1, "f", write))
+    _when_loaded("safetensors.torch", lambda library: _announce(library, "save_file", 1, "filename", write))
+    _when_loaded(
+        "safetensors.torch", lambda library: _announce(library, "load_file", 0, "filename", os.O_RDONLY)
+    )
+
+
+def _announce(library: Any, name: str, position: int, argument: str, flags: int) -> None:
+    """Let a function that opens a file in native code raise Python's event for it."""
+    original = getattr(library, name)
+
+    @functools.wraps(original)
+    def announced(*args: Any, **kwargs: Any) -> Any:
+        file = args[position] if len(args) > position else kwargs.get(argument)
+        if isinstance(file, str | os.PathLike):
+            sys.audit("open", os.fspath(file), None, flags)
+        return original(*args, **kwargs)
+
+    setattr(library, name, announced)
+
+
+_WAITING: Final[dict[str, list[Callable[[Any], object]]]] = {}
+"""What is to be done right after the import of a library."""
+
+
+def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
+    """Call `action` with the library now, if it is loaded, else right after its import."""
+    if library in sys.modules:
+        action(sys.modules[library])
+        return
+    if not any(isinstance(each, _LibraryFinder) for each in sys.meta_path):
+        sys.meta_path.insert(0, _LibraryFinder())
+    _WAITING.setdefault(library, []).append(action)
+
+
+class _LibraryFinder:
+    """Finds libraries that are waited for where Python finds them, and acts when they have been imported."""
+
+    def __init__(self) -> None:
+        self._asks_others = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
+        """Return the spec that the other finders give."""
+        if name not in _WAITING or self._asks_others:
+            return None
+        self._asks_others = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self._asks_others = False
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def execute_then(module: Any) -> None:
+            execute(module)
+            for action in _WAITING.pop(name, ()):
+                action(module)
+
+        loader.exec_module = execute_then
+        return spec

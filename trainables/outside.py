@@ -1,29 +1,39 @@
 """Finds what a spec names as its trainable: a class with the Workload protocol, or a plain function.
 
-Beside it, as an attribute of it or of its module, may stand what makes a plan say more:
+A module may declare more about its trainables in one mapping named `haltsweep`; every key is optional:
 
-    Config                      a pydantic model of the settings
-    metrics                     what is known of the quantities it reports, see `trainables.metrics`
-    build(settings)             the nn.Module that is trained, to prove what arms change
-    example(settings)           the arguments of one forward pass of that module, for the same proof
-    evaluate(settings, folder)  metrics of what a trial saved in `folder`, read again under other settings
-    several_gpus                True where one trial uses all GPUs that `resources.gpus` reserves for it
+    haltsweep = {
+        "config": Config,        # pydantic model or dataclass of the settings
+        "metrics": {...},        # what is known of the reported quantities, see `trainables.metrics`
+        "build": build,          # build(settings): the nn.Module that is trained, to prove what arms change
+        "example": example,      # example(settings): arguments of one forward pass of that module
+        "evaluate": evaluate,    # evaluate(settings, folder): metrics of what a trial saved in `folder`
+        "several_gpus": True,    # one trial uses all GPUs that `resources.gpus` reserves for it
+    }
+
+A function or class may have an attribute `haltsweep` of its own, which replaces that of its module. Other
+names of the module have no meaning.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, Final, get_type_hints
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from trainables.extensions import BadName, hides, imported
+from trainables.extensions import BadName, hides, imported, said
 from trainables.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.metrics import Metric, declared
 from trainables.protocol import Job, Workload
+from trainables.script import Script, find_script
+from trainables.source_files import SCRIPT
 
+DECLARES: Final = "haltsweep"
+"""Name of the mapping that declares more about the trainables of a module."""
 METHODS = ("advance", "save", "restore", "close")
 
 
@@ -32,7 +42,7 @@ class Trainable:
     """What can run trials, and what is known of it."""
 
     path: str
-    """`module:name`."""
+    """`module:name`, or the path of a script."""
     workload: Callable[[Job], Workload]
     config: type[BaseModel] | None = None
     metrics: tuple[Metric, ...] = ()
@@ -44,10 +54,16 @@ class Trainable:
 
 
 def load(path: str) -> Trainable:
-    """The trainable at `module:name`. Raises ValueError with one sentence if there is none."""
+    """The trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is none.
+
+    Args:
+        path: `module:name`, or the path of a script, which ends with `.py`.
+    """
+    if path.endswith(SCRIPT):
+        return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
     module_name, _, name = path.partition(":")
     try:
-        module = imported(module_name, "a trainable's module")
+        module = imported(module_name, "a trainable's module", with_siblings=True)
     except BadName as error:
         raise ValueError(str(error)) from error
     try:
@@ -65,24 +81,23 @@ def load(path: str) -> Trainable:
             f"must be a class or a function, got {type(found).__name__} at {path}"
         )
 
-    def beside(attribute: str) -> Any:
-        there = getattr(found, attribute, getattr(module, attribute, None))
-        return None if inspect.ismodule(there) else there
-
-    functions = {each: beside(each) for each in ("build", "example", "evaluate")}
+    given = _declared_by(found, module, path)
+    functions = {each: given.get(each) for each in ("build", "example", "evaluate")}
     for each, function in functions.items():
         if function is not None and not callable(function):
-            raise ValueError(f"{each} beside {path} must be a function, got {type(function).__name__}")
-    several_gpus = False if beside("several_gpus") is None else beside("several_gpus")
+            raise ValueError(f"{each} of {path} must be a function, got {type(function).__name__}")
+    if functions["evaluate"] is not None:
+        _check_evaluate(functions["evaluate"], path)
+    several_gpus = given.get("several_gpus", False)
     if not isinstance(several_gpus, bool):
         raise ValueError(  # noqa: TRY004 - of a spec, not of code
-            f"several_gpus beside {path} must be True or False, got {several_gpus!r}"
+            f"several_gpus of {path} must be True or False, got {several_gpus!r}"
         )
     return Trainable(
         path=path,
         workload=_workload(found, path, functions["evaluate"]),
-        config=_config(beside("Config"), path),
-        metrics=() if beside("metrics") is None else declared(beside("metrics")),
+        config=_config(given.get("config"), path),
+        metrics=declared(given.get("metrics", {})),
         several_gpus=several_gpus,
         **functions,
     )
@@ -99,8 +114,28 @@ def config_admits(settings: Mapping[str, Any], path: str) -> bool:
     return True
 
 
+def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
+    """What `found` or its module declares in `haltsweep`; nothing where that is the imported package."""
+    given = getattr(found, DECLARES, getattr(module, DECLARES, None))
+    if given is None or inspect.ismodule(given):
+        return {}
+    known = [each.name for each in dataclasses.fields(Trainable) if each.name not in ("path", "workload")]
+    if not isinstance(given, Mapping):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"{DECLARES} of {path} must be a mapping with some of {', '.join(known)}, got {given!r}; give it "
+            "another name if it is for something else"
+        )
+    for key in given:
+        if key not in known:
+            meant = "".join(f" Did you mean {near!r}?" for near in get_close_matches(str(key), known, n=1))
+            raise ValueError(
+                f"{DECLARES} of {path} must have some of {', '.join(known)}, got {key!r}.{meant}"
+            )
+    return given
+
+
 def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
-    """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `Config` made of it.
+    """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `config` made of it.
 
     In a list a place is a part of the path; where one of another length was made of it nothing is said.
     """
@@ -126,10 +161,38 @@ def _names(module: Any) -> list[str]:
 def _config(found: Any, path: str) -> type[BaseModel] | None:
     if found is None or (isinstance(found, type) and issubclass(found, BaseModel)):
         return found
-    raise ValueError(
-        f"Config beside {path} must be a pydantic model, got {found!r}; give it another name if it is none "
-        "of the settings"
-    )
+    if isinstance(found, type) and dataclasses.is_dataclass(found):
+        return _model_of(found, path)
+    raise ValueError(f"config of {path} must be a pydantic model or a dataclass, got {found!r}")
+
+
+def _model_of(found: Any, path: str) -> type[BaseModel]:
+    """A pydantic model with the fields of the dataclass `found`, which makes one to check its values."""
+
+    def field_of(each: "dataclasses.Field[Any]") -> tuple[Any, Any]:
+        if each.default_factory is not dataclasses.MISSING:
+            return hints[each.name], Field(default_factory=each.default_factory)
+        return hints[each.name], ... if each.default is dataclasses.MISSING else each.default
+
+    def checked(model: BaseModel) -> BaseModel:
+        found(**{name: getattr(model, name) for name in type(model).model_fields})
+        return model
+
+    try:
+        hints = get_type_hints(found, include_extras=True)
+        fields: dict[str, Any] = {
+            each.name: field_of(each) for each in dataclasses.fields(found) if each.init
+        }
+        return create_model(
+            found.__name__,
+            __config__=ConfigDict(extra="forbid"),
+            __validators__={"checked": model_validator(mode="after")(checked)},  # type: ignore[dict-item]
+            **fields,
+        )
+    except Exception as error:  # a type that pydantic cannot check, or a name that is not defined
+        raise ValueError(
+            f"config of {path} must have fields of types that pydantic knows, got {said(error)}"
+        ) from error
 
 
 def _workload(found: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job], Workload]:
@@ -171,12 +234,8 @@ def _check_arguments(function: Any, path: str) -> None:
     _check_call(function, path, "train(settings, trial)", 2)
 
 
-def check_evaluate(function: Evaluate, path: str) -> None:
-    """Of a spec that reads checkpoints again: a function of that name may be there for something else.
-
-    Raises ValueError with one sentence where it cannot be called for that.
-    """
-    what = f"evaluate beside {path}"
+def _check_evaluate(function: Evaluate, path: str) -> None:
+    what = f"evaluate of {path}"
     if kind := _kind_of_iterator(function):
         raise ValueError(
             f"{what} must measure when it is called, and it only returns {kind}: write a plain function that "

@@ -9,9 +9,11 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
-OURS = ("orchestrator", "search_spaces", "trainables")
+OURS = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
-_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
+SCRIPT = ".py"
+"""How the path of a script ends, which a spec may name in the place of a module."""
+_SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
 _SENT = "py_modules_files"
 """Folder of Ray: each module or package that a launch sent lies in a folder of its own in it."""
@@ -56,8 +58,11 @@ def parts_of(module: str) -> CodeParts:
 
     What modules and packages import is followed, be it modules or packages, but for ours. A folder without
     `__init__.py` may hold anything: in one, a module stands for itself. The imports of what is installed are
-    not followed. Empty where there is no such file.
+    not followed. Empty where there is no such file. `module` may be the path of a script too.
     """
+    if module.endswith(SCRIPT):
+        script = Path(module).resolve()
+        return CodeParts(_with_imported(script, script.parent)) if script.is_file() else CodeParts()
     top = _found(module.partition(".")[0])
     file = top or _found(module)
     if file is None:
@@ -87,7 +92,8 @@ def _files_of(part: Path) -> list[Path]:
 def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
     """`first` and what it imports beside it, directly or by what it imports; each with its place."""
     sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
-    roots = sent if root in sent else [root]
+    # Python looks beside a trainable's file too, see `trainables.extensions.imported`.
+    roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))
     found, waiting = {first: first.relative_to(root)}, [(first, root)]
     while waiting:
         part, root = waiting.pop()

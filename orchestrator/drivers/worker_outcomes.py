@@ -32,7 +32,8 @@ def outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, BadMeasurement):
         return error.outcome
     said = _said(error)
-    text = f"{_fit(type(error).__name__)}: {said}".strip()
+    notes = "".join(f"; {_fit(note)}" for note in getattr(error, "__notes__", ()))
+    text = f"{_fit(type(error).__name__)}: {said}{notes}".strip()
     if kind := next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), None):
         return Outcome(kind, said or text)
     if isinstance(error, NoSource):

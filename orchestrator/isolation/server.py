@@ -87,7 +87,7 @@ def prepare(module: str) -> str:
 
     threads = psutil.Process().num_threads()
     with suppress(Exception):
-        imported(module, "a trainable's module")
+        imported(module, "a trainable's module", with_siblings=True)
     if started := psutil.Process().num_threads() - threads:
         return f"importing {module} starts {started} thread{'s' * (started > 1)}"
     if not LINUX:

@@ -27,7 +27,7 @@ from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
 from trainables.extensions import said
 from trainables.metrics import Metric
-from trainables.outside import Trainable, check_evaluate, unkept_fields
+from trainables.outside import Trainable, unkept_fields
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -102,8 +102,8 @@ class Own:
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             faults.add(
                 f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
-                f"got {spec.resources.gpus:g}: ask for one, or set several_gpus = True beside it if it uses "
-                "all",
+                f"got {spec.resources.gpus:g}: ask for one, or write "
+                "haltsweep = {'several_gpus': True} in its module if it uses all",
                 "resources",
                 "gpus",
             )
@@ -172,14 +172,14 @@ class Own:
         config = self._trainable.config
         if config is None:
             return OwnSystem(dict(raw))
-        self._progress(f"Config beside {self.path} to read settings")
+        self._progress(f"config of {self.path} to read settings")
         try:
             kept = config.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
             return [described(config, (), one) for one in error.errors(include_url=False)]
         except (Exception, SystemExit) as error:  # a validator of others may raise anything
             return [SettingFault("", f"{self.path} refuses these settings: {said(error)}")]
-        if faults := list(_unkept(kept, f"Config beside {self.path}")):
+        if faults := list(_unkept(kept, f"config of {self.path}")):
             return faults
         return OwnSystem(kept)
 
@@ -204,7 +204,7 @@ class Own:
         self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
     ) -> Iterator[SettingFault]:
         """Where the Config makes another of what a trial would get with a draw."""
-        config = f"Config beside {self.path}"
+        config = f"config of {self.path}"
         for path in _differing(given, kept):
             before, after = lookup(given, path), lookup(kept, path)
             if path in draw and after is not MISSING:
@@ -216,8 +216,8 @@ class Own:
                 yield SettingFault(
                     path,
                     f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
-                    f"the trial would have {shown(before)}: leave {path} out of Config, and have training "
-                    "reckon it",
+                    f"the trial would have {shown(before)}: leave {path} out of the config, and have "
+                    "training reckon it",
                 )
 
     def _check_kept(self, arm: Arm, faults: Faults) -> None:
@@ -226,7 +226,7 @@ class Own:
             kept = lookup(arm.system.settings, field)
             if _is_other_number(given, kept):
                 faults.add(
-                    f"must be kept as it is written, and Config beside {self.path} makes {field} "
+                    f"must be kept as it is written, and config of {self.path} makes {field} "
                     f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
                     *arm.request.keys(path),
                     about=("kept", field, given),
@@ -289,7 +289,7 @@ class Own:
         self._builder = self._builder or Builder(self._trainable)
         return self._builder.look(
             settings,
-            lambda phase: self._progress(f"{phase} beside {self.path} to return, of {arm.name}"),
+            lambda phase: self._progress(f"{phase} of {self.path} to return, of {arm.name}"),
         )
 
     def _look_again(self, arm: Arm) -> Seen:
@@ -337,16 +337,11 @@ class Own:
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:
             faults.add(
-                f"needs evaluate(settings, folder) beside {self.path}, which returns the metrics of what a "
-                "trial saved; write one, or leave posthoc out",
+                "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
+                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
                 "posthoc",
             )
             return
-        if spec.posthoc and self._trainable.evaluate is not None:
-            try:
-                check_evaluate(self._trainable.evaluate, self._trainable.path)
-            except ValueError as error:
-                faults.add(str(error), "posthoc")
         base = arms[0].system.settings
         for path, values in spec.posthoc.items():
             if (had := lookup(base, path)) is MISSING:

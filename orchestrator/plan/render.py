@@ -83,13 +83,15 @@ def _proved(plan: Plan) -> str:
         )
     if not plan.proofs:
         return (
-            f"Not proved: that the arms of {plan.trainable} differ in more than their settings. With "
-            "build(settings) -> nn.Module beside it, and example(settings), each is built and run."
+            f"Not proved: that the arms of {plan.trainable} differ in more than their settings. Name "
+            "functions build(settings) -> nn.Module and example(settings) in its module, as "
+            "haltsweep = {'build': build, 'example': example}, and each arm is built and run."
         )
     if all(proof.flops_max is None for proof in plan.proofs):
         return (
             f"Each arm's model was built by the build(settings) of {plan.trainable}; not proved: that models "
-            "of equal weights work differently. With example(settings) beside it each is run too."
+            "of equal weights work differently. Add example(settings) to haltsweep in its module, and each "
+            "is run too."
         )
     return (
         f"Each arm's model was built by the build(settings) of {plan.trainable} and run forward and backward "

@@ -40,7 +40,7 @@ FOUND: Final = "found"
 """Keys of a point that another sweep found: its name, and what was found there, by arm."""
 OWN: Final = "own"
 """Key of a validation's context: whether the spec names a trainable of its own."""
-TRAINABLE_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+TRAINABLE_PATTERN: Final = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:]+\.py)$"
 _TRAINABLE: Final = re.compile(TRAINABLE_PATTERN)
 _OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Lt: "<",
@@ -180,7 +180,7 @@ ArmName = Annotated[str, BeforeValidator(_arm_name), Field(json_schema_extra={"p
 Trainable = Annotated[
     str,
     Field(pattern=TRAINABLE_PATTERN),
-    says("package.module:name, a class or function that can be imported"),
+    says("package.module:name, a class or function that can be imported, or the path of a script"),
 ]
 Path = Annotated[str, AfterValidator(_path), Field(json_schema_extra={"pattern": PATH_PATTERN})]
 Json = Annotated[Any, AfterValidator(_json)]

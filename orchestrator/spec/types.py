@@ -279,7 +279,8 @@ class Spec(Section):
     question: Text
     """What the sweep answers, in one sentence."""
     trainable: Trainable | None = None
-    """What runs a trial, as package.module:name; without it the models and tasks of the box."""
+    """What runs a trial, as package.module:name or as the path of a script; without it the models and tasks
+    of the box."""
     baseline: Baseline
     arms: Mapping[ArmName, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
@@ -382,7 +383,7 @@ class OwnSpec(Spec):
     """A spec that names its own trainable: what its settings may be is for that trainable to say."""
 
     trainable: Trainable
-    """What runs a trial: a class or function, as package.module:name."""
+    """What runs a trial: a class or function, as package.module:name, or a script, by its path."""
     baseline: Mapping[str, Json]  # type: ignore[assignment]
     """The settings that everything is compared with."""
 

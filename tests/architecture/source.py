@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("orchestrator", "search_spaces", "trainables")
+PACKAGES = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".cfg", ""}
 Node = TypeVar("Node", bound=ast.AST)
 

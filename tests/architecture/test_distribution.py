@@ -133,7 +133,7 @@ def test_licence_and_extras_are_told(wheel):
     lines = wheel.read(name).decode().splitlines()
     assert "Name: haltsweep" in lines
     assert "License-Expression: Apache-2.0" in lines
-    assert {"flash", "postgres", "dev"} == {
+    assert {"flash", "integrations", "postgres", "dev"} == {
         line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra")
     }
 

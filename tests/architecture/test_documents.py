@@ -48,7 +48,7 @@ def test_files_that_are_named_exist(document):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_commands_that_are_named_exist(document):
     commands = every_command(typer.main.get_command(app))
-    for line in re.findall(r"(?<!-)haltsweep ((?:[a-z]+\b)[^`\n]*)", "\n".join(code_of(document))):
+    for line in re.findall(r"(?<!-)(?<!from )haltsweep ((?:[a-z]+\b)[^`\n]*)", "\n".join(code_of(document))):
         first, both = line.split()[0], " ".join(line.split()[:2])
         verb = both if both in commands else first
         assert verb in commands, f"haltsweep {line}"

@@ -117,10 +117,10 @@ def test_a_library_is_imported_where_it_belongs_only(library):
 def test_every_import_is_of_a_dependency():
     """What only comes along with something else may go away with it."""
     shown = project()["project"]
-    flash = shown["optional-dependencies"]["flash"]
+    extras = [each for name in ("flash", "integrations") for each in shown["optional-dependencies"][name]]
     plugin = ["pytest"]  # whoever runs tests has it
     names = {
-        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in shown["dependencies"] + flash
+        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in shown["dependencies"] + extras
     }
     known = {CALLED_ELSE.get(name, name) for name in names} | {*plugin, *PARTS_OF_PYDANTIC, *PACKAGES}
     used = {name for path in packaged() for name in imported(path)}

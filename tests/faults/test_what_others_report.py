@@ -8,7 +8,8 @@ from tests.support.own_code import forgotten
 pytestmark = pytest.mark.usefixtures("untracked")
 
 CODE = """
-metrics = {"score": {"better": "max", "range": [0, 1], "meaning": "share\\n\\n| of | <b>all</b>"}}
+score = {"better": "max", "range": [0, 1], "meaning": "share\\n\\n| of | <b>all</b>"}
+haltsweep = {"metrics": {"score": score}}
 
 
 def train(settings, trial):

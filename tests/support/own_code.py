@@ -114,6 +114,9 @@ def evaluate(settings, folder):
 @torch.no_grad()
 def share(model, x, y):
     return (model(x).argmax(-1) == y).float().mean().item()
+
+
+haltsweep = {"metrics": metrics, "build": build, "example": example, "evaluate": evaluate}
 '''
 SKLEARN = '''"""A forest of scikit-learn: trained in one go, nothing saved."""
 
@@ -149,6 +152,9 @@ class Config(BaseModel):
     gate: bool = True
     steps: int = Field(default=6, ge=1)
     pause: float = 0.0
+
+
+haltsweep = {"config": Config}
 
 
 class Walk:

@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator.abandoned import clear_abandoned
 from orchestrator.drivers.worker_checkpoints import write
+from orchestrator.drivers.worker_outcomes import outcome_of
 from trainables.function import FunctionWorkload
 from trainables.process_label import origin
 from trainables.protocol import TRIALS, Job, Measurement
@@ -196,9 +197,6 @@ def test_what_is_no_step_is_handed_over_to_who_tells_of_it(step, resumed: bool, 
         trial.report(1, {"valid/score": 0.0})
         trial.report(step, {"valid/score": 0.0})
 
-    def strange(settings, trial):
-        trial.report(step, 0.5)
-
     workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
     workload.advance()
     if resumed:
@@ -208,7 +206,34 @@ def test_what_is_no_step_is_handed_over_to_who_tells_of_it(step, resumed: bool, 
         workload.restore(tmp_path)
     if not (resumed and step == -1):  # where it stood, all that is before was reported
         assert workload.advance().step == step
-    assert FunctionWorkload(strange, Job(SETTINGS, seed=0)).advance().metrics == 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ({"valid/score": 0.5},),
+            r"needs the number of the step .* got the metrics \{'valid/score': 0.5\} alone",
+        ),
+        (({"valid/score": 0.5}, 3), "takes the number of the step first, .*: swap the arguments"),
+        ((0.5, 3), r'got 3 after 0\.5; Optuna.* is written trial\.report\(step, \{"valid/loss": value\}\)'),
+        ((3, 0.5), "takes a mapping from name to number as metrics, got 0.5 after 3"),
+    ],
+)
+def test_a_misused_report_says_how_it_is_called(arguments: tuple[object, ...], expected: str) -> None:
+    workload = FunctionWorkload(lambda settings, trial: trial.report(*arguments), Job(SETTINGS, seed=0))
+    with pytest.raises(TypeError, match=expected):
+        workload.advance()
+
+
+def test_a_variable_that_is_not_set_is_named_with_the_remedy() -> None:
+    workload = FunctionWorkload(lambda settings, trial: os.environ["NO_SUCH_DATA"], Job(SETTINGS, seed=0))
+    with pytest.raises(KeyError) as raised:
+        workload.advance()
+    reason = outcome_of(raised.value).reason.partition("\n")[0]
+    assert reason.startswith(
+        "KeyError: 'NO_SUCH_DATA'; the environment variable NO_SUCH_DATA is not set: trials"
+    )
 
 
 @pytest.mark.parametrize("quiet", [False, True])

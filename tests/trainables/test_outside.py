@@ -2,15 +2,18 @@
 
 import math
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from pydantic import ValidationError
 
-from tests.support.own_code import FORMS, forgotten
+from tests.support.own_code import FORMS, forgotten, importable
 from trainables.extensions import look_in
 from trainables.metrics import Metric, declared
 from trainables.outside import load
 from trainables.protocol import Job
+from trainables.source_files import source_files
 
 
 @pytest.fixture
@@ -35,6 +38,122 @@ def test_every_form_is_found(form, written):
     assert (found.config is not None) == (form == "workload")
     assert (found.build is not None) == (found.evaluate is not None) == (form == "torch")
     assert found.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
+
+
+def test_names_of_a_module_mean_nothing_unless_it_declares_them(written):
+    code = """
+        from dataclasses import dataclass
+        import haltsweep
+        @dataclass
+        class Config: lr: float = 0.1
+        metrics, several_gpus, example = ["accuracy"], 3, None
+        def build(width, depth): ...
+        def evaluate(model): ...
+        def train(settings, trial): ...
+    """
+    written("mine", dedent(code))
+    found = load("mine:train")
+    assert (found.config, found.build, found.evaluate, found.metrics) == (None, None, None, ())
+
+
+def test_a_function_may_declare_its_own(written):
+    code = """
+        def first(settings, trial): ...
+        def second(settings, trial): ...
+        first.haltsweep = {"several_gpus": True}
+        haltsweep = {"metrics": {"score": {}}}
+    """
+    written("mine", dedent(code))
+    assert load("mine:first").several_gpus
+    assert load("mine:first").metrics == ()
+    assert [each.name for each in load("mine:second").metrics] == ["score"]
+
+
+def test_a_dataclass_describes_settings(written):
+    code = """
+        from dataclasses import dataclass, field
+        @dataclass
+        class Optimiser:
+            lr: float = 0.1
+        @dataclass
+        class Config:
+            width: int
+            optimiser: Optimiser = field(default_factory=Optimiser)
+            def __post_init__(self):
+                if self.width % 2: raise ValueError("width must be even")
+        def train(settings, trial): ...
+        haltsweep = {"config": Config}
+    """
+    written("mine", dedent(code))
+    config = load("mine:train").config
+    assert config is not None
+    kept = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
+    assert kept == {"width": 4, "optimiser": {"lr": 1.0}}
+    for wrong, place in (
+        ({"width": 3}, ()),
+        ({"width": 4, "depth": 1}, ("depth",)),
+        ({"width": "x"}, ("width",)),
+    ):
+        with pytest.raises(ValidationError) as error:
+            config.model_validate(wrong)
+        assert [each["loc"] for each in error.value.errors()] == [place]
+
+
+@pytest.mark.parametrize("package", [False, True])
+def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_code(
+    package, tmp_path, monkeypatch
+):
+    """As where Python runs the file, which then may lie anywhere."""
+    files = {
+        "scripts/run.py": "import helpers_of_run\ndef train(settings, trial): ...",
+        "scripts/helpers_of_run.py": "",
+        **({"scripts/__init__.py": ""} if package else {}),
+    }
+    with importable(tmp_path, files):
+        load("scripts.run:train")
+        names = {each.name for each in source_files("scripts.run")}
+    assert names == {Path(each).name for each in files}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            "import no_such_sibling",
+            "no_such_sibling is looked for .* set PYTHONPATH to the folder that holds it",
+        ),
+        (
+            "import os\nos.environ['NO_SUCH']",
+            "the environment variable NO_SUCH is not set: trials get the envir",
+        ),
+        (
+            "import argparse as a\np = a.ArgumentParser()\np.add_argument('x')\np.parse_args()",
+            "mine.py:4: SystemExit: 2; argparse cannot parse its arguments .* so give them defaults",
+        ),
+    ],
+)
+def test_an_import_that_fails_says_what_to_do(code, expected, written):
+    written("mine", code)
+    with pytest.raises(ValueError, match=expected):
+        load("mine:train")
+
+
+def test_a_script_that_parses_its_arguments_when_it_is_imported_gets_its_defaults(written, monkeypatch):
+    code = """
+        import argparse, sys
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, default=0.1)
+        lr, arguments = parser.parse_args().lr, sys.argv
+        def train(settings, trial): ...
+    """
+    written("mine", dedent(code))
+    monkeypatch.setattr(sys, "argv", ["haltsweep", "launch", "spec.yaml"])
+    load("mine:train")
+    assert (sys.modules["mine"].lr, [Path(each).name for each in sys.modules["mine"].arguments]) == (
+        0.1,
+        ["mine.py"],
+    )
+    assert sys.argv == ["haltsweep", "launch", "spec.yaml"]
 
 
 METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save", "restore", "close"))
@@ -75,16 +194,40 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         ),
         ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
         (
-            "def train(s, t): ...\nConfig = 3",
+            "def train(s, t): ...\nhaltsweep = {'config': 3}",
             "mine:train",
-            "Config beside mine:train must be a pydantic model",
+            "config of mine:train must be a pydantic model or a dataclass",
         ),
         (
-            "def train(s, t): ...\nbuild = 3",
+            "def train(s, t): ...\nhaltsweep = {'build': 3}",
             "mine:train",
-            "build beside mine:train must be a function, got int",
+            "build of mine:train must be a function, got int",
         ),
-        ("def train(s, t): ...\nmetrics = 3", "mine:train", "metrics must be a mapping from name"),
+        (
+            "def train(s, t): ...\nhaltsweep = {'metrics': 3}",
+            "mine:train",
+            "metrics must be a mapping from name",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = {'metric': {}}",
+            "mine:train",
+            r"haltsweep of mine:train must have some of .*, got 'metric'\. Did you mean 'metrics'\?",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = 3",
+            "mine:train",
+            "haltsweep of mine:train must be a mapping with some of config, metrics, .*, got 3",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
+            "mine:train",
+            r"evaluate of mine:train must be called as evaluate\(settings, folder\), and it cannot",
+        ),
+        (
+            "",
+            "no/such/script.py",
+            "must be a script that is there, got no/such/script.py; it is looked for from",
+        ),
         (
             "",
             "elsewhere_at_all:train",

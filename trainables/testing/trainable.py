@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,10 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables import outside
+from trainables.generator_state import seed_generators
 from trainables.metrics import Metric, split_and_quantity
 from trainables.outside import Trainable
-from trainables.protocol import Job, Measurement
-from trainables.testing.contract import Contract, check, interrupted, made, undisturbed
+from trainables.protocol import Job, Measurement, Workload
+from trainables.testing.child_process import in_child
+from trainables.testing.contract import MOST, Contract, check, made, undisturbed
 
 Raw = dict[str, Any]
 
@@ -60,12 +63,12 @@ class TrainableContract(Contract):
         return Job(given, self.seed, data_dir=data)
 
     def test_settings_are_accepted_and_survive_a_round_trip(self, trial: Raw) -> None:
-        """By `Config`, where there is one: a plan is kept as JSON and read again."""
+        """By the declared `config`, if there is one: a plan is kept as JSON and read again."""
         if (config := self.found().config) is None:
             return
         known = config.model_validate(trial)
         strange = list(outside.unkept_fields(trial, known.model_dump(mode="json"), ""))
-        check(not strange, f"Config must know all settings, got none for {', '.join(sorted(strange))}")
+        check(not strange, f"config must know all settings, got none for {', '.join(sorted(strange))}")
         again = config.model_validate(known.model_dump(mode="json"))
         check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")
 
@@ -73,8 +76,7 @@ class TrainableContract(Contract):
         """Steps and seconds grow, metrics are finite numbers."""
         job = self.job(trial, tmp_path)
         before = copy.deepcopy(job.settings)
-        found, workload = undisturbed(self.found().workload, job)
-        workload.close()
+        found, left = self._run(job)
         check(found, "a trial must report at least once, got no report")
         steps, seconds = [each.step for each in found], [each.seconds for each in found]
         growing = all(one < other for one, other in pairwise(steps))
@@ -83,12 +85,11 @@ class TrainableContract(Contract):
         for name, value in ((name, value) for each in found for name, value in each.metrics.items()):
             finite = isinstance(value, int | float | np.number) and math.isfinite(value)
             check(finite, f"{name} must be a finite number, got {value!r}")
-        check(job.settings == before, f"settings must be left as they are, got {job.settings}")
+        check(left == before, f"settings must be left as they are, got {left}")
 
     def test_metrics_are_as_declared(self, trial: Raw, tmp_path: Path) -> None:
         """Each that is declared is measured, and stays in its range."""
-        found, workload = undisturbed(self.found().workload, self.job(trial, tmp_path))
-        workload.close()
+        found, _ = self._run(self.job(trial, tmp_path))
         for metric in self.found().metrics:
             values = _values(metric, found)
             check(values, f"{metric.name} is declared and must be reported, got no value of it")
@@ -100,9 +101,7 @@ class TrainableContract(Contract):
     def test_test_splits_are_measured_in_confirmed_trials_alone(self, trial: Raw, tmp_path: Path) -> None:
         """At the last report; a search never sees them."""
         for confirmed in (True, False):
-            job = self.job(trial, tmp_path, confirmed=confirmed)
-            found, workload = undisturbed(self.found().workload, job)
-            workload.close()
+            found, _ = self._run(self.job(trial, tmp_path, confirmed=confirmed))
             for split in self.splits:
                 seen = [each.step for each in found for name in each.metrics if name.startswith(f"{split}/")]
                 expected = confirmed or not seen
@@ -111,21 +110,50 @@ class TrainableContract(Contract):
                 check(measured, f"{split} must be measured at the last report of a confirmed trial")
 
     def test_the_same_seed_gives_the_same_numbers(self, trial: Raw, tmp_path: Path) -> None:
-        """Run twice in one process: what draws from a generator that nobody seeds differs."""
-        one, other = (undisturbed(self.found().workload, self.job(trial, tmp_path)) for _ in range(2))
-        self._compare(other[0], one[0], "with the same seed")
-        for _, workload in (one, other):
-            workload.close()
+        """Global generators of Python, NumPy and PyTorch are seeded; others have to be seeded by the code."""
+        one, other = (self._run(self.job(trial, tmp_path))[0] for _ in range(2))
+        self._compare(other, one, "with the same seed")
 
     def test_stopped_at_every_report_it_ends_as_undisturbed(self, trial: Raw, tmp_path: Path) -> None:
         """Saved, closed, and restored into a new one each time."""
-        job, folder = self.job(trial, tmp_path), tmp_path / "saved"
-        folder.mkdir()
-        expected, whole = undisturbed(self.found().workload, job)
-        found, resumed = interrupted(self.found().workload, job, folder)
+        job, saved = self.job(trial, tmp_path), tmp_path / "saved"
+        saved.mkdir()
+        expected, _ = self._run(job)
+        found: list[Measurement] = []
+        finished = False
+        while not finished:
+            measurement, finished = in_child(partial(self._next_report, job, saved, len(found)))
+            found += [] if measurement is None else [measurement]
+            check(len(found) <= MOST, f"a resumed trial must end, got {MOST:,} reports and no end")
         self._compare(found, expected, "stopped and resumed at every report")
-        for workload in (whole, resumed):
+
+    def _run(self, job: Job) -> tuple[list[Measurement], Mapping[str, Any]]:
+        """All measurements of a trial in a process of its own, and its settings afterwards."""
+
+        def run() -> tuple[list[Measurement], Mapping[str, Any]]:
+            found, workload = undisturbed(self._begun, job)
             workload.close()
+            return found, job.settings
+
+        return in_child(run)
+
+    def _next_report(self, job: Job, saved: Path, reported: int) -> tuple[Measurement | None, bool]:
+        """Resume from the last checkpoint, if any; return the next report and whether it is the last."""
+        workload = self._begun(job)
+        if reported:
+            workload.restore(saved / str(reported))
+        measurement = workload.advance()
+        if measurement is not None:
+            checkpoint = saved / str(reported + 1)
+            checkpoint.mkdir()
+            workload.save(checkpoint)
+        finished = bool(workload.finished)
+        workload.close()
+        return measurement, finished
+
+    def _begun(self, job: Job) -> Workload:
+        seed_generators(job.seed)
+        return self.found().workload(job)
 
     def _compare(self, found: list[Measurement], expected: list[Measurement], what: str) -> None:
         steps = [[each.step for each in one] for one in (found, expected)]

@@ -19,16 +19,17 @@ arms: {more: {why: another rate, set: {lr: 0.2}}}
 confirm: {seeds: [1, 2]}
 """
 TRAIN = "def train(settings, trial):\n    trial.report(1, {'valid/score': 1.0})\n"
-ENDS = "def build(settings):\n    raise SystemExit(0)\n"
+BUILDS = "haltsweep = {'build': build}\n"
+ENDS = "def build(settings):\n    raise SystemExit(0)\n" + BUILDS
 BROKEN = (
     "class Odd(Exception):\n    def __str__(self):\n        raise RuntimeError\n"
-    "def build(settings):\n    raise Odd\n"
+    "def build(settings):\n    raise Odd\n" + BUILDS
 )
 GIVES = "def __getattr__(name):\n    1 / 0\n"
 
 
 LEAVES = "import os\nos._exit(0)\n"
-LEAVES_LATER = "import os\ndef build(settings):\n    os._exit(0)\n"
+LEAVES_LATER = "import os\ndef build(settings):\n    os._exit(0)\n" + BUILDS
 CLOSES = "raise GeneratorExit\n"
 OWN_BASE = "class Mine(BaseException):\n    pass\nraise Mine('no')\n"
 
@@ -82,7 +83,7 @@ def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatc
     if package:
         (site / "theirs").mkdir(parents=True)
         (site / "theirs" / "inner.py").write_text(ENDS)
-        (site / "theirs" / "__init__.py").write_text(TRAIN + "from theirs.inner import build\n")
+        (site / "theirs" / "__init__.py").write_text(TRAIN + "from theirs.inner import build, haltsweep\n")
     else:
         site.mkdir(parents=True)
         (site / "theirs.py").write_text(TRAIN + ENDS)

@@ -33,6 +33,8 @@ def train(settings, trial):
 
 def build(settings):
     ctypes.string_at(0)
+
+haltsweep = {"build": build}
 """
 
 
@@ -138,12 +140,14 @@ def example(settings):
 
 def train(settings, trial):
     trial.report(1, {"valid/score": settings["lr"]})
+
+haltsweep = {"config": Config, "build": build, "example": example}
 """
 IMPORTED = "crashing:train to be imported"
-READ = "Config beside crashing:train to read settings"
-BUILT = "build(settings) beside crashing:train to return, of fast"
-EXAMPLE = "example(settings) beside crashing:train to return, of fast"
-RUN = "the model of build(settings) beside crashing:train to return, of fast"
+READ = "config of crashing:train to read settings"
+BUILT = "build(settings) of crashing:train to return, of fast"
+EXAMPLE = "example(settings) of crashing:train to return, of fast"
+RUN = "the model of build(settings) of crashing:train to return, of fast"
 
 
 def test_each_call_of_code_of_others_is_told_before_it_is_made(tmp_path, monkeypatch):
@@ -201,7 +205,7 @@ def test_threads_that_own_code_left_keep_no_command(tmp_path):
 @pytest.mark.slow
 def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
     shell = Shell.at(tmp_path)
-    (shell.folder / "crashing.py").write_text(SEGFAULT.replace("def build", "def no_build"))
+    (shell.folder / "crashing.py").write_text(SEGFAULT.replace("haltsweep =", "unused ="))
     (shell.folder / "own.yaml").write_text(SPEC)
     shown = shell.run_fresh("check", "own.yaml")
     assert (shown.code, shown.out, shown.err) == (0, "own.yaml: ok\n", "")

@@ -26,6 +26,8 @@ class Config(BaseModel):
     stages: list[Optimiser] = []
     either: Optimiser | Other = Optimiser()
 
+
+haltsweep = {"config": Config}
 """
 TRAIN = """
 def train(settings, trial):

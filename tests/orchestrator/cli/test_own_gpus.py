@@ -20,7 +20,7 @@ TOO_MANY = (
     "7: resources.gpus: must be 1 or a part of 1 for gpus_of_ours:train, which does not say that one trial "
     "uses several"
 )
-TO_DO = "ask for one, or set several_gpus = True beside it if it uses all"
+TO_DO = "ask for one, or write haltsweep = {'several_gpus': True} in its module if it uses all"
 
 
 @pytest.mark.parametrize(
@@ -28,21 +28,21 @@ TO_DO = "ask for one, or set several_gpus = True beside it if it uses all"
     [
         ("", "0.5", None),
         ("", "1", None),
-        ("several_gpus = True", "2", None),
+        ("haltsweep = {'several_gpus': True}", "2", None),
         (
             "",
             "2",
             f"{TOO_MANY}, got 2: {TO_DO}",
         ),
         (
-            "several_gpus = False",
+            "haltsweep = {'several_gpus': False}",
             "4",
             f"{TOO_MANY}, got 4: {TO_DO}",
         ),
         (
-            "several_gpus = [2]",
+            "haltsweep = {'several_gpus': [2]}",
             "2",
-            "3: trainable: several_gpus beside gpus_of_ours:train must be True or False, got [2]",
+            "3: trainable: several_gpus of gpus_of_ours:train must be True or False, got [2]",
         ),
     ],
 )

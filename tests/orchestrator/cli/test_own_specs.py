@@ -47,7 +47,7 @@ def test_every_form_is_planned_with_what_it_says_of_itself(folder, haltsweep, fo
 
 
 def test_without_an_example_only_weights_are_compared(folder, haltsweep):
-    write(folder, "torch", ("def example(settings):", "def no_example(settings):"))
+    write(folder, "torch", ('"example": example, ', ""))
     words = " ".join(haltsweep("plan", "own.yaml").out.split())
     assert "not proved: that models of equal weights work differently" in words
     assert "differs in" not in words
@@ -124,7 +124,7 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         (
             "sklearn",
             [("resources", "posthoc: {trees: [1]}\nresources")],
-            "needs evaluate(settings, folder) beside",
+            "needs evaluate(settings, folder), which returns",
         ),
         (
             "torch",
@@ -150,12 +150,12 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         (
             "torch",
             [("def evaluate(settings, folder)", "def evaluate(model, loader, device)")],
-            "posthoc: evaluate beside digits:train must be called as evaluate(settings, folder), and it can",
+            "trainable: evaluate of digits:train must be called as evaluate(settings, folder), and it can",
         ),
         (
             "torch",
             [("def evaluate(", "async def evaluate(")],
-            "posthoc: evaluate beside digits:train must measure when it is called, and it only returns a cor",
+            "trainable: evaluate of digits:train must measure when it is called, and it only returns a cor",
         ),
         ("torch", [("import time", "import no_such_library")], "No module named 'no_such_library'"),
         (
@@ -166,17 +166,17 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         (
             "workload",
             [("    gate: bool = True", "    gate: bool = True\n    clip: float = float('inf')")],
-            "baseline.clip: must be finite, for settings are kept as JSON, and Config beside walk:Walk",
+            "baseline.clip: must be finite, for settings are kept as JSON, and config of walk:Walk",
         ),
         (
             "workload",
             [("    gate: bool = True", "    gate: bool = True\n    place: str = chr(0)")],
-            "baseline.place: must be text that can be stored, and Config beside walk:Walk makes it the text",
+            "baseline.place: must be text that can be stored, and config of walk:Walk makes it the text",
         ),
         (
             "workload",
             [("    gate: bool = True", "    gate: bool = True\n    def model_dump(self, **_): return [1]")],
-            "baseline: Config beside walk:Walk must give a mapping of fields, got a list",
+            "baseline: config of walk:Walk must give a mapping of fields, got a list",
         ),
         (
             "workload",
@@ -308,6 +308,8 @@ class Config(BaseModel):
 
 def train(settings, trial):
     trial.report(1, {"valid/accuracy": 0.5})
+
+haltsweep = {"config": Config}
 """
 SIZED_SPEC = """\
 name: sized
@@ -329,7 +331,7 @@ search:
         (
             "width: {choice: ['8', 9]}",
             "",
-            "must be kept as it is drawn, and Config beside sized:train makes it",
+            "must be kept as it is drawn, and config of sized:train makes it",
         ),
         ("width: {choice: [true, 9]}", "", "makes it 1, got true. Possible are 9"),
         ("width: {int: [8, 9]}, lr: {float: [0.1, 0.9]}", "", "makes it 0.5, got 0.9"),
@@ -357,9 +359,7 @@ def test_draws_that_a_config_keeps_are_searched(folder, haltsweep):
     assert haltsweep("check", "own.yaml").code == 0
 
 
-CLAMPED = (
-    "must be kept as it is written, and Config beside sized:train makes lr 0.5, got {}: write 0.5 if that"
-)
+CLAMPED = "must be kept as it is written, and config of sized:train makes lr 0.5, got {}: write 0.5 if that"
 
 
 @pytest.mark.parametrize(
@@ -396,10 +396,10 @@ def train(settings, trial):
 """
 
 
-@pytest.mark.parametrize("example", ["", "\ndef example(settings):\n    return torch.ones(1, 4)\n"])
+@pytest.mark.parametrize("example", ["None", "lambda settings: torch.ones(1, 4)"])
 def test_models_that_are_others_each_time_prove_nothing(folder, haltsweep, example):
     """What no arm did would be told as what its change does."""
-    (folder / "sized.py").write_text(BUILT_ANEW + example)
+    (folder / "sized.py").write_text(BUILT_ANEW + f"\nhaltsweep = {{'build': build, 'example': {example}}}\n")
     (folder / "own.yaml").write_text(SIZED_SPEC.replace("RANGE", "width: {int: [8, 32]}"))
     found = haltsweep("plan", "own.yaml")
     assert found.code == 0, found

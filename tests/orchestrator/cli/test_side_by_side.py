@@ -25,7 +25,7 @@ arms:
 confirm: {{seeds: [1, 2], splits: []}}
 """
 TRAIN = """
-metrics = {"score": {"better": "max"}}
+haltsweep = {"metrics": {"score": {"better": "max"}}}
 
 def train(settings, trial):
     trial.report(1, {"valid/score": settings["lr"]})

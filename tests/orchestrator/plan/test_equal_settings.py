@@ -98,7 +98,9 @@ def test_two_arms_of_own_code_are_not_told_apart_by_how_a_number_is_written() ->
 @pytest.mark.usefixtures("plain")
 def test_nor_are_readings() -> None:
     with (Path(sys.path[0]) / "plain_own.py").open("a") as code:
-        code.write("\n\ndef evaluate(settings, folder):\n    return {}\n")
+        code.write(
+            "\n\ndef evaluate(settings, folder):\n    return {}\n\nhaltsweep = {'evaluate': evaluate}\n"
+        )
     with pytest.raises(PlanError, match=r"posthoc\.bonus\[0\]: must differ from what is trained: 1\.0"):
         plan(own({"bonus": 1}, posthoc={"bonus": [1.0]}))
     assert plan(own({"bonus": 1}, posthoc={"bonus": [1.5]})).posthoc

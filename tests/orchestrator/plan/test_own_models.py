@@ -42,6 +42,7 @@ def build(settings):
     drop = [] if settings["off"] else [nn.Dropout(settings["dropout"])]
     return nn.Sequential(nn.Linear(4, settings["width"]), *drop, nn.Linear(settings["width"], 2))
 """
+OPTS_IN = '\nhaltsweep = {"build": build, "example": example}\n'
 NOTE = "note: {why: nothing reads it, set: {note: b}}"
 
 
@@ -51,7 +52,7 @@ def planned(tmp_path, monkeypatch):
     with forgotten(tmp_path):
 
         def made(code=PLAIN, other=NOTE):
-            (tmp_path / "mine.py").write_text(HEAD + code, encoding="utf-8")
+            (tmp_path / "mine.py").write_text(HEAD + code + OPTS_IN, encoding="utf-8")
             (tmp_path / "mine.yaml").write_text(SPEC.replace("OTHER", other), encoding="utf-8")
             return plan_file(tmp_path / "mine.yaml")[1]
 

@@ -22,7 +22,7 @@ class Config(BaseModel):
     part: Part = Part()
     steps: int = 3
 
-metrics = {{"score": {{"better": "max", "range": [0, 1]}}}}
+haltsweep = {{"config": Config, "metrics": {{"score": {{"better": "max", "range": [0, 1]}}}}}}
 
 def train(settings, trial):
     saved, total, first = trial.folder / "state.json", 0.0, 1
@@ -41,7 +41,7 @@ SOUND = {"resumes": "True", "splits": "trial.splits", "before": "", "kept": "tot
 FAULTS = {
     "a generator that nobody seeds": (
         "test_the_same_seed_gives_the_same_numbers",
-        {"before": "found['valid/noise'] = random.random()"},
+        {"before": "found['valid/noise'] = random.SystemRandom().random()"},
         "with the same seed valid/noise of step 1 must be",
     ),
     "state that is not saved": (
@@ -111,10 +111,97 @@ def test_a_broken_promise_is_found(fault: str, tmp_path: Path) -> None:
 def test_settings_that_no_config_knows_are_found(slip: dict[str, Any], path: str, tmp_path: Path) -> None:
     test = "test_settings_are_accepted_and_survive_a_round_trip"
     call(tmp_path, "sound", test, {}, part={"size": 2})
-    with pytest.raises(AssertionError, match=f"Config must know all settings, got none for {path}$"):
+    with pytest.raises(AssertionError, match=f"config must know all settings, got none for {path}$"):
         call(tmp_path, "broken", test, {}, **slip)
 
 
 def test_a_function_that_saves_nothing_is_resumed_too(tmp_path: Path) -> None:
     """It is begun anew, and what it has reported is passed over."""
     call(tmp_path, "sound", "test_stopped_at_every_report_it_ends_as_undisturbed", {"resumes": "False"})
+
+
+COUNTING = """
+calls = 0
+
+def train(settings, trial):
+    global calls
+    for step in (1, 2, 3):
+        calls += 1
+        trial.report(step, {"valid/calls": calls})
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    ["test_the_same_seed_gives_the_same_numbers", "test_stopped_at_every_report_it_ends_as_undisturbed"],
+)
+def test_each_trial_finds_the_globals_of_its_module_as_after_import(test: str, tmp_path: Path) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    getattr(trainable_contract("counting:train")(), test)({}, tmp_path)
+
+
+def test_a_trial_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
+    (tmp_path / "leaving.py").write_text("import os\n\ndef train(settings, trial):\n    os._exit(3)\n")
+    with pytest.raises(AssertionError, match=r"its process was ended \(exit code 3\)"):
+        trainable_contract("leaving:train")().test_reports_are_in_order_and_finite({}, tmp_path)
+
+
+GLUE = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(settings, trial):
+    x = torch.randn(24, 4)
+    loader = DataLoader(TensorDataset(x, x.sum(1)), batch_size=8, shuffle=True)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    file, first = trial.folder / "last.pt", 1
+    if file.exists():
+        state = torch.load(file)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        first = state["epoch"] + 1
+
+    def save(epoch):
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+        {saving}
+
+    for epoch in range(first, 5):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = (model(inputs)[:, 0] - targets).square().mean()
+            loss.backward()
+            optimizer.step()
+        {before}
+        trial.report(epoch, {{"valid/loss": loss.item() + torch.rand(()).item()}})
+        {after}
+"""
+SAVING = "torch.save(state, file)"
+
+
+@pytest.mark.parametrize(
+    ("saving", "before", "after"),
+    [
+        (SAVING, "save(epoch)", ""),
+        (SAVING, "", "save(epoch)"),
+        (SAVING, "epoch % 2 or save(epoch)", ""),
+        ("part = file.with_suffix('.part'); torch.save(state, part); part.rename(file)", "save(epoch)", ""),
+        (
+            "import pickle; file.open('wb').write(b'') or torch.save(state, file.open('wb'))",
+            "",
+            "save(epoch)",
+        ),
+    ],
+    ids=["before a report", "after a report", "at every other report", "renamed", "into an open file"],
+)
+def test_ordinary_checkpoints_go_on_bit_for_bit(saving: str, before: str, after: str, tmp_path: Path) -> None:
+    """Shuffling and dropout draw from PyTorch's global generator, whose state the code does not save."""
+    (tmp_path / "glue.py").write_text(
+        GLUE.replace("{{", "{")
+        .replace("}}", "}")
+        .replace("{saving}", saving)
+        .replace("{before}", before)
+        .replace("{after}", after)
+    )
+    trainable_contract("glue:train")().test_stopped_at_every_report_it_ends_as_undisturbed({}, tmp_path)

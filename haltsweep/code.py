@@ -1,0 +1,109 @@
+"""Where trials in other processes import a function of a script or a notebook from."""
+
+import importlib
+import importlib.util
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from orchestrator.errors import InputError
+from trainables.extensions import look_in
+from trainables.outside import DECLARES
+
+PACKAGE = "haltsweep_code"
+"""Folder of the current directory for training code of notebooks."""
+MODULE = '''"""Training code of the sweep {sweep}, taken from a notebook or an interactive session."""
+
+from base64 import b64decode
+from pickle import loads
+
+globals().update(loads(b64decode("{code}")))
+'''
+
+
+def module_path(trainable: Any, sweep: str) -> str:
+    """Return the `module:name` that a spec names the trainable by.
+
+    A function or class of a module keeps its name. One of a script that runs is imported from its file,
+    under the file's name. Any other is written into a module of its own below the current directory.
+
+    Args:
+        trainable: A function or class, or its `module:name`.
+        sweep: Name of the sweep.
+
+    Raises:
+        InputError: It is none, or cannot be written.
+    """
+    if isinstance(trainable, str):
+        return trainable
+    module, name = getattr(trainable, "__module__", None), getattr(trainable, "__qualname__", None)
+    if not callable(trainable) or name is None:
+        raise InputError(f"a trainable must be a function or a class, or its module:name, got {trainable!r}")
+    found = sys.modules.get(str(module))
+    if found is not None and "<" not in name:
+        if module == "__main__":
+            module = _module_of_script(found)
+        if module is not None and _is_file_of(module, found):
+            return f"{module}:{name}"
+    return _written(trainable, found, sweep)
+
+
+def _module_of_script(main: ModuleType) -> str | None:
+    """Name under which the file that Python runs can be imported; None of an interactive session."""
+    if main.__spec__ is not None:  # python -m
+        return main.__spec__.name
+    file = getattr(main, "__file__", None)
+    if file is None or not Path(file).is_file() or hasattr(sys, "ps1"):
+        return None
+    script = Path(file).resolve()
+    below = script.with_suffix("").relative_to(Path.cwd()).parts if script.is_relative_to(Path.cwd()) else ()
+    if not all(part.isidentifier() for part in (*below, script.stem)):
+        return None
+    look_in(script.parent)
+    return ".".join(below) or script.stem
+
+
+def _is_file_of(module: str, found: ModuleType) -> bool:
+    """Whether another process that imports `module` gets the file of `found`."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return False
+    file = getattr(found, "__file__", None)
+    return bool(spec and spec.origin and file and Path(spec.origin).resolve() == Path(file).resolve())
+
+
+def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
+    """Write a function and what it uses into a module; return its `module:name`."""
+    content = {"trainable": trainable}
+    if isinstance(declared := getattr(module, DECLARES, None), Mapping):
+        content[DECLARES] = declared
+    by_value = module is not None and module.__name__ != "__main__"
+    try:
+        if by_value:
+            cloudpickle.register_pickle_by_value(module)
+        code = b64encode(cloudpickle.dumps(content)).decode()
+    except Exception as error:
+        raise InputError(
+            f"the training function must be one that can be sent to other processes, and it cannot: {error}; "
+            "create open files, locks and connections inside of it"
+        ) from error
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+    name = f"{PACKAGE}.{sweep.replace('-', '_')}"
+    file = Path.cwd() / PACKAGE / f"{sweep.replace('-', '_')}.py"
+    text = MODULE.format(sweep=sweep, code=code)
+    if not file.is_file() or file.read_text(encoding="utf-8") != text:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        # Python compares modification times in seconds, and a cell may be run again within one.
+        Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
+    importlib.invalidate_caches()
+    sys.modules.pop(name, None)
+    return f"{name}:trainable"

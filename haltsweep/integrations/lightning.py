@@ -1,0 +1,71 @@
+"""A Lightning callback that reports a trial's metrics and saves what the trial is resumed from.
+
+def train(settings, trial):
+    reports = LightningTrialCallback(trial)
+    trainer = Trainer(callbacks=[reports], max_epochs=settings["epochs"], logger=False)
+    trainer.fit(Model(settings), data, ckpt_path=reports.checkpoint)
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from trainables.function import FunctionTrial
+
+CHECKPOINT = "last.ckpt"
+
+
+class LightningTrialCallback(Callback):
+    """Reports the logged metrics after each validation, at the number of optimizer steps.
+
+    Within an epoch it reports the metrics of the validation. At the end of an epoch it saves a checkpoint in
+    the folder of the trial, then reports all metrics, also where there is no validation loop. A trial that is
+    stopped early is unwound from its report.
+    """
+
+    def __init__(self, trial: FunctionTrial) -> None:
+        """Report to a trial.
+
+        Args:
+            trial: Second argument of the training function.
+        """
+        self._trial = trial
+        self._validated = False
+        self._before: set[str] = set()
+        """Names of metrics that were logged before a validation."""
+        self._of_validation: set[str] = set()
+        self._reported = -1
+        """Step of the last report."""
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Path for `ckpt_path` of `Trainer.fit`; None in a trial that begins."""
+        file = self._trial.folder / CHECKPOINT
+        return str(file) if file.exists() else None
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
+        """Note which metrics are not of the validation."""
+        self._before = set(trainer.callback_metrics)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
+        """Report within an epoch; after its last batch `on_train_epoch_end` does."""
+        self._of_validation |= set(trainer.callback_metrics) - self._before
+        if trainer.sanity_checking or trainer.state.fn != "fit":
+            return
+        self._validated = True
+        if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            self._report(trainer, self._of_validation)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
+        """Save, then report what was measured."""
+        trainer.save_checkpoint(self._trial.folder / CHECKPOINT)
+        if self._validated or not trainer.enable_validation:
+            self._report(trainer, trainer.callback_metrics)
+
+    def _report(self, trainer: Any, names: Iterable[str]) -> None:
+        self._validated = False
+        if trainer.global_step > self._reported:
+            self._reported = trainer.global_step
+            metrics = {name: trainer.callback_metrics[name].item() for name in sorted(names)}
+            self._trial.report(trainer.global_step, metrics)

@@ -1,0 +1,86 @@
+"""A Hugging Face `TrainerCallback` that reports a trial's metrics and finds what the trial is resumed from.
+
+def train(settings, trial):
+    reports = TransformersTrialCallback(trial)
+    arguments = TrainingArguments(output_dir=trial.folder, eval_strategy="epoch", save_strategy="epoch", ...)
+    trainer = Trainer(model, arguments, train_dataset=..., eval_dataset=..., callbacks=[reports])
+    trainer.train(resume_from_checkpoint=reports.checkpoint)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from trainables.function import FunctionTrial
+
+PREFIXES = ("eval_", "test_", "train_")
+
+
+class TransformersTrialCallback(TrainerCallback):
+    """Reports each evaluation of a training, at the number of optimizer steps, once its checkpoint is saved.
+
+    `eval_loss` is reported as `eval/loss`, as in the other integrations of Transformers. A trial is resumed
+    if `output_dir` is the folder of the trial. A trial that is stopped early is unwound from its report.
+    """
+
+    def __init__(self, trial: FunctionTrial) -> None:
+        """Report to a trial.
+
+        Args:
+            trial: Second argument of the training function.
+        """
+        self._trial = trial
+        self._trains = False
+        self._measured: dict[str, float] = {}
+        """Evaluation whose checkpoint is not saved yet."""
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Path for `resume_from_checkpoint` of `Trainer.train`; None in a trial that begins."""
+        found: str | None = get_last_checkpoint(str(self._trial.folder))
+        return found
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """From now on evaluations belong to the training."""
+        self._trains = True
+
+    def on_evaluate(
+        self,
+        args: Any,  # noqa: ARG002
+        state: Any,
+        control: Any,
+        metrics: Mapping[str, Any],
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        """Report, unless a checkpoint is saved first."""
+        if not self._trains:
+            return
+        self._measured |= {
+            _with_split(name): value for name, value in metrics.items() if isinstance(value, float | int)
+        }
+        if not control.should_save:
+            self._report(state)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Report the evaluation that the checkpoint belongs to."""
+        self._report(state)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Report what is left; later evaluations are no part of the training."""
+        self._report(state)
+        self._trains = False
+
+    def _report(self, state: Any) -> None:
+        if measured := self._measured:
+            self._measured = {}
+            self._trial.report(state.global_step, measured)
+
+
+def _with_split(name: str) -> str:
+    """`eval_loss` as `eval/loss`."""
+    for prefix in PREFIXES:
+        if name.startswith(prefix):
+            return f"{prefix[:-1]}/{name.removeprefix(prefix)}"
+    return f"train/{name}"

@@ -1,0 +1,210 @@
+"""A sweep as an object: planned, run and reported from a script or a notebook."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from haltsweep.code import module_path
+from orchestrator import read
+from orchestrator.cli.earlier import found_by, spread_of
+from orchestrator.cli.locations import data_root, runs_root, tracked_by_launch
+from orchestrator.errors import FaultyInput, InputError
+from orchestrator.identity import SweepFolder
+from orchestrator.spec import scalars
+from orchestrator.spec.document import read_file
+from trainables.extensions import is_importing, look_in
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from orchestrator.drivers.open_sweep import SweepResult
+    from orchestrator.plan.types import Plan
+    from orchestrator.report.panels import Image
+    from orchestrator.report.types import Report
+    from orchestrator.spec.load import SpecFile
+    from orchestrator.tracking.summary import ArmSummary
+
+Train = Callable[[Mapping[str, Any], Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep has measured so far."""
+
+    trials: "pa.Table"
+    """One row a trial, see `orchestrator.read.trials`; `trials.to_pandas()` is a data frame."""
+    measurements: "pa.Table"
+    """One row a trial, step and metric."""
+    summary: "Report"
+    """Cells, effects and verdicts."""
+
+    def figures(self) -> "dict[str, Image]":
+        """Return the figures of the report by name; a notebook shows them."""
+        from orchestrator.report.panels import images
+
+        return images(self.summary)
+
+
+class Sweep:
+    """A spec, with the training code that it runs, and the sweep that comes of it."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any] | Path | str,
+        trainable: Train | type | str | None = None,
+        *,
+        runs: Path | str | None = None,
+    ) -> None:
+        """Name a spec. Nothing is read, written or run yet.
+
+        Args:
+            spec: A spec as a mapping, or the path of its YAML file.
+            trainable: The training function or class, its `module:name`, or the path of a script; by default
+                that of the spec. The script of a function is imported by every trial, so what
+                the script runs stands below `if __name__ == "__main__":`. A function of a notebook is written
+                into the folder `haltsweep_code` of the current directory.
+            runs: Folder of all sweeps; by default $HALTSWEEP_RUNS or `runs`.
+        """
+        self._spec = dict(spec) if isinstance(spec, Mapping) else Path(spec)
+        self._trainable = trainable
+        self._runs = runs_root(None if runs is None else Path(runs))
+
+    def plan(self) -> "Plan":
+        """Return arms, trials and estimates.
+
+        Raises:
+            InputError: The spec or the training code cannot be used; the message names every fault.
+        """
+        return self._planned()[1]
+
+    def run(
+        self,
+        driver: Literal["ray", "inline"] = "ray",
+        *,
+        data: Path | str | None = None,
+        tracking: str | None = None,
+        address: str | None = None,
+        changed_code: bool = False,
+    ) -> "SweepResult":
+        """Run the sweep to its end; one that was launched before and has the same spec is continued.
+
+        Args:
+            driver: `ray` runs trials in parallel, `inline` one after the other.
+            data: Folder for datasets; by default $HALTSWEEP_DATA or `data`.
+            tracking: URI of MLflow, or `none`; as `haltsweep launch --tracking`.
+            address: A running Ray cluster.
+            changed_code: Whether to go on although the training code has changed since trials ran.
+
+        Returns:
+            How many trials have ended how, and the exit code that `haltsweep launch` would give.
+
+        Raises:
+            InputError: The spec or the training code cannot be used.
+            StoreError: The folder or the ledger of the sweep cannot be written.
+        """
+        from orchestrator.drivers.launch import resume_sweep, run_sweep
+        from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, refuse_existing
+        from orchestrator.drivers.launch_undo import clear_unbegun
+        from orchestrator.drivers.live_view import Listeners
+        from orchestrator.drivers.signals import interrupts
+        from orchestrator.plan.serialise import read_plan
+        from orchestrator.spec.load import to_yaml
+
+        source, plan = self._planned()
+        folder = SweepFolder(self._runs / plan.name)
+        watch = Listeners(on_end=partial(_write_report, folder))
+        clear_unbegun(folder)
+        with interrupts():
+            if folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
+                return resume_sweep(
+                    folder, driver=driver, address=address, watch=watch, changed_code=changed_code
+                )
+            refuse_existing(plan, folder)
+            setup = Setup(
+                data_root(None if data is None else Path(data)),
+                workload=plan.trainable or DEFAULT_WORKLOAD,
+                code=os.getcwd(),  # noqa: PTH109 - a text
+                tracking_uri=tracked_by_launch(tracking, self._runs),
+                driver=driver,
+            )
+            return run_sweep(
+                plan, folder, setup, to_yaml(source.spec), driver=driver, address=address, watch=watch
+            )
+
+    def report(self) -> SweepReport:
+        """Return what the sweep has measured so far, also while it runs.
+
+        Raises:
+            InputError: It was not launched yet.
+        """
+        name = str(SweepFolder(self._runs / self._name).root)
+        return SweepReport(read.trials(name), read.measurements(name), read.report(name))
+
+    @property
+    def _name(self) -> str:
+        """Raises InputError if the spec has none."""
+        written = read_file(self._spec).data if isinstance(self._spec, Path) else self._spec
+        if not isinstance(written, Mapping) or not isinstance(written.get("name"), str):
+            raise InputError("a spec must have a name, got none; write name: my-sweep")
+        return str(written["name"])
+
+    def _planned(self) -> "tuple[SpecFile, Plan]":
+        from orchestrator.plan.planner import plan_file
+
+        if is_importing():
+            raise InputError(
+                "a script must not begin a sweep when it is imported, and every trial imports it: put what "
+                'it runs below `if __name__ == "__main__":`'
+            )
+        look_in(Path.cwd())
+        spec, trainable = self._spec, self._trainable
+        if trainable is None and isinstance(spec, dict) and callable(spec.get("trainable")):
+            trainable = spec["trainable"]
+        overrides = [] if trainable is None else [f"trainable={module_path(trainable, self._name)}"]
+        plan = partial(
+            plan_file,
+            overrides=overrides,
+            found=partial(found_by, self._runs),
+            spread_of=partial(spread_of, self._runs),
+        )
+        if isinstance(spec, Path):
+            return plan(spec)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "spec.yaml"
+            file.write_text(scalars.dump(_plain(spec)), encoding="utf-8")
+            try:
+                return plan(file)
+            except FaultyInput as error:
+                faults = [replace(each, file="spec", line=None) for each in error.faults]
+                raise type(error)(faults) from None
+
+
+def _plain(spec: Mapping[str, Any]) -> Any:
+    """`spec` with lists, texts and numbers in the place of tuples, paths and NumPy's numbers."""
+
+    def value_of(value: Any) -> Any:
+        if callable(getattr(value, "tolist", None)):
+            return value.tolist()
+        if isinstance(value, os.PathLike):
+            return os.fspath(value)
+        if callable(value):  # the trainable, which an override names
+            return f"{value.__module__}:{value.__qualname__}"
+        raise InputError(
+            f"a spec must consist of mappings, lists, texts and numbers, got a {type(value).__name__}"
+        )
+
+    return json.loads(json.dumps(spec, default=value_of))
+
+
+def _write_report(folder: SweepFolder) -> "ArmSummary":
+    """Write the report into the folder of the sweep; return what MLflow shows of it."""
+    from orchestrator.cli.reading import opened
+    from orchestrator.cli.track import summary_of, write_report
+
+    with opened(str(folder.root), folder.root.parent) as sweep:
+        return summary_of(write_report(sweep))

@@ -1,0 +1,56 @@
+"""The trial that training code runs in, and a stand-in to call training code without a sweep."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trainables.function import FunctionTrial, running_trial
+from trainables.generator_state import seed_generators
+from trainables.protocol import Job
+
+
+class Trial(FunctionTrial):
+    """A stand-in for the `trial` of a training function: `train(settings, Trial(seed=1))`.
+
+    It seeds the global generators of Python, NumPy and PyTorch as a sweep does, and collects the reports.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        splits: Sequence[str] = (),
+        data: Path | str = "data",
+        folder: Path | str | None = None,
+    ) -> None:
+        """Begin a trial.
+
+        Args:
+            seed: Root of the trial's randomness.
+            splits: Test splits to measure; with any, the trial is a confirmed one.
+            data: Folder for datasets.
+            folder: Folder for what the trial saves; by default a new temporary one.
+        """
+        self.reports: list[dict[str, Any]] = []
+        """One row a report: `step` and the metrics."""
+        own = Path(tempfile.mkdtemp(prefix="trial-")) if folder is None else Path(folder)
+        job = Job({}, seed, "confirm" if splits else "search", tuple(splits), Path(data))
+        super().__init__(job, own, self._collect)
+        seed_generators(seed)
+
+    def _collect(self, step: int, metrics: Mapping[str, float]) -> None:
+        if self.reports and step <= self.reports[-1]["step"]:
+            raise ValueError(f"steps must increase, got {step} after {self.reports[-1]['step']}")
+        self.reports.append({"step": step, **metrics})
+
+
+def current_trial() -> FunctionTrial:
+    """Return the trial that this process runs; outside of a sweep always the same stand-in `Trial`."""
+    return running_trial() or _stand_in()
+
+
+@cache
+def _stand_in() -> Trial:
+    return Trial()

@@ -1,0 +1,126 @@
+"""A sweep from Python: planned, run, continued and reported, with functions of scripts and of no module."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from haltsweep import Sweep
+from orchestrator.errors import InputError
+from tests.support.own_code import forgotten
+
+SPEC = {
+    "name": "mine",
+    "question": "Does x matter?",
+    "baseline": {"x": 0.0},
+    "arms": {"one": {"why": "another", "set": {"x": np.float64(1.0)}}},
+    "confirm": {"seeds": (1, 2, 3), "splits": ["test"]},
+    "resources": {"cpus": 1},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+def made(offset):
+    def train(settings, trial):
+        found = {f"{split}/loss": settings["x"] + offset + trial.seed / 100 for split in trial.splits}
+        trial.report(1, {"valid/loss": settings["x"]} | found)
+
+    return train
+
+
+def test_a_function_without_a_module_is_planned_and_faults_are_told_of_the_spec(folder):
+    sweep = Sweep(SPEC, made(0))
+    assert sweep.plan().trainable == "haltsweep_code.mine:trainable"
+    assert [arm.name for arm in sweep.plan().arms] == ["baseline", "one"]
+    wrong = Sweep(SPEC | {"arms": {"one": {"why": "a slip", "set": {"y": 1}}}}, made(0))
+    with pytest.raises(
+        InputError, match=r"^spec: arms\.one\.set\.y: haltsweep_code\.mine:trainable has no field y"
+    ):
+        wrong.plan()
+
+
+@pytest.mark.parametrize(
+    ("spec", "trainable", "expected"),
+    [
+        ({}, made(0), "a spec must have a name"),
+        (SPEC, 3, "a trainable must be a function or a class, or its module:name, got 3"),
+        (
+            SPEC | {"notes": object()},
+            "math:sqrt",
+            "must consist of mappings, lists, texts and numbers, got a object",
+        ),
+    ],
+)
+def test_what_is_no_sweep_is_refused(spec, trainable, expected):
+    with pytest.raises(InputError, match=expected):
+        Sweep(spec, trainable).plan()
+
+
+def test_a_function_that_cannot_be_sent_is_refused(folder):
+    with (folder / "log").open("w") as log, pytest.raises(InputError, match="create open files, locks"):
+        Sweep(SPEC, lambda settings, trial: log.write("x")).plan()
+
+
+@pytest.mark.slow
+def test_a_sweep_is_run_changed_and_continued(folder):
+    """What a function closes over travels with it."""
+    assert Sweep(SPEC, made(5)).run("inline", tracking="none").exit_code == 0
+    report = Sweep(SPEC, made(5)).report()
+    losses = dict(
+        zip(report.trials["trial_id"].to_pylist(), report.trials["metric.test/loss"].to_pylist(), strict=True)
+    )
+    assert sorted(losses.values()) == pytest.approx([5.01, 5.02, 5.03, 6.01, 6.02, 6.03])
+    assert report.measurements.num_rows == 12
+    assert any("one" in each.line for each in report.summary.verdicts)
+    assert (folder / "runs" / "mine" / "report" / "report.html").is_file()
+    assert Sweep(SPEC, made(5)).run("inline", tracking="none").exit_code == 0  # there is nothing left to run
+    with pytest.raises(InputError, match="mine"):
+        Sweep(SPEC | {"question": "Another?"}, made(5)).run("inline", tracking="none")
+
+
+SCRIPT = """
+from haltsweep import Sweep
+
+def train(settings, trial):
+    trial.report(1, {"valid/loss": settings["x"], "test/loss": settings["x"] + trial.seed / 100})
+
+spec = {"name": "script", "question": "Does x matter?", "baseline": {"x": 0.0},
+        "arms": {"one": {"why": "another", "set": {"x": 1.0}}},
+        "confirm": {"seeds": [1, 2, 3], "splits": ["test"]}, "resources": {"cpus": 1}}
+GUARD
+    sweep = Sweep(spec, train)
+    print(sweep.plan().trainable, sweep.run("DRIVER", tracking="none").left)
+    print(sorted(sweep.report().trials["metric.test/loss"].to_pylist()))
+"""
+
+
+@pytest.mark.slow
+def test_a_function_of_a_script_is_imported_from_its_file(folder):
+    code = SCRIPT.replace("GUARD", 'if __name__ == "__main__":').replace("DRIVER", "ray")
+    (folder / "study.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "study.py"],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-2:] == ["study:train 0", "[0.01, 0.02, 0.03, 1.01, 1.02, 1.03]"], done
+
+
+def test_a_script_that_begins_a_sweep_when_it_is_imported_is_told(folder):
+    (folder / "study.py").write_text(SCRIPT.replace("GUARD", "if True:").replace("DRIVER", "inline"))
+    with pytest.raises(InputError, match='put what it runs below `if __name__ == "__main__":`'):
+        runpy.run_path("study.py", run_name="__main__")
+    assert not Path("runs").exists()

@@ -1,0 +1,137 @@
+"""A script as a trainable: settings as flags, reports by JSON lines or by the current trial."""
+
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from tests.support.own_code import importable
+from trainables import outside
+from trainables.protocol import Job, Measurement
+from trainables.script import flags
+
+PARSER = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--batch-size", type=int)
+parser.add_argument("--weight_decay", type=float)
+parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
+parser.add_argument("--verbose", action="store_true")
+parser.add_argument("--layers", nargs="+", type=int)
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"lr": -0.1}, ["--lr=-0.1"]),
+        ({"batch_size": 8, "weight-decay": 0.1}, ["--batch-size=8", "--weight_decay=0.1"]),
+        ({"amp": True, "verbose": True}, ["--amp", "--verbose"]),
+        ({"amp": False, "verbose": False}, ["--no-amp"]),
+        ({"layers": [1, 2], "lr": None}, ["--layers", "1", "2"]),
+        ({"model": {"width": 8, "name": "a b"}}, ["--model.width=8", "--model.name=a b"]),
+    ],
+)
+def test_settings_are_flags_as_the_script_has_them(settings: dict[str, Any], expected: list[str]) -> None:
+    assert list(flags(settings, PARSER)) == expected
+
+
+LINES = """
+import argparse, json
+from beside import double
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+parser.add_argument("--seed", type=int, default=0)
+
+def main(argv=None):
+    args = parser.parse_args(argv)
+    {keeps_open}
+    for step in (1, 2, 3):
+        {writes}(json.dumps({{"step": step, "valid/loss": double(args.lr), "valid/seed": args.seed}}) + "\\n")
+    open("ended", "w").close()
+
+{calls}
+"""
+APPENDS = 'open("metrics.jsonl", "a").write'
+GUARDED = 'if __name__ == "__main__":\n    main()'
+EXPECTED = [(step, {"valid/loss": 1.0, "valid/seed": 7}) for step in (1, 2, 3)]
+
+
+def reported(found: list[Measurement]) -> list[tuple[int, Any]]:
+    return [(each.step, each.metrics) for each in found]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Starts a trial of a script in a working folder of its own, where another's lines lie already."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 9, "valid/loss": 9}\n')
+    monkeypatch.chdir(tmp_path / "work")
+
+    def start(code: str, **settings: Any):
+        (tmp_path / "fit.py").write_text(dedent(code))
+        return outside.load(str(tmp_path / "fit.py")).workload(Job(settings, seed=7))
+
+    with importable(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
+        yield start
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("keeps_open", "writes", "calls"),
+    [
+        ("", APPENDS, GUARDED),
+        ("", APPENDS, "main()"),
+        ("", APPENDS, ""),
+        ('out = open("metrics.jsonl", "a")', "out.write", GUARDED),
+    ],
+    ids=["guarded", "unguarded", "main alone", "one open file"],
+)
+def test_lines_of_json_are_reported(run, keeps_open: str, writes: str, calls: str) -> None:
+    workload = run(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
+    found = list(iter(workload.advance, None))
+    workload.close()
+    assert reported(found) == EXPECTED
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_script_is_stopped_at_a_line(run) -> None:
+    workload = run(LINES.format(keeps_open="", writes=APPENDS, calls=GUARDED), lr=0.5)
+    workload.advance()
+    workload.close()
+    assert not Path("ended").exists()
+
+
+def test_a_script_reports_to_the_current_trial(run) -> None:
+    code = """
+        import sys
+        from haltsweep import current_trial
+        trial = current_trial()
+        trial.report(1, {"valid/loss": float(sys.argv[1].partition("=")[2]), "valid/seed": trial.seed})
+        sys.exit()
+    """
+    workload = run(code, lr=0.25)
+    assert reported([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
+    assert workload.advance() is None
+    workload.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "expected"),
+    [
+        ("print('hello')", ValueError, "must report at least once"),
+        (
+            "open('metrics.jsonl', 'a').write('loss: 3')",
+            ValueError,
+            "metrics.jsonl:1: a line must be a mapping such",
+        ),
+        ("import argparse\nargparse.ArgumentParser().parse_args()", SystemExit, "2"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_script_that_cannot_be_run_says_why(run, code: str, kind: type, expected: str) -> None:
+    workload = run(code, lr=0.5)
+    with pytest.raises(kind, match=expected):
+        workload.advance()
+    workload.close()

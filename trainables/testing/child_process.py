@@ -1,0 +1,74 @@
+"""Runs a function in a child process, so that it finds modules as they are now and leaves them so."""
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, TypeVar
+
+import torch
+
+Answer = TypeVar("Answer")
+
+
+def in_child(call: Callable[[], Answer]) -> Answer:
+    """Return what `call` returns in a forked child process, or raise what it raises there.
+
+    Without `os.fork`, and where this process uses CUDA, which no fork of it can, it is called here.
+
+    Args:
+        call: The function. What it returns must be picklable.
+
+    Raises:
+        AssertionError: The child ended without an answer.
+    """
+    if not hasattr(os, "fork") or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return call()
+    import_module("torch._dynamo")  # else the first optimizer of each child imports it, which takes a second
+
+    reading, writing = Pipe(duplex=False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks of processes with threads
+        child = os.fork()
+    if child == 0:
+        reading.close()
+        _answer(call, writing)
+    writing.close()
+    with reading:
+        try:
+            answer, error = reading.recv()
+        except EOFError:
+            answer = error = None
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        ended = f"signal {-status}" if status < 0 else f"exit code {status}"
+        raise AssertionError(f"a trial must end by returning, and its process was ended ({ended})")
+    if error is not None:
+        raise error
+    return answer  # type: ignore[no-any-return]
+
+
+def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None:
+    """Send what `call` returns or raises, and end this process."""
+    torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
+    answer, raised = None, None
+    try:
+        answer = call()
+    except BaseException as error:
+        error.add_note("".join(traceback.format_exception(error)))
+        raised = error
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps((answer, raised)))
+    except Exception:  # errors with arguments of their own may not be read again
+        answer, raised = None, AssertionError("".join(traceback.format_exception(raised)))
+    writing.send((answer, raised))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
