@@ -31,6 +31,7 @@ OURS: Final = "haltsweep"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """What an entry point may be called: without a dot, which would make it the name of a module."""
 LIBRARIES: Final = frozenset({"site-packages", "dist-packages"})
+_STARTED: Final[dict[str, int]] = {}
 _NAMED: Final[set[str]] = set()
 """Modules that specs named and this process imported."""
 _IMPORTING: Final[list[str]] = []
@@ -157,6 +158,7 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
     if module.endswith(".py"):  # else Python would import what comes before the last dot
         raise UnknownName(f"{what} must be a module that is there, got {module}{_sibling(module)}")
     look_in(Path.cwd())
+    is_first, threads = module not in sys.modules, num_threads()
     arguments, sys.argv = sys.argv, [module]
     _IMPORTING.append(module)
     try:
@@ -181,7 +183,22 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
         sys.argv = arguments
         _IMPORTING.pop()
     _NAMED.add(module)
+    if is_first:
+        _STARTED[module] = num_threads() - threads
     return found
+
+
+def started_threads(module: str) -> int:
+    """Number of threads that the first import of `module` in this process has started and left running."""
+    return _STARTED.get(module, 0)
+
+
+def num_threads() -> int:
+    """Number of threads of this process, those of libraries in C included where the system shows them."""
+    try:
+        return len(list(Path("/proc/self/task").iterdir()))
+    except OSError:
+        return threading.active_count()
 
 
 def is_importing() -> bool:

@@ -26,7 +26,8 @@ from orchestrator.isolation.child import die_with_parent, run_child
 from orchestrator.isolation.child_log import ChildLog
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
-from trainables.extensions import imported
+from search_spaces.wording import amount
+from trainables.extensions import imported, num_threads
 from trainables.source_files import mentions
 
 LOOK_S = 0.5
@@ -85,11 +86,11 @@ def prepare(module: str) -> str:
     """
     import numpy as np  # noqa: F401 - the threads of its linear algebra survive a fork
 
-    threads = psutil.Process().num_threads()
+    threads = num_threads()
     with suppress(Exception):
         imported(module, "a trainable's module", with_siblings=True)
-    if started := psutil.Process().num_threads() - threads:
-        return f"importing {module} starts {started} thread{'s' * (started > 1)}"
+    if started := num_threads() - threads:
+        return f"importing {module} starts {amount(started, 'thread')}"
     if not LINUX:
         return f"processes cannot be forked safely on {sys.platform}"
     if TORCH in sys.modules or mentions(module, TORCH):

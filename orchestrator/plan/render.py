@@ -34,6 +34,8 @@ from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
 from orchestrator.spec.checks import BASELINE
 from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
+from search_spaces.wording import amount as counted
+from trainables.extensions import started_threads
 from trainables.metrics import split_and_quantity
 
 PHASES = (SEARCH, CONFIRM, POSTHOC)
@@ -368,7 +370,19 @@ def _of_own_code(plan: Plan) -> list[str]:
         f"Look twice: {field} is the text {value!r}, true for Python: write false if that is meant."
         for field, value in texts
     ]
-    return texts_for_false + _undeclared(plan)
+    return texts_for_false + _undeclared(plan) + _spawned(plan.trainable)
+
+
+def _spawned(trainable: str) -> list[str]:
+    """Why trials cannot be forks of a process that has imported the trainable."""
+    module = trainable.partition(":")[0]
+    if not (started := started_threads(module)):
+        return []
+    message = (
+        f"Look twice: importing {module} starts {counted(started, 'thread')}, so each trial starts a fresh "
+        "interpreter instead of a fork, which takes seconds longer."
+    )
+    return [message]
 
 
 def _undeclared(plan: Plan) -> list[str]:
