@@ -1,6 +1,7 @@
 """The log of a child: whole or bounded, masked, as text, by attempt; kill -9 is in tests/faults."""
 
 import os
+import re
 from contextlib import closing
 
 import pytest
@@ -150,6 +151,16 @@ while os.fstat(1).st_size > {RAW_BYTES + SLACK}:
 """
     assert run(tmp_path, file, code) == 0
     assert file.stat().st_size <= HEAD_BYTES + TAIL_BYTES + SLACK
+
+
+def test_a_log_that_is_cut_again_and_again_states_all_that_was_cut(file):
+    log, times = ChildLog(file), 5
+    for _ in range(times):
+        os.write(log.descriptor, b"x" * RAW_BYTES)
+        log.bound()
+    log.close()
+    (stated,) = re.findall(r"\.\.\. ([\d,]+) bytes left out \.\.\.", read(file))
+    assert int(stated.replace(",", "")) == times * RAW_BYTES - HEAD_BYTES - TAIL_BYTES
 
 
 def test_the_next_attempt_seals_what_a_killed_server_left(file):
