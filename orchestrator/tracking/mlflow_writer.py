@@ -143,7 +143,7 @@ class MlflowWriter:
             elif key.startswith("arm/"):
                 self._upload(key, figures)
             else:
-                self._upload(key, list(_kept(folder.kept(key))))
+                self._upload(key, list(_kept(folder.kept(key.removeprefix("trial/")))))
         return self._counts
 
     def _upload(self, key: str, files: Sequence[tuple[Path, str]]) -> None:
