@@ -65,6 +65,9 @@ DriverOption = Annotated[
 Debug = Annotated[
     bool, typer.Option("--pdb", help="Open Python's debugger where a trial fails; with --driver inline.")
 ]
+Smoke = Annotated[
+    bool, typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all.")
+]
 ChangedCode = Annotated[
     bool,
     typer.Option("--changed-code", help="Go on though training code or data were changed since trials ran."),
@@ -80,10 +83,7 @@ def launch(
         bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
     ] = False,
     changed_code: ChangedCode = False,
-    smoke: Annotated[
-        bool,
-        typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all."),
-    ] = False,
+    smoke: Smoke = False,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus: Annotated[
         float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
@@ -130,12 +130,16 @@ def launch(
     clear_unbegun(folder)
     refuse_existing(made, folder)
     if smoke:
-        from orchestrator.cli.smoke import smoke as run_smoke
-
-        run_smoke(made, setup.data_dir)
+        _smoke(made, setup.data_dir)
     _tell_beginning(read, made, folder, chosen)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
+
+
+def _smoke(made: "Plan", data_dir: Path) -> None:
+    from orchestrator.cli.smoke import smoke
+
+    smoke(made, data_dir)
 
 
 def resume(

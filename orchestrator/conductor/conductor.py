@@ -7,32 +7,28 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 
 import heapq
 from collections.abc import Mapping
-from math import isfinite, isinf
 
 from orchestrator.conductor.budget import Spending
-from orchestrator.conductor.first_report import decisive, diverged, evaluates, lacking
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook, Watch
+from orchestrator.conductor.report_judge import ReportJudge
 from orchestrator.conductor.rounds import Rounds, measured
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
-from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, replacement, tries_each_once
+from orchestrator.plan.planned_trials import replacement
 from orchestrator.plan.types import Plan
 from orchestrator.scopes import CountedReports, counted_name
 from orchestrator.trials import Outcome, OutcomeKind, Trial, error_line
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values
 from search_spaces.wording import amount
-from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
 FIRST_TRIALS = 3
 """Trials of an arm that stop the sweep where all of them crash with the same error."""
-ROUNDING = 1e-6
-"""By this share of itself, and of 1, a value may lie outside of its range."""
 
 
 class Conductor:
@@ -47,12 +43,11 @@ class Conductor:
         self._unrunnable: dict[str, tuple[Trial, Outcome]] = {}
         self._left = len(plan.trials)
         self._refused = ""
-        self._spans: dict[str, tuple[float, float]] = {}
         self._spending = Spending(plan)
         self._rounds = Rounds(plan)
         self._confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
         self._released: set[str] = set()
-        self._decisive = decisive(plan)
+        self._judge = ReportJudge(plan)
         for planned in plan.trials:
             arm_state = self._arms[planned.arm]
             state = TrialState(planned, len(arm_state.trials))
@@ -96,14 +91,10 @@ class Conductor:
         self._spending.measured(state.planned, state.last, measurement)
         state.last = measurement
         if state.standing is None:
-            state.standing = (
-                diverged(self._decisive, measurement)
-                or self._impossible(measurement)
-                or self._without_objective(state, measurement)
-            )
+            state.standing = self._judge.fault(state, measurement)
         if state.standing is None:
             pruned = self._pruned(state, measurement)
-            state.standing = self._overtime(measurement) or pruned
+            state.standing = self._judge.overtime(measurement) or pruned
         if state.planned.phase == "search":
             self._skip_if_over(arm_state)
         return state.standing or Continue()
@@ -113,25 +104,7 @@ class Conductor:
 
         So has one that has reported what cannot be.
         """
-        state = self._open(trial_id)
-        if state.standing is not None and state.standing.kind in {OutcomeKind.CRASHED, OutcomeKind.DIVERGED}:
-            return state.standing.outcome
-        if outcome.kind is OutcomeKind.INFEASIBLE and state.planned.phase != "search":
-            reason = f"settings that a search found were called infeasible: {outcome.reason}"
-            return Outcome(OutcomeKind.CRASHED, reason)
-        if outcome.kind is not OutcomeKind.FINISHED:
-            return outcome
-        trains, reported = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
-        if self._spending.wants_flops and trains and TRAIN_FLOPS not in reported:
-            reason = f"a trial of a sweep with a budget of FLOPs must report {TRAIN_FLOPS}, and did not"
-            return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
-        if state.planned.phase != "search" or state.values:
-            return outcome
-        assert self._plan.search is not None
-        wanted = ", ".join(each.metric for each in self._plan.search.objectives)
-        given = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
-        reason = f"a search trial must report its objectives {wanted}, got {given}; check search.objectives"
-        return Outcome(OutcomeKind.CRASHED, reason)
+        return self._judge.settle(self._open(trial_id), outcome, wants_flops=self._spending.wants_flops)
 
     def tell(self, trial_id: str, outcome: Outcome) -> None:
         """How a trial ended. A stopped one is handed out again, before anything new."""
@@ -376,39 +349,6 @@ class Conductor:
         assert under_way, f"{trial_id} must be under way, is {state.status}"
         return state
 
-    def _overtime(self, measurement: Measurement) -> Stop | None:
-        minutes = self._plan.resources.minutes
-        if minutes is None or measurement.seconds <= minutes * 60:
-            return None
-        used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
-        return Stop(OutcomeKind.TIMED_OUT, used)
-
-    def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
-        """The first report that evaluates must have all objectives of the search.
-
-        Reports of nothing but training may come before it.
-        """
-        plan = self._plan.search
-        if plan is None or state.planned.phase != "search" or state.evaluated:
-            return None
-        state.evaluated = evaluates(measurement)
-        return lacking(plan.objectives, measurement)
-
-    def _impossible(self, measurement: Measurement) -> Stop | None:
-        """A value that its declaration rules out is a mistake of the code or of the declaration."""
-        for name, value in measurement.metrics.items():
-            if name not in self._spans:
-                self._spans[name] = look_up(self._plan.metrics, name).span
-            low, high = self._spans[name]
-            slack = ROUNDING * max(1.0, abs(value))
-            if isfinite(value) and not low - slack <= value <= high + slack:
-                message = (
-                    f"{name} must be {_within(low, high)}, as it is declared, got {value:.6g} at step "
-                    f"{measurement.step}; correct what is reported, or the range in `metrics`"
-                )
-                return Stop(OutcomeKind.CRASHED, message)
-        return None
-
     def _pruned(self, state: TrialState, measurement: Measurement) -> Stop | None:
         plan, planned = self._plan.search, state.planned
         if plan is None or planned.phase != "search":
@@ -465,7 +405,7 @@ class Conductor:
         self._states[planned.trial_id] = state
         self._left += 1
         arm_state.searching += 1
-        why = self._why_not_replaced(arm_state, number)
+        why = arm_state.why_not_replaced(self._plan.search, number)
         if not why:
             arm_state.push(state)
             return
@@ -473,22 +413,6 @@ class Conductor:
         over = f"the search of {arm_state.arm.name} ended: {why}"
         for each in waiting if arm_state.has_too_many_infeasible else [state]:
             self._end_unrun(each, over, OutcomeKind.SKIPPED)
-
-    def _why_not_replaced(self, arm_state: ArmState, number: int) -> str:
-        """Why no trial is drawn in place of an infeasible one; empty if one is."""
-        assert self._plan.search is not None, "only a search draws again"
-        ended = amount(arm_state.ended[OutcomeKind.INFEASIBLE], "trial")
-        if arm_state.has_too_many_infeasible:
-            return (
-                f"{ended} called their settings infeasible, {INFEASIBLE_MAX} for each that was asked for; "
-                "write a constraint or narrow the ranges"
-            )
-        if not arm_state.arm.space.dimensions:
-            return "it has no other settings to try in place of infeasible ones"
-        if not tries_each_once(self._plan.search.sampler):
-            return ""
-        points = num_points(arm_state.arm)
-        return "every combination was tried" if points is not None and number >= points else ""
 
     def _look(self) -> None:
         """Where a round is over, let the next seeds run of what is not decided, and skip the others."""
@@ -570,9 +494,3 @@ class Conductor:
 _REPLAYED = frozenset(
     {EventKind.ASKED, EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.ENDED, EventKind.RETRIED}
 )
-
-
-def _within(low: float, high: float) -> str:
-    if isinf(low) or isinf(high):
-        return f"at most {high:g}" if isinf(low) else f"at least {low:g}"
-    return f"from {low:g} to {high:g}"

@@ -29,7 +29,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class RetryChoice:
     """The answer to what a user asked to retry."""
 
     trial_ids: tuple[str, ...]
@@ -38,7 +38,7 @@ class Chosen:
     """Why trials of a kind that was asked for are not retried, one sentence a reason."""
 
 
-def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Chosen:
+def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> RetryChoice:
     """Return the trials that `asked` stands for.
 
     Args:
@@ -68,7 +68,7 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Chose
                 raise InputError(f"--retry {word}: trial {_label(record)} cannot run again: {why}")
             else:
                 left_out[why] = left_out.get(why, 0) + 1
-    return Chosen(
+    return RetryChoice(
         tuple(each.trial_id for each in plan.trials if each.trial_id in chosen),
         tuple(f"{amount(count, 'trial')} not retried: {why}" for why, count in left_out.items()),
     )

@@ -8,11 +8,12 @@ from enum import Enum, auto
 
 from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.winners import Candidate
-from orchestrator.plan.planned_trials import INFEASIBLE_MAX
-from orchestrator.plan.types import Arm
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once
+from orchestrator.plan.types import Arm, SearchPlan
 from orchestrator.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
+from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
 
@@ -78,6 +79,21 @@ class ArmState:
         infeasible = self.ended[OutcomeKind.INFEASIBLE]
         asked = sum(1 for _ in self.phase("search")) - infeasible
         return infeasible >= INFEASIBLE_MAX * asked
+
+    def why_not_replaced(self, search: SearchPlan, number: int) -> str:
+        """Why no trial is drawn in place of an infeasible one as search trial `number`; empty if one is."""
+        if self.has_too_many_infeasible:
+            ended = amount(self.ended[OutcomeKind.INFEASIBLE], "trial")
+            return (
+                f"{ended} called their settings infeasible, {INFEASIBLE_MAX} for each that was asked for; "
+                "write a constraint or narrow the ranges"
+            )
+        if not self.arm.space.dimensions:
+            return "it has no other settings to try in place of infeasible ones"
+        if not tries_each_once(search.sampler):
+            return ""
+        points = num_points(self.arm)
+        return "every combination was tried" if points is not None and number >= points else ""
 
     def push(self, state: TrialState) -> None:
         """Let `state` be asked for."""

@@ -160,10 +160,7 @@ def open_sweep(
     changed_code: bool = False,
     retry: Sequence[str] = (),
 ) -> Iterator[OpenSweep]:
-    """Ledger, lease, heartbeat and follower, all let go of at the end, whatever happens.
-
-    Trials that are to `retry` need not have run the code that is there now.
-    """
+    """Hold ledger, lease, heartbeat and follower; trials to `retry` may have run other code."""
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
@@ -188,10 +185,7 @@ def open_sweep(
                 if ledger.begun:
                     run.begin()
                 yield run
-                recorder.close("interrupted" if run.interrupted else None)
-                shutil.rmtree(folder.scratch, ignore_errors=True)
-                if places is not None:
-                    places.close()
+                _close(recorder, run, places)
             ledger.release(lease)
             # The follower writes what is in the ledger meanwhile.
             if ledger.begun and not heard.hurry.is_set():
@@ -213,6 +207,13 @@ def open_sweep(
                 if (untracked or follower.parquet_behind) and not heard.hurry.is_set():
                     untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
         run.note(ledger, untracked)
+
+
+def _close(recorder: Recorder, run: OpenSweep, places: InStore | None) -> None:
+    recorder.close("interrupted" if run.interrupted else None)
+    shutil.rmtree(run.folder.scratch, ignore_errors=True)
+    if places is not None:
+        places.close()
 
 
 def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, watch: Listeners) -> str:

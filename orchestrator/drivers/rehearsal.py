@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from orchestrator.abandoned import clear_folders
-from orchestrator.conductor.first_report import judge_report
+from orchestrator.conductor.report_judge import judge_report
 from orchestrator.drivers.single_trial import SingleTrials, single_trials
 from orchestrator.drivers.worker_outcomes import outcome_of
 from orchestrator.plan.faults import Faults, Keys

@@ -16,6 +16,7 @@ from orchestrator.metric_splits import outcome_split
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import repetition
 from orchestrator.spec.readings import misplaced
+from orchestrator.spec.search_conflicts import conflicts_with_search
 from orchestrator.spec.types import names_trainable
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
@@ -420,7 +421,7 @@ def _arm_searches(written: _Written) -> Problems:
     for arm in written.mapping("arms"):
         kept = written.searched_by(arm)
         for path, value in written.mapping("arms", arm, "set").items():
-            for problem in _set_against(kept, path, value):
+            for problem in conflicts_with_search(kept, path, value):
                 yield ("arms", arm, "set", path), problem
         for place, path in written.drops(arm):
             if not written.own and built_in_problem(path) is not None:
@@ -430,26 +431,6 @@ def _arm_searches(written: _Written) -> Problems:
                     ("arms", arm, "drop", place),
                     f"drops {path!r}, which no search varies. {hint(path, written.searched)}",
                 )
-
-
-def _set_against(searched: Mapping[str, Dimension | None], path: str, value: Any) -> Iterator[str]:
-    """What is wrong with an arm that sets `path` to `value` while its search varies `searched`."""
-    for leaf, is_parent in _leaves(path, value):
-        if leaf in searched:
-            yield f"sets {leaf}, which its search varies: add {leaf} to the arm's drop, or do not set it"
-        for other, dimension in searched.items():
-            # A dimension with conditions may well not exist here: whether it does is for the planner.
-            if is_parent and other.startswith(f"{leaf}.") and dimension is not None and not dimension.when:
-                yield f"leaves no {other} for its search to vary: add {other} to the arm's drop"
-
-
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, bool]]:
-    """The fields that setting `path` to `value` sets, each with whether it closes off what lies below it."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _leaves(f"{path}.{key}", inner)
-    else:
-        yield path, not isinstance(value, dict)
 
 
 def _axes(written: _Written) -> Problems:

@@ -24,6 +24,9 @@ SHARED_RANDOMNESS = re.compile(
 WORDS_NOT_METRICS = {
     "orchestrator/cli/data_views.py": {"floor"},
     "orchestrator/cli/hours.py": {"lr"},
+    "orchestrator/conductor/attempts.py": {"saved"},
+    "orchestrator/conductor/report_judge.py": {"loss"},
+    "orchestrator/ledger/events.py": {"saved"},
     "orchestrator/plan/budget.py": {"flops"},
     "orchestrator/plan/effects.py": {"loss"},
     "orchestrator/plan/extension_rules.py": {"flops"},
@@ -32,7 +35,8 @@ WORDS_NOT_METRICS = {
     "orchestrator/report/tables.py": {"floor"},
 }
 """Names of metrics that stand for something else: a fact of a data set, a key of a spec, evidence
-of a change, a row, a setting, a key of what an example shows."""
+of a change, a row, a setting, a key of an event, the loss of every training, a key of what an example
+shows."""
 NOT_SAID = {
     "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
     "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),

@@ -3,29 +3,43 @@
 import os
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator import abandoned
 from orchestrator.abandoned import clear_folders, own_file, own_folder
+from trainables.process_label import origin, process_label
 
-DEAD = 999_999_99
+DEAD = f"99999999-{origin()}"
+"""Label of a process of this machine that is no more."""
+ELSEWHERE = "99999999-abcdef"
+"""Label of a process of another container or machine."""
 
 
 def test_folders_of_dead_processes_are_removed(tmp_path):
     for name in (
         f"{abandoned.RAY}{DEAD}-abc",
         f"{abandoned.RAY}{DEAD}",
-        f"{abandoned.RAY}{os.getpid()}-abc",
+        f"{abandoned.RAY}{process_label()}-abc",
         f"x{abandoned.RAY}{DEAD}",
     ):
         (tmp_path / name / "below").mkdir(parents=True)
     clear_folders(tmp_path, abandoned.RAY)
     assert {each.name for each in tmp_path.iterdir()} == {
-        f"{abandoned.RAY}{os.getpid()}-abc",
+        f"{abandoned.RAY}{process_label()}-abc",
         f"x{abandoned.RAY}{DEAD}",
     }
+
+
+def test_folders_of_processes_elsewhere_are_left_until_they_are_old(tmp_path):
+    for name in ("new", "old"):
+        (tmp_path / f"{abandoned.RAY}{ELSEWHERE}-{name}").mkdir()
+    then = time.time() - abandoned.UNKNOWN_S - 60
+    os.utime(tmp_path / f"{abandoned.RAY}{ELSEWHERE}-old", (then, then))
+    clear_folders(tmp_path, abandoned.RAY)
+    assert [each.name for each in tmp_path.iterdir()] == [f"{abandoned.RAY}{ELSEWHERE}-new"]
 
 
 @pytest.mark.parametrize("rest", ["", "-", "x", "-5", "0x10", "²", "٣", "9" * 400, "1 2", "1e3"])
@@ -104,10 +118,10 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_killed_ones_left_is_cleared_away(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abandoned, "SHORT", len(str(temporary)))
     for prefix in (abandoned.RAY, abandoned.CHECKPOINTS):
-        for pid in (DEAD, os.getpid()):
-            (temporary / f"{prefix}{pid}-abc" / "below").mkdir(parents=True)
+        for label in (DEAD, process_label()):
+            (temporary / f"{prefix}{label}-abc" / "below").mkdir(parents=True)
     abandoned.clear_abandoned()
-    kept = {f"{prefix}{os.getpid()}-abc" for prefix in (abandoned.RAY, abandoned.CHECKPOINTS)}
+    kept = {f"{prefix}{process_label()}-abc" for prefix in (abandoned.RAY, abandoned.CHECKPOINTS)}
     assert {each.name for each in temporary.iterdir()} == kept
 
 
@@ -118,5 +132,6 @@ def test_sockets_of_ray_have_room(folder: str, used: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(tempfile, "tempdir", folder)
     assert abandoned.short_folder() == Path(used)
     pid = "1234567"
-    socket = f"{abandoned.RAY}{pid}-abcdefgh/r0/session_2026-11-22_04-55-00_172740_{pid}/sockets/plasma_store"
+    session = f"session_2026-11-22_04-55-00_172740_{pid}"
+    socket = f"{abandoned.RAY}{pid}-{origin()}-abcdefgh/r0/{session}/sockets/plasma_store"
     assert len(bytes(abandoned.short_folder() / socket)) <= 107

@@ -56,7 +56,7 @@ def test_splits_of_a_plan() -> None:
     found = metric_splits(
         SearchPlan(3, {"name": "random"}, None, objectives, 0),
         ConfirmPlan(1, (1, 2), ("test", "val")),
-        AnswerPlan(("test_accuracy",), None, 0.05, 1, "test"),
+        AnswerPlan(("test_accuracy",), None, 0.05, 1, split="test"),
     )
     assert {name: (found.split(name), found.quantity(name)) for name in found.declared} == {
         "test_accuracy": ("test", "test_accuracy"),

@@ -12,19 +12,9 @@ def evaluation(tmp_path: Any, returned: Any) -> Evaluation:
     return Evaluation(lambda settings, folder: returned, Job({}, 0, "posthoc", source=tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("returned", "expected"),
-    [
-        ({}, r"evaluate\(settings, folder\) must return at least one metric, got none"),
-        (
-            {"valid/x": 1.0, "steps": 2.0},
-            "must be named <split>/<quantity>, e.g. valid/accuracy, got 'steps'",
-        ),
-    ],
-)
-def test_a_reading_that_no_report_could_show_is_refused(tmp_path: Any, returned: Any, expected: str) -> None:
-    with pytest.raises(ValueError, match=expected):
-        evaluation(tmp_path, returned).advance()
+def test_a_reading_that_no_report_could_show_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="must return at least one metric, got none"):
+        evaluation(tmp_path, {}).advance()
 
 
 def test_a_reading_leaves_the_checkpoint_as_it_is(tmp_path: Any) -> None:

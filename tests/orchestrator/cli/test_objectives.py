@@ -25,7 +25,9 @@ def train(settings, trial):
         trial.report(epoch, {"valid/accuracy": value})
 """
 TRAINER = """
-metrics = {"test_accuracy": {"better": "max", "range": [0, 1]}, "eval_loss": {"better": "min"}}
+haltsweep = {
+    "metrics": {"test_accuracy": {"better": "max", "range": [0, 1]}, "eval_loss": {"better": "min"}}
+}
 
 
 def train(settings, trial):
@@ -106,7 +108,7 @@ def test_a_goal_that_looks_reversed_is_warned_of_and_runs(run, haltsweep):
 
 
 def test_a_goal_against_the_declaration_is_refused(run):
-    code = 'metrics = {"eval_loss": {"better": "min"}}\n' + NAMES
+    code = 'haltsweep = {"metrics": {"eval_loss": {"better": "min"}}}\n' + NAMES
     answer, _ = run(code, SEARCH.replace("OBJECTIVE", "{metric: eval_loss, goal: max}"), read=False)
     assert answer.code == 2
     assert answer.err.startswith("named.yaml:10: search.objectives[0].goal: must be min")
@@ -172,7 +174,7 @@ published:
     assert haltsweep("best", "named").code == 0
 
 
-@pytest.mark.parametrize("metrics", ["", 'metrics = {"accuracy": {"better": "max"}}\n'])
+@pytest.mark.parametrize("metrics", ["", 'haltsweep = {"metrics": {"accuracy": {"better": "max"}}}\n'])
 def test_names_without_a_split_decide_where_nothing_is_searched(run, metrics):
     code = metrics + CONFIRMED
     answer, report = run(code, SEARCHED_NOTHING)

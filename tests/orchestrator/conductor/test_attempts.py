@@ -26,12 +26,6 @@ def test_only_deaths_in_a_row_count():
     )
 
 
-@pytest.mark.parametrize("progress", [MEASURED, SAVED])
-def test_an_attempt_is_idle_until_it_measures_or_saves(progress):
-    assert seen(STARTED).idle
-    assert not seen(STARTED, progress).idle
-
-
 def test_a_checkpoint_that_was_there_before_is_no_progress():
     assert seen(STARTED, SAVED, LOST, STARTED, SAVED).losses == 1
 

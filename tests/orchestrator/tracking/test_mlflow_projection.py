@@ -498,36 +498,3 @@ def test_measurements_go_on_from_where_the_store_ends(
     for step in range(1, 4):
         ledger.append([log.measured(3.0 + step, trial.trial_id, measurement(step))], lease)
         assert open_writer().update().points == 3
-
-
-def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(
-    database: Path, ledger: Ledger, plan: Plan, open_writer: Callable[[], MlflowWriter]
-) -> None:
-    trial = trial_of(plan, 0)
-    crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
-    name = trial.trial_id
-    lease = ledger.claim(Holder.current())
-    first = [log.asked(1.0, trial), log.started(1.0, name, 1)]
-    first += [log.measured(2.0, name, measurement(1, 0.1)), log.measured(3.0, name, measurement(2, 0.2))]
-    ledger.append([log.opened(0.0, DEAD, "digest", {}), *first, log.ended(4.0, name, crashed)], lease)
-    writer = open_writer()
-    writer.update()
-    (key,) = [key for key in runs(database, plan.name) if key.startswith("trial/")]
-    assert runs(database, plan.name)[key].status == "FAILED"
-    again = [
-        log.retried(5.0, name, -1),
-        log.started(5.0, name, 2),
-        log.measured(6.0, name, measurement(1, 0.3)),
-    ]
-    ledger.append([*again, log.attributes(6.0, name, {"data/version": "v2"})], lease)
-    writer.update()
-    assert runs(database, plan.name)[key].status == "RUNNING"
-    assert runs(database, plan.name)[f"arm/{trial.planned.arm}/-"].status == "RUNNING"
-    done = Outcome(OutcomeKind.FINISHED, "ran to step 2")
-    ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, done)], lease)
-    open_writer().update()
-    found = runs(database, plan.name)
-    assert len([each for each in found if each.startswith("trial/")]) == 1
-    assert (found[key].status, found[key].tags["data/version"]) == ("FINISHED", "v2")
-    assert found[key].latest["valid/score"] == 0.4
-    assert open_writer().update().total == 0, "all is there"

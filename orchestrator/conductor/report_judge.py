@@ -1,0 +1,143 @@
+"""Judges reports and ends of trials: missing objectives, values that cannot be, time that is used up."""
+
+from collections.abc import Iterable, Sequence
+from math import isfinite, isinf
+
+from orchestrator.conductor.messages import Stop
+from orchestrator.conductor.rounds import TRAINING
+from orchestrator.conductor.state import TrialState
+from orchestrator.plan.types import Plan
+from orchestrator.spec.section import Objective
+from orchestrator.trials import Outcome, OutcomeKind, is_usable
+from search_spaces.wording import hint
+from trainables.metrics import TRAIN_FLOPS, look_up
+from trainables.protocol import Measurement
+
+TRAINING_LOSS = f"{TRAINING}loss"
+ROUNDING = 1e-6
+"""By this share of itself, and of 1, a value may lie outside of its range."""
+
+
+class ReportJudge:
+    """Judges the reports and the ends of the trials of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._decisive = decisive(plan)
+        self._spans: dict[str, tuple[float, float]] = {}
+
+    def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
+        """What is wrong with a report, which ends its trial; None if nothing is."""
+        return (
+            diverged(self._decisive, measurement)
+            or self._impossible(measurement)
+            or self._without_objective(state, measurement)
+        )
+
+    def overtime(self, measurement: Measurement) -> Stop | None:
+        """The end of a trial that has used up its minutes."""
+        minutes = self._plan.resources.minutes
+        if minutes is None or measurement.seconds <= minutes * 60:
+            return None
+        used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
+        return Stop(OutcomeKind.TIMED_OUT, used)
+
+    def settle(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
+        """The outcome to record for what a driver reports: a search trial without a value has crashed.
+
+        So has one that has reported what cannot be.
+        """
+        if state.standing is not None and state.standing.kind in {OutcomeKind.CRASHED, OutcomeKind.DIVERGED}:
+            return state.standing.outcome
+        if outcome.kind is OutcomeKind.INFEASIBLE and state.planned.phase != "search":
+            reason = f"settings that a search found were called infeasible: {outcome.reason}"
+            return Outcome(OutcomeKind.CRASHED, reason)
+        if outcome.kind is not OutcomeKind.FINISHED:
+            return outcome
+        trains, reported = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
+        if wants_flops and trains and TRAIN_FLOPS not in reported:
+            reason = f"a trial of a sweep with a budget of FLOPs must report {TRAIN_FLOPS}, and did not"
+            return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
+        if state.planned.phase != "search" or state.values:
+            return outcome
+        assert self._plan.search is not None
+        wanted = ", ".join(each.metric for each in self._plan.search.objectives)
+        given = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
+        reason = f"a search trial must report its objectives {wanted}, got {given}; check search.objectives"
+        return Outcome(OutcomeKind.CRASHED, reason)
+
+    def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
+        """The first report that evaluates must have all objectives of the search.
+
+        Reports of nothing but training may come before it.
+        """
+        plan = self._plan.search
+        if plan is None or state.planned.phase != "search" or state.evaluated:
+            return None
+        state.evaluated = evaluates(measurement)
+        return lacking(plan.objectives, measurement)
+
+    def _impossible(self, measurement: Measurement) -> Stop | None:
+        """A value that its declaration rules out is a mistake of the code or of the declaration."""
+        for name, value in measurement.metrics.items():
+            if name not in self._spans:
+                self._spans[name] = look_up(self._plan.metrics, name).span
+            low, high = self._spans[name]
+            slack = ROUNDING * max(1.0, abs(value))
+            if isfinite(value) and not low - slack <= value <= high + slack:
+                message = (
+                    f"{name} must be {_within(low, high)}, as it is declared, got {value:.6g} at step "
+                    f"{measurement.step}; correct what is reported, or the range in `metrics`"
+                )
+                return Stop(OutcomeKind.CRASHED, message)
+        return None
+
+
+def _within(low: float, high: float) -> str:
+    if isinf(low) or isinf(high):
+        return f"at most {high:g}" if isinf(low) else f"at least {low:g}"
+    return f"from {low:g} to {high:g}"
+
+
+def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
+    """Return why the first report of a trial ends it; None if it goes on."""
+    objectives = plan.search.objectives if plan.search is not None else ()
+    return diverged(decisive(plan), measurement) or lacking(objectives, measurement)
+
+
+def decisive(plan: Plan) -> tuple[str, ...]:
+    """Return the metrics that must stay finite: objectives, primary outcomes and the training loss."""
+    objectives = [each.metric for each in plan.search.objectives] if plan.search is not None else []
+    outcomes = plan.answer.outcomes if plan.answer is not None else ()
+    return tuple(dict.fromkeys([*objectives, *outcomes, TRAINING_LOSS]))
+
+
+def diverged(names: Iterable[str], measurement: Measurement) -> Stop | None:
+    """Return the end of a trial one of whose `names` is not finite; None if all are."""
+    for name in names:
+        value = measurement.metrics.get(name, 0.0)
+        if not is_usable(value):
+            message = f"{name} must stay finite, got {value} at step {measurement.step}"
+            return Stop(OutcomeKind.DIVERGED, message)
+    return None
+
+
+def evaluates(measurement: Measurement) -> bool:
+    """Return whether a report holds anything but what training measures."""
+    return not all(name.startswith(TRAINING) for name in measurement.metrics)
+
+
+def lacking(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
+    """Return the end of a trial whose first report that evaluates lacks objectives; None if it has all."""
+    reported = sorted(measurement.metrics)
+    missing = [each.metric for each in objectives if each.metric not in measurement.metrics]
+    if not missing or not evaluates(measurement):
+        return None
+    # The names that there are have been listed.
+    near = hint(missing[0], reported).partition("Known:")[0].strip()
+    message = (
+        f"the first report of a search trial must have its objectives {', '.join(missing)}, got "
+        f"{', '.join(reported)} at step {measurement.step}. {near + ' ' * bool(near)}Correct "
+        "search.objectives, or the code that reports"
+    )
+    return Stop(OutcomeKind.CRASHED, message)

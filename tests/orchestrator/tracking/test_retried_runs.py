@@ -1,0 +1,54 @@
+"""The MLflow run of a trial that failed and runs again."""
+
+from contextlib import closing
+from pathlib import Path
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger import events as log
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.sync import artifact_root
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.histories import DEAD, measurement, trial_of
+from tests.support.mlflow_db import runs
+
+
+def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(
+    database: Path, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
+) -> None:
+    trial = trial_of(plan, 0)
+    crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
+    name = trial.trial_id
+    lease = ledger.claim(Holder.current())
+    first = [log.asked(1.0, trial), log.started(1.0, name, 1)]
+    first += [log.measured(2.0, name, measurement(1, 0.1)), log.measured(3.0, name, measurement(2, 0.2))]
+    ledger.append([log.opened(0.0, DEAD, "digest", {}), *first, log.ended(4.0, name, crashed)], lease)
+
+    def update() -> int:
+        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder))) as other:
+            return other.update().total
+
+    writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+    writer.update()
+    (key,) = [key for key in runs(database, plan.name) if key.startswith("trial/")]
+    assert runs(database, plan.name)[key].status == "FAILED"
+    again = [
+        log.retried(5.0, name, -1),
+        log.started(5.0, name, 2),
+        log.measured(6.0, name, measurement(1, 0.3)),
+    ]
+    ledger.append([*again, log.attributes(6.0, name, {"data/version": "v2"})], lease)
+    writer.update()
+    assert runs(database, plan.name)[key].status == "RUNNING"
+    assert runs(database, plan.name)[f"arm/{trial.planned.arm}/-"].status == "RUNNING"
+    done = Outcome(OutcomeKind.FINISHED, "ran to step 2")
+    ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, done)], lease)
+    writer.close()
+    update()
+    found = runs(database, plan.name)
+    assert len([each for each in found if each.startswith("trial/")]) == 1
+    assert (found[key].status, found[key].tags["data/version"]) == ("FINISHED", "v2")
+    assert found[key].latest["valid/score"] == 0.4
+    assert update() == 0, "all is there"
