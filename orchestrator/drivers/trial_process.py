@@ -133,7 +133,8 @@ def died_of(exit_code: int) -> ChildDied:
             "return from its training function or raise an exception"
         )
         return ChildDied(reason, Outcome(OutcomeKind.CRASHED, reason))
-    name = signal.Signals(-exit_code).name
+    names = {each.value: each.name for each in signal.Signals}
+    name = names.get(-exit_code, f"signal {-exit_code}")  # real-time signals have no names
     hint = "; the system sends it when memory runs out" if name == "SIGKILL" else ""
     return ChildDied(f"the trial's process was ended by {name}{hint}")
 

@@ -25,6 +25,8 @@ ALL_COPIED_BYTES = 32 << 20
 """What copies may take together; beyond it files are linked."""
 MOST_ENTRIES = 1_000
 """Beyond it folders are linked as a whole."""
+DEEPEST = 20
+"""Folders further down are linked as a whole, too."""
 PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__"})
 """Folders that are linked as a whole, as are hidden ones, virtual environments and sweeps."""
 SWEEP, ENVIRONMENT = "plan.json", "pyvenv.cfg"
@@ -73,8 +75,8 @@ class LaunchFiles:
         while waiting:
             folder = waiting.pop(0)
             entries = _entries(root / folder)
-            is_source = bool(entries) and all(map(_is_source, entries))
-            if folder and (is_source or len(entries) > entries_left):
+            is_large = len(entries) > entries_left or folder.count(os.sep) >= DEEPEST
+            if folder and (is_large or _are_sources(entries)):
                 found.linked.append(folder)
                 continue
             if folder:
@@ -94,7 +96,7 @@ class LaunchFiles:
                 ):
                     bytes_left -= size
                     found.copied.append(path)
-                elif size is not None or entry.is_dir():
+                elif size is not None or os.path.isdir(entry.path):
                     found.linked.append(path)
         return found
 
@@ -129,13 +131,19 @@ def _is_sweep(entry: "os.DirEntry[str]") -> bool:
     return os.path.lexists(os.path.join(entry.path, SWEEP))
 
 
-def _is_source(entry: "os.DirEntry[str]") -> bool:
-    """Whether `entry` is a source file, or a folder that holds source files alone."""
-    if not entry.is_dir(follow_symlinks=False):
-        return _has_suffix(entry, SOURCES)
-    return _is_program(entry) or (
-        all(map(_is_source, _entries(Path(entry.path)))) and bool(_entries(Path(entry.path)))
-    )
+def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
+    """Whether the entries of a folder are source files, and folders that hold source files alone."""
+    waiting = [entries]
+    while waiting:
+        if not (found := waiting.pop()):
+            return False
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                if not _is_program(entry):
+                    waiting.append(_entries(Path(entry.path)))
+            elif not _has_suffix(entry, SOURCES):
+                return False
+    return True
 
 
 _Version = tuple[int, int, int]
@@ -177,6 +185,9 @@ class WorkingFolder:
             try:
                 shutil.copy2(os.path.join(source, path), os.path.join(target, path))
             except FileNotFoundError:  # deleted since the session began
+                continue
+            except OSError:  # it cannot be read: neither can the trial, if it needs it
+                os.symlink(os.path.join(source, path), os.path.join(target, path))
                 continue
             self._versions[path] = _version(os.path.join(target, path))
         for path in self.files.linked:

@@ -6,6 +6,7 @@ A refusal reads "must be <words>, got <what was given>". JSON Schema carries the
 import ast
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path as File
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -160,6 +161,23 @@ SomeDistinct = Annotated[
 ]
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S"), says("a text that is not empty")]
+
+
+def _stays_inside(pattern: str) -> str:
+    try:
+        next(File("nowhere").glob(pattern), None)
+        is_fit = ".." not in File(pattern).parts
+    except (NotImplementedError, ValueError):  # absolute, or such as `a**b`
+        is_fit = False
+    if not is_fit:
+        raise refusal(
+            "must be a pattern relative to the working folder of a trial that does not leave it, such as "
+            f"plots/*.png, got {shown(pattern)}"
+        )
+    return pattern
+
+
+Pattern = Annotated[Text, AfterValidator(_stays_inside)]
 Name = Annotated[
     str,
     Field(pattern=NAME_PATTERN),

@@ -25,6 +25,7 @@ from orchestrator.spec.kinds import (
     Named,
     Number,
     Path,
+    Pattern,
     Point,
     Positive,
     Scalar,
@@ -300,7 +301,7 @@ class Spec(Section):
     posthoc: Mapping[Path, SomeDistinct[Scalar]] = Field(default_factory=dict)
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)
-    keep: Distinct[Text] = ()
+    keep: Distinct[Pattern] = ()
     """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are kept
     when the trial ends, in `kept/<trial id>` of the sweep, and as artifacts of its MLflow run."""
     on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"

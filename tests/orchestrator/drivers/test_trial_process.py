@@ -1,10 +1,13 @@
 """Trials of one session: each begins as the first did, whatever those before did to their process."""
 
 import itertools
+import signal
+import sys
 
 import pytest
 
 from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.trial_process import died_of
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
@@ -222,3 +225,10 @@ def train(settings, trial):
     log = sweep(code, trials=2)
     assert scores(log) == [1.0, 1.0]
     assert {each.payload["metrics"]["valid/threads"] for each in log.of(EventKind.MEASURED)} == {2.0}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no real-time signals")
+def test_a_trial_ended_by_a_signal_without_a_name_may_run_again():
+    died = died_of(-(signal.SIGRTMIN + 1))
+    assert died.outcome is None
+    assert str(signal.SIGRTMIN + 1) in died.reason

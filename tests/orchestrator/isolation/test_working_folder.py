@@ -1,7 +1,10 @@
 """A trial reads the files of the launch folder by relative paths; what it writes there is its own."""
 
 import os
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -178,13 +181,37 @@ def test_links_and_odd_files_of_the_launch_folder(launch, tmp_path):
     (launch / "linked-file").symlink_to(elsewhere / "file.txt")
     (launch / "dangling").symlink_to("nowhere")
     (launch / "loop").symlink_to(launch)
+    (launch / "itself").symlink_to("itself")
     os.mkfifo(launch / "pipe")
     listed = LaunchFiles.of(launch)
     assert {"linked-folder", "loop"} <= set(listed.linked)
     assert "linked-file" in listed.copied
     everything = {*listed.folders, *listed.copied, *listed.linked}
-    assert not {"dangling", "pipe"} & everything
+    assert not {"dangling", "itself", "pipe"} & everything
     assert not [name for name in everything if name.startswith("loop/")]
+
+
+def test_a_tree_deeper_than_python_s_stack_is_linked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(sys.getrecursionlimit() + 100):
+        Path("d").mkdir()
+        os.chdir("d")
+    listed = LaunchFiles.of(tmp_path)
+    assert listed.folders + listed.linked
+    os.chdir(tmp_path)
+    subprocess.run(["rm", "-r", "d"], check=True)
+
+
+def test_a_file_that_cannot_be_copied_is_linked(launch, tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(source)
+
+    listed = LaunchFiles.of(launch)
+    monkeypatch.setattr(working_folder.shutil, "copy2", refuse)
+    folder = WorkingFolder(listed, "private", tmp_path / "scratch")
+    folder._fill()
+    folder.require_unwritten()
+    assert (folder.path / "config.txt").is_symlink()
 
 
 def test_a_launch_folder_that_is_gone_has_no_files(tmp_path):

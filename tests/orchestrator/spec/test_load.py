@@ -358,3 +358,9 @@ def test_what_cannot_be_stored_is_refused(tmp_path, text) -> None:
         SpecError, match=r"tiny.yaml:2: question: must be text that can be stored, got 'Does "
     ):
         read_spec(file)
+
+
+@pytest.mark.parametrize("pattern", ["/etc/*", "../*", "plots/../../*", "a**b"])
+def test_kept_files_lie_in_the_folder_of_their_trial(whole: Path, pattern: str) -> None:
+    with pytest.raises(SpecError, match=r"keep\[0\]: must be a pattern relative to the working folder"):
+        load_spec(whole, [f"keep={dumps([pattern])}"])
