@@ -194,6 +194,7 @@ class Conductor:
         """Take back that `state` has ended: it has not been asked for."""
         assert state.outcome is not None, "only a trial that has ended is reopened"
         self._left += 1
+        self._unrunnable.pop(state.planned.trial_id, None)  # one that was added after its search had failed
         self._arms[state.planned.arm].ended[state.outcome.kind] -= 1
         state.status, state.outcome = TrialStatus.WAITING, None
         state.values = state.standing = None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import InputError
+from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.wording import amount, hint
@@ -50,9 +51,10 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
         InputError: For an unknown name, and for a named trial that cannot run again.
     """
     known = {each.trial_id: each for each in records}
+    planned = [*plan.trials, *(each for each in replacements(plan) if each.trial_id in known)]
     failed = [
         known[each.trial_id]
-        for each in plan.trials
+        for each in planned
         if each.trial_id in known and _has_failed(known[each.trial_id])
     ]
     confirming = {each.arm for each in known.values() if each.phase == "confirm" and each.attempts}
@@ -60,7 +62,7 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
     left_out: dict[str, int] = {}
     for word in asked:
         named = KINDS.get(word) is None
-        found = [_named(plan, known, failed, word)] if named else _of_kind(failed, KINDS[word])
+        found = [_named(planned, known, failed, word)] if named else _of_kind(failed, KINDS[word])
         for record in found:
             if not (why := _refusal(record, confirming)):
                 chosen.add(record.trial_id)
@@ -69,7 +71,7 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
             else:
                 left_out[why] = left_out.get(why, 0) + 1
     return RetryChoice(
-        tuple(each.trial_id for each in plan.trials if each.trial_id in chosen),
+        tuple(each.trial_id for each in planned if each.trial_id in chosen),
         tuple(f"{amount(count, 'trial')} not retried: {why}" for why, count in left_out.items()),
     )
 
@@ -90,9 +92,11 @@ def _refusal(record: Record, confirming: set[str]) -> str:
     return ""
 
 
-def _named(plan: Plan, known: Mapping[str, Record], failed: Sequence[Record], word: str) -> Record:
-    found = [each for each in plan.trials if word in (each.trial_id, _label(each))]
-    found = found or [each for each in plan.trials if word and each.trial_id.startswith(word)]
+def _named(
+    planned: Sequence[PlannedTrial], known: Mapping[str, Record], failed: Sequence[Record], word: str
+) -> Record:
+    found = [each for each in planned if word in (each.trial_id, _label(each))]
+    found = found or [each for each in planned if word and each.trial_id.startswith(word)]
     listed = ", ".join(f"{each.trial_id} ({_label(each)}: {each.outcome})" for each in failed[:LISTED])
     more = f" and {len(failed) - LISTED} more" if len(failed) > LISTED else ""
     there = f"failed trials: {listed or 'none'}{more}"

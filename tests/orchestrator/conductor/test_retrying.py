@@ -159,3 +159,29 @@ def test_what_is_retried_is_judged_anew_from_every_prefix_of_the_log():
         drive(record(plan, other), value=lambda planned: float(planned.number))
         ended = other.outcomes()
         assert set(ended) == {each.trial_id for each in plan.trials}, cut
+
+
+def test_seeds_added_after_a_repaired_search_run_once():
+    plan, log = make_plan(1, trials_per_arm=2, seeds=(101, 102)), MemoryLog()
+    drive(record(plan, log), fails=lambda planned: planned.phase == "search")
+    recorder = record(plan, log)
+    retry(recorder, plan, log, "failed")
+    drive(recorder)
+    more = make_plan(1, trials_per_arm=2, seeds=(101, 102, 103))
+    assert drive(record(more, log)) == of(more, "confirm", seed=103)
+    assert set(log.outcomes().values()) == {OutcomeKind.FINISHED}
+    assert replayed(more, log).finished
+
+
+def test_a_failed_trial_that_was_drawn_in_place_of_an_infeasible_one_is_retried():
+    plan, log = make_plan(1, trials_per_arm=2), MemoryLog()
+    recorder = record(plan, log)
+    attempt = recorder.ask()
+    recorder.tell(attempt.trial_id, attempt.token, Outcome(OutcomeKind.INFEASIBLE, "too large"))
+    drive(recorder, fails=lambda planned: planned.phase == "search")
+    recorder = record(plan, log)
+    chosen = retry(recorder, plan, log, "failed")
+    assert len(chosen.trial_ids) == 2
+    assert set(chosen.trial_ids) <= set(drive(recorder))
+    assert set(log.outcomes().values()) == {OutcomeKind.FINISHED, OutcomeKind.INFEASIBLE}
+    assert replayed(plan, log).finished
