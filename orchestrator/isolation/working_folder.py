@@ -282,7 +282,8 @@ def _hook(check: Callable[[str], None]) -> Callable[[str, tuple[Any, ...]], None
 def kept_files(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
     """Files below `folders` that a pattern matches, and their paths relative to their folder."""
     for folder in folders:
+        real = folder.resolve()
         for pattern in patterns:
             for path in sorted(folder.glob(pattern)):
-                if path.is_file() and not path.is_symlink():
+                if path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(real):
                     yield path, path.relative_to(folder)

@@ -329,3 +329,12 @@ def test_kept_files_are_those_that_a_pattern_matches(tmp_path):
     found = [(path, str(name)) for path, name in kept_files(["*.pt", "deep/*"], [first, second])]
     assert found == [(first / "model.pt", "model.pt"), (second / "deep" / "model.pt", "deep/model.pt")]
     assert len(list(kept_files(["**/*.pt"], [first, second]))) == 2
+
+
+def test_kept_files_are_not_those_of_linked_folders(tmp_path):
+    work, launch = tmp_path / "work", tmp_path / "launch"
+    for folder in (work, launch):
+        folder.mkdir()
+    (launch / "rows.csv").touch()
+    (work / "data").symlink_to(launch)
+    assert list(kept_files(["data/*"], [work])) == []
