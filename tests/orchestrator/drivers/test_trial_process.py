@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.trial_process import died_of
+from orchestrator.isolation.messages import ChildEnded
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
