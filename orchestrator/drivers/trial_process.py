@@ -105,7 +105,7 @@ class ProcessSlot:
         if message is None:
             return None
         if isinstance(message, ChildEnded):
-            return died_of(message.exit_code)
+            return died_of(message)
         if isinstance(message, Unreachable):
             raise message
         reply, self.owes_checkpoint = message
@@ -125,18 +125,16 @@ class ProcessSlot:
         self._server.close()
 
 
-def died_of(exit_code: int) -> ChildDied:
+def died_of(ended: ChildEnded) -> ChildDied:
     """What the end of a trial's process means, before the trial had ended."""
-    if exit_code >= 0:
+    if ended.exit_code >= 0:
         reason = (
-            f"the training code ended its process with exit code {exit_code}, as os._exit does; a trial must "
-            "return from its training function or raise an exception"
+            f"the training code ended its process with exit code {ended.exit_code}, as os._exit does; a "
+            "trial must return from its training function or raise an exception"
         )
         return ChildDied(reason, Outcome(OutcomeKind.CRASHED, reason))
-    names = {each.value: each.name for each in signal.Signals}
-    name = names.get(-exit_code, f"signal {-exit_code}")  # real-time signals have no names
-    hint = "; the system sends it when memory runs out" if name == "SIGKILL" else ""
-    return ChildDied(f"the trial's process was ended by {name}{hint}")
+    hint = "; the system sends it when memory runs out" if ended.exit_code == -signal.SIGKILL else ""
+    return ChildDied(f"the trial's process {ended.words}{hint}")
 
 
 def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:

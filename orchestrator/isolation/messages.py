@@ -1,5 +1,6 @@
 """Messages between the owner of a server process and the server."""
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,15 @@ class ChildEnded:
 
     exit_code: int
     """As `subprocess` has it: minus the signal that ended the process."""
+
+    @property
+    def words(self) -> str:
+        """How the process ended, e.g. `was ended by SIGSEGV`."""
+        if self.exit_code >= 0:
+            return f"ended with exit code {self.exit_code}"
+        names = {each.value: each.name for each in signal.Signals}
+        # Real-time signals have no names.
+        return f"was ended by {names.get(-self.exit_code, f'signal {-self.exit_code}')}"
 
 
 @dataclass(frozen=True, slots=True)

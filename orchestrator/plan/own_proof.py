@@ -96,7 +96,7 @@ class Builder:
         self._server.start(order)
         while not isinstance(message := self._server.receive(), Seen):
             if isinstance(message, ChildEnded):
-                raise ValueError(f"the process that builds it ended with exit code {message.exit_code}")  # noqa: TRY004
+                raise ValueError(f"its process {message.words}")  # noqa: TRY004
             if isinstance(message, ValueError):
                 raise message
             begins(message)

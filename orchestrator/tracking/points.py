@@ -20,6 +20,7 @@ EMPTY_PART = "_x_"
 """Stands for the nothing between two slashes, which MLflow refuses."""
 _REFUSED = re.compile(r"[^\w/.\- :]|_(?=x[0-9a-f]*([^\w/.\- :]|_))")
 """What MLflow refuses, and underscores that would begin a code point."""
+_LEADING_DOTS = re.compile(r"^\.+")
 _ONLY_DOTS = re.compile(r"^\.{1,2}$")
 
 
@@ -52,6 +53,8 @@ def metric_key(name: str) -> str:
     """
     parts = _REFUSED.sub(_code_point, name).split("/")
     key = "/".join(_ONLY_DOTS.sub(_code_point, part) if part else EMPTY_PART for part in parts)
+    if key.startswith(".."):  # which MLflow takes for a way out of a folder
+        key = _LEADING_DOTS.sub(_code_point, key)
     if len(key) <= MAX_NAME:
         return key
     short = digest(name)

@@ -164,7 +164,7 @@ def test_what_breaks_a_constraint_is_never_run(haltsweep: Run, folder: Path, con
 
 
 def test_what_a_config_refuses_is_drawn_again_and_told_once(haltsweep: Run, folder: Path) -> None:
-    (folder / "spaces_job.py").write_text(CODE + "\n\nConfig = Fits\n")
+    (folder / "spaces_job.py").write_text(CODE + '\n\nhaltsweep = {"config": Fits}\n')
     search = {"also": HEADS, "trials_per_arm": 12}
     told = launched(haltsweep, folder, {"width": 64, "heads": 4}, search)
     pairs = [(width, heads) for width in range(16, 97, 8) for heads in HEADS["heads"]["choice"]]

@@ -72,8 +72,6 @@ def ledger(statement: str) -> Damage:
 
     def do(root: Path) -> None:
         with closing(sqlite3.connect(root / "runs" / "audited" / "ledger.db")) as db, db:
-            db.execute("DROP INDEX haltsweep_one_measurement_a_step")
-            db.execute("DROP INDEX haltsweep_one_end_a_trial")
             assert db.execute(statement).rowcount
 
     return do

@@ -42,9 +42,17 @@ haltsweep = {"build": build}
 @pytest.mark.parametrize(
     ("command", "code", "ended"),
     [
-        ("check", SEGFAULT, "SIGSEGV"),
-        ("plan", "import os\n\nos.abort()\n", "SIGABRT"),
-        ("launch", SEGFAULT.replace("string_at(0)", "CDLL(None)._exit(0)"), "exit code 0"),
+        (
+            "check",
+            SEGFAULT,
+            "own.yaml:4: baseline: baseline cannot be built: its process was ended by SIGSEGV",
+        ),
+        ("plan", "import os\n\nos.abort()\n", "own.yaml: the interpreter was ended (SIGABRT) while crashing"),
+        (
+            "launch",
+            SEGFAULT.replace("string_at(0)", "CDLL(None)._exit(0)"),
+            "its process ended with exit code 0",
+        ),
     ],
 )
 def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, code, ended):
@@ -53,7 +61,7 @@ def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, cod
     (shell.folder / "own.yaml").write_text(SPEC)
     shown = shell.run_fresh(command, "own.yaml")
     assert shown.code == 2
-    assert f"own.yaml: the interpreter was ended ({ended}) while crashing:train was imported or" in shown.err
+    assert ended in shown.err
     assert "Traceback" not in shown.err
     assert not list(shell.folder.glob("runs/*"))
 

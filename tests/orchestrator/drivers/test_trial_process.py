@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.drivers.inline import run_inline
 from orchestrator.drivers.trial_process import died_of
+from orchestrator.isolation.messages import ChildEnded
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
@@ -229,6 +230,6 @@ def train(settings, trial):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no real-time signals")
 def test_a_trial_ended_by_a_signal_without_a_name_may_run_again():
-    died = died_of(-(signal.SIGRTMIN + 1))
+    died = died_of(ChildEnded(-(signal.SIGRTMIN + 1)))
     assert died.outcome is None
     assert str(signal.SIGRTMIN + 1) in died.reason
