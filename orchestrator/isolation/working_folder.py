@@ -24,7 +24,7 @@ COPIED_BYTES = 1 << 20
 ALL_COPIED_BYTES = 32 << 20
 """What copies may take together; beyond it files are linked."""
 MOST_ENTRIES = 1_000
-"""Beyond it folders are linked as a whole."""
+"""Beyond it folders are linked as a whole, and so are files of the launch folder itself."""
 DEEPEST = 20
 """Folders further down are linked as a whole, too."""
 PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__"})
@@ -91,6 +91,7 @@ class LaunchFiles:
                 elif (
                     size is not None
                     and not holds_sweeps
+                    and entries_left >= 0
                     and not _has_suffix(entry, SOURCES)
                     and size <= min(COPIED_BYTES, bytes_left)
                 ):
