@@ -237,14 +237,14 @@ def test_folders_of_many_files_are_linked_as_a_whole(trial, launch, monkeypatch)
     assert not [name for name in (*listed.copied, *listed.folders) if name.startswith("images")]
 
 
-def test_a_launch_folder_of_many_files_is_listed_still(tmp_path, monkeypatch):
+def test_a_launch_folder_of_many_files_is_linked(tmp_path, monkeypatch):
     monkeypatch.setattr(working_folder, "MOST_ENTRIES", 5)
     (tmp_path / "folder").mkdir()
     for number in range(10):
         (tmp_path / f"{number}.txt").touch()
     listed = LaunchFiles.of(tmp_path)
-    assert len(listed.copied) == 10
-    assert list(listed.linked) == ["folder"]
+    assert listed.copied == []
+    assert sorted(listed.linked) == [*(f"{number}.txt" for number in range(10)), "folder"]
 
 
 def test_files_deleted_since_the_session_began_are_left_out(launch, tmp_path):
