@@ -213,6 +213,12 @@ class WorkingFolder:
         real = os.path.realpath(path)
         if _is_below(real, str(self.files.root)) and not _is_below(real, os.path.realpath(self.scratch)):
             shared = os.path.relpath(real, self.files.root)
+            if not _is_below(os.getcwd(), os.path.realpath(self.scratch)):
+                raise SharedFileWritten(
+                    f"{shared} is in the launch folder, which all trials share: the trial has changed its "
+                    "working directory to there (os.chdir) and was about to write it by a relative path; "
+                    "leave out os.chdir, write to trial.folder, or set resources.working_folder: shared"
+                )
             raise SharedFileWritten(
                 f"{shared} is in the launch folder, which all trials share, and the trial was about to write "
                 f"it by a relative path: {REMEDY}"

@@ -132,6 +132,17 @@ def test_nothing_is_written_into_linked_folders(trial, launch, name):
     assert content(launch) == before
 
 
+def test_a_write_after_a_change_to_the_launch_folder_names_the_change(trial, launch):
+    """As scripts do that begin with os.chdir(os.path.dirname(__file__)); no file was there before."""
+    before = content(launch)
+    error = trial(f"import os; os.chdir({str(launch / 'results')!r}); open('new.log', 'w').write('new')")
+    assert isinstance(error, SharedFileWritten)
+    assert "results/new.log" in str(error)
+    assert "os.chdir" in str(error)
+    assert "delete the old file" not in str(error)
+    assert content(launch) == before
+
+
 def test_a_trial_may_delete_what_it_finds(trial, launch):
     """As code does that begins with an empty folder of results."""
     before = content(launch)
