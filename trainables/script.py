@@ -107,6 +107,10 @@ def _has(flag: str, source: str) -> bool:
     return re.search(rf"{re.escape(flag)}(?![\w-])", source) is not None
 
 
+def _writes(mode: Any) -> bool:
+    return isinstance(mode, str) and any(each in mode for each in "wax+")
+
+
 class MetricsReader:
     """Reports the lines that a script appends to a file."""
 
@@ -119,15 +123,21 @@ class MetricsReader:
         """
         self.is_open = True
         """Whether the script runs."""
-        self._file, self._trial = str(file), trial
-        self._read_bytes = file.stat().st_size if file.is_file() else 0
-        self._lines = 0
+        self._trial = trial
+        self._follow(str(file))
+
+    def _follow(self, file: str) -> None:
+        self._file, self._lines = file, 0
+        self._read_bytes = Path(file).stat().st_size if Path(file).is_file() else 0
 
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Read the file whenever the script opens it; an audit hook."""
         if event != "open" or not self.is_open or isinstance(arguments[0], int):
             return
-        if os.path.abspath(os.fsdecode(arguments[0])) == self._file:  # noqa: PTH100 - of every opened file
+        path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
+        if path != self._file and path.endswith(f"/{METRICS}") and _writes(arguments[1]):
+            self._follow(path)  # the script has gone to another folder
+        if path == self._file:
             self.read()
 
     def read(self) -> None:

@@ -174,8 +174,39 @@ class WorkingFolder:
         if self.mode == "private":
             self._fill()
         os.chdir(self.path)
-        check = self._check_private if self.mode == "private" else self._check_shared
-        sys.addaudithook(_hook(check))
+        if self.mode == "private":
+            os.chdir = self._private_chdir(os.chdir)  # type: ignore[assignment]
+            sys.addaudithook(_hook(self._check_private))
+        else:
+            sys.addaudithook(_hook(self._check_shared))
+
+    def _private_chdir(self, chdir: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A `chdir` that goes to the private counterpart of a folder of the launch folder.
+
+        Scripts go to the folder of their own file, and write there by relative paths.
+        """
+
+        def private_chdir(path: Any) -> None:
+            real = "" if isinstance(path, int) else os.path.realpath(os.fsdecode(path))
+            is_launch_folder = real and _is_below(real, os.path.realpath(self.files.root))
+            if is_launch_folder and not _is_below(real, os.path.realpath(self.scratch)):
+                path = self._counterpart(os.path.relpath(real, os.path.realpath(self.files.root))) or path
+            chdir(path)
+
+        return private_chdir
+
+    def _counterpart(self, folder: str) -> str:
+        """The private folder for one of the launch folder; empty if there is none. A link is filled."""
+        path = str(self.path)
+        for part in folder.split(os.sep):
+            path = os.path.normpath(os.path.join(path, part))
+            if os.path.islink(path) and os.path.isdir(path):
+                source = os.path.realpath(path)
+                os.unlink(path)
+                os.mkdir(path)
+                for entry in _entries(Path(source)):
+                    os.symlink(entry.path, os.path.join(path, entry.name))
+        return path if os.path.isdir(path) else ""
 
     def _fill(self) -> None:
         source, target = str(self.files.root), str(self.path)
@@ -213,12 +244,6 @@ class WorkingFolder:
         real = os.path.realpath(path)
         if _is_below(real, str(self.files.root)) and not _is_below(real, os.path.realpath(self.scratch)):
             shared = os.path.relpath(real, self.files.root)
-            if not _is_below(os.getcwd(), os.path.realpath(self.scratch)):
-                raise SharedFileWritten(
-                    f"{shared} is in the launch folder, which all trials share: the trial has changed its "
-                    "working directory to there (os.chdir) and was about to write it by a relative path; "
-                    "leave out os.chdir, write to trial.folder, or set resources.working_folder: shared"
-                )
             raise SharedFileWritten(
                 f"{shared} is in the launch folder, which all trials share, and the trial was about to write "
                 f"it by a relative path: {REMEDY}"

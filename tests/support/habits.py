@@ -139,6 +139,14 @@ def chdir(settings, trial):
     return float(str(Path.cwd()).count("experiment"))
 
 
+def script_folder(settings, trial):
+    os.chdir(os.path.dirname(os.path.abspath(__file__)))
+    with open("own.log", "a") as file:
+        file.write("epoch\n")
+    time.sleep(0.05)
+    return float(len(open("own.log").readlines()))
+
+
 def environment(settings, trial):
     before = os.environ.get("MY_TRAINING_MODE", "fresh")
     os.environ["MY_TRAINING_MODE"] = "used"
@@ -347,6 +355,7 @@ CONSTANTS = {
     cached_dataset_changed: 2.0,
     makedirs_without_exist_ok: 0.0,
     chdir: 1.0,
+    script_folder: 1.0,
     environment: 1.0,
     default_dtype: 32.0,
     deterministic: 0.0,

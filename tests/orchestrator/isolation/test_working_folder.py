@@ -132,14 +132,21 @@ def test_nothing_is_written_into_linked_folders(trial, launch, name):
     assert content(launch) == before
 
 
-def test_a_write_after_a_change_to_the_launch_folder_names_the_change(trial, launch):
-    """As scripts do that begin with os.chdir(os.path.dirname(__file__)); no file was there before."""
+@pytest.mark.parametrize("place", ["", "results", "package"])
+def test_a_script_that_goes_to_its_own_folder_stays_private(trial, launch, place):
+    """As scripts do that begin with os.chdir(os.path.dirname(__file__))."""
+    (launch / "package").mkdir()
+    (launch / "package" / "job.py").write_text("LR = 0.1")
     before = content(launch)
-    error = trial(f"import os; os.chdir({str(launch / 'results')!r}); open('new.log', 'w').write('new')")
-    assert isinstance(error, SharedFileWritten)
-    assert "results/new.log" in str(error)
-    assert "os.chdir" in str(error)
-    assert "delete the old file" not in str(error)
+    code = f"""
+import os
+os.chdir({str(launch / place)!r})
+open("new.log", "w").write("new")
+assert open("new.log").read() == "new"
+os.chdir({str(launch / "package")!r})
+assert open("job.py").read() == "LR = 0.1"
+"""
+    assert trial(code) is None
     assert content(launch) == before
 
 
