@@ -115,9 +115,9 @@ def config_admits(settings: Mapping[str, Any], path: str) -> bool:
 
 
 def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
-    """What `found` or its module declares in `haltsweep`; nothing where that is the imported package."""
+    """What `found` or its module declares in `haltsweep`; nothing where that is a module or a function."""
     given = getattr(found, DECLARES, getattr(module, DECLARES, None))
-    if given is None or inspect.ismodule(given):
+    if given is None or inspect.ismodule(given) or callable(given):
         return {}
     known = [each.name for each in dataclasses.fields(Trainable) if each.name not in ("path", "workload")]
     if not isinstance(given, Mapping):

@@ -16,7 +16,7 @@ def train(settings, trial):
     value = level - lost + 0.001 * (trial.seed * (1 + settings["attention"]) % 5)
     trial.report(1, {"valid/accuracy": value, **({"test/accuracy": value} if trial.splits else {})})
 
-metrics = {"accuracy": {"better": "max", "range": [0, 1]}}
+haltsweep = {"metrics": {"accuracy": {"better": "max", "range": [0, 1]}}}
 """
 SPEC = """\
 name: datasets
