@@ -188,9 +188,9 @@ def resume(
 
 
 def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scratch: bool) -> "Retry | None":
-    """Return what `--retry` asks for; None where nothing is left to run.
+    """Return the trials that `--retry` selects; None if no trial is left to run.
 
-    Raises InputError for names of nothing that can be retried.
+    Raises InputError if a name stands for no trial that can be retried.
     """
     from orchestrator.cli.reading import opened
     from orchestrator.conductor.retrying import Retry, choose

@@ -146,7 +146,7 @@ def check_stop(
         return
     if default_outcome(confirm, search, metrics) is None:
         faults.add(
-            "needs to know what decides, and no metric is declared: name it in answer.metric",
+            "must name the primary outcome in answer.metric, since no metric is declared",
             "confirm",
             "stop",
         )

@@ -219,7 +219,7 @@ def _searched(
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
     try:
-        if runs:  # with values of a search an arm that cannot be trained would only be reported again
+        if runs:  # the same arm with values of its search would only repeat the error
             found = replace(found, space=check_draws(arm, found.space, trainable.trying, spec, faults))
         check_grid(arm, found.space, spec, search, faults)
     except PredicateFailed as error:
