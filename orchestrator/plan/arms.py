@@ -87,7 +87,7 @@ def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
 
 
 def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every combination of the values of contexts and grid, with its context; one empty cell without both."""
+    """Return all combinations of values of contexts and grid, each with its context."""
     combinations = [dict(zip(spec.axes, values, strict=True)) for values in product(*spec.axes.values())]
     return [(cell, {path: cell[path] for path in spec.contexts}) for cell in combinations]
 

@@ -112,7 +112,7 @@ def plan(
 
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
-    """How many differences an outcome has: one for each arm with a reference, and those over contexts."""
+    """Return the number of differences per outcome: one per arm with a reference, and those over contexts."""
     compared = [arm for arm in arms if arm.reference]
     pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
     return len(compared) + len(pooled)

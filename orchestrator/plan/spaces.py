@@ -167,7 +167,7 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
 
 
 def _has(value: Value, outer: str, condition: When) -> bool:
-    """Return whether `value` at the path `outer` contains the fields of a condition."""
+    """Return whether a condition holds for `value` at the path `outer`."""
     return among(lookup({outer: value}, condition.path), condition.values)
 
 

@@ -163,8 +163,7 @@ class AnswerPlan:
     level: float
     """Family-wise error of all claims."""
     family: int
-    """Comparisons that the claims hold for together: arms that have a reference, and where `pooled` arms over
-    all contexts, times primary outcomes."""
+    """Number of comparisons in the family: arms with a reference, and pooled arms, times primary outcomes."""
     pooled: bool = False
     """Whether there are also verdicts over all contexts."""
     split: str = ""

@@ -144,7 +144,7 @@ def in_words(report: Report) -> list[str]:
 
 
 def _scopes(report: Report) -> list[str]:
-    """Which reports of search trials counted, unless it was the last one."""
+    """Explain which reports of search trials counted, unless only last reports did."""
     found = []
     for metric, scope in report.scopes.items():
         most = amount(report.search_reports, "report")

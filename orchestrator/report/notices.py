@@ -114,7 +114,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
 
 
 def _retried(report: Report) -> list[str]:
-    """That trials ran again after they had failed, and when."""
+    """Return a warning that lists retried trials with times; empty if there are none."""
     if not report.retried:
         return []
     when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
@@ -128,7 +128,7 @@ def _retried(report: Report) -> list[str]:
 
 
 def _failed_seeds(report: Report) -> list[str]:
-    """What can be done where confirm seeds failed."""
+    """Return advice on failed confirm seeds; empty if there are none."""
     kinds = {how for each in report.tallies for _, how in each.failures}
     asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
     failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
@@ -140,7 +140,7 @@ def _failed_seeds(report: Report) -> list[str]:
 
 
 def _not_finite(report: Report) -> list[str]:
-    """Metrics whose means leave out trials."""
+    """Return a warning that lists metrics whose means leave out trials."""
     return [
         NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
         for metric, count in report.not_finite.items()

@@ -64,7 +64,7 @@ class _Written:
 
     @property
     def axes(self) -> Mapping[str, Any]:
-        """The fields that are crossed with every arm."""
+        """Return the fields that are crossed with every arm."""
         return {**self.mapping("contexts"), **self.mapping("grid")}
 
     def count(self, *keys: str) -> int | None:
@@ -324,7 +324,7 @@ def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | N
     split = outcome_split(name, given, splits)
     searched_for = [each.get("metric") for _, each in written.mappings("search", "objectives")]
     if name in searched_for and prefix != split and given is not None:
-        return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
+        return f"must not be an objective of the search, which is not measured on {split}, got {name}"
     if split == TRAIN or split in splits or written.at("search") is None:
         return None
     first = splits[0] if splits else "<split>"
@@ -384,7 +384,7 @@ def _arm_names(written: _Written) -> Problems:
 
 
 def _published(written: _Written) -> Problems:
-    """A published value belongs to one cell of contexts and grid, and to one reading."""
+    """Check that a published value belongs to one cell of contexts and grid, and to one re-evaluation."""
     readable = all(isinstance(written.at(axes), dict | None) for axes in ("grid", "contexts", "posthoc"))
     for place, row in written.mappings("published"):
         keys = ("published", place)
@@ -434,7 +434,7 @@ def _arm_searches(written: _Written) -> Problems:
 
 
 def _axes(written: _Written) -> Problems:
-    """A field has one value in an arm of a context."""
+    """Check that no field is set twice, by contexts, grid, search or posthoc."""
     grid = written.mapping("grid")
     before, varied = Paths(), Paths(map(str, written.searched))
     for section in ("grid", "contexts"):

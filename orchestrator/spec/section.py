@@ -43,13 +43,13 @@ class Objective(Section):
 
     @property
     def mean_of(self) -> int:
-        """Number of last reports whose mean counts: 1 unless the scope is a mean."""
+        """Return the number of last reports whose mean counts: 1 unless the scope is a mean."""
         return int(self.scope.rpartition("-")[2]) if self.scope.startswith("mean-of-last-") else 1
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = whole(self)
-        # Plans and specs without these fields keep their digests.
+        # Fields with defaults are left out, so that older plans and specs keep their digests.
         return {key: value for key, value in fields.items() if (key, value) not in _OBJECTIVE_DEFAULTS}
 
 
@@ -75,7 +75,7 @@ class Resources(Section):
     """How often in a row, without progress between, a trial whose process died is started again."""
 
     max_concurrent: Annotated[int, Field(ge=1), says("an integer >= 1")] | None = None
-    """At most so many trials run at once, whatever there is room for."""
+    """Maximum number of trials that run at once."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
