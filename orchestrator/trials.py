@@ -67,7 +67,7 @@ _SENTENCES = {
     OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
     OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
     OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
-    OutcomeKind.INFEASIBLE: "The trial said that its settings cannot be trained; another was drawn for it.",
+    OutcomeKind.INFEASIBLE: "The training code refused its settings; another trial replaced it.",
     OutcomeKind.SKIPPED: "The trial never began: what it was for had been decided without it.",
 }
 _FAILURES = frozenset(

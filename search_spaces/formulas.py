@@ -59,7 +59,7 @@ def path_needs_quotes(path: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def parsed(text: str) -> Parsed:
-    """Parse a formula. Raises `BadFormula` if it is not valid. Raises `BadFormula`."""
+    """Parse a formula. Raises `BadFormula` if it is not valid."""
     if len(text) > MOST_CHARACTERS:
         raise BadFormula(f"must have at most {MOST_CHARACTERS} characters, got {len(text)}")
     fields: dict[str, str] = {}

@@ -54,7 +54,8 @@ class Trainable:
 
 
 def load(path: str) -> Trainable:
-    """The trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is none.
+    """Return the trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is
+    none.
 
     Args:
         path: `module:name`, or the path of a script, which ends with `.py`.
@@ -104,18 +105,21 @@ def load(path: str) -> Trainable:
 
 
 def config_admits(settings: Mapping[str, Any], path: str) -> bool:
-    """Whether the `Config` of the trainable at `path` accepts `settings`. Raises ValueError as `load`."""
+    """Return whether the declared config of the trainable at `path` accepts `settings`.
+
+    Raises ValueError as `load`.
+    """
     config = load(path).config
     try:
         if config is not None:
             config.model_validate(settings)
-    except Exception:  # a validator of others may raise anything
+    except Exception:  # validators of users may raise anything
         return False
     return True
 
 
 def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
-    """What `found` or its module declares in `haltsweep`; nothing where that is the imported package."""
+    """Return the mapping `haltsweep` of a trainable or its module; empty for the imported package."""
     given = getattr(found, DECLARES, getattr(module, DECLARES, None))
     if given is None or inspect.ismodule(given):
         return {}
@@ -135,7 +139,8 @@ def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
 
 
 def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
-    """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `config` made of it.
+    """Yield dotted paths at or below `path` that are in `given` but not in `kept`, its version after
+    `config`.
 
     In a list a place is a part of the path; where one of another length was made of it nothing is said.
     """
@@ -167,7 +172,7 @@ def _config(found: Any, path: str) -> type[BaseModel] | None:
 
 
 def _model_of(found: Any, path: str) -> type[BaseModel]:
-    """A pydantic model with the fields of the dataclass `found`, which makes one to check its values."""
+    """Return a pydantic model with the fields of the dataclass `found` and its checks."""
 
     def field_of(each: "dataclasses.Field[Any]") -> tuple[Any, Any]:
         if each.default_factory is not dataclasses.MISSING:
@@ -189,7 +194,7 @@ def _model_of(found: Any, path: str) -> type[BaseModel]:
             __validators__={"checked": model_validator(mode="after")(checked)},  # type: ignore[dict-item]
             **fields,
         )
-    except Exception as error:  # a type that pydantic cannot check, or a name that is not defined
+    except Exception as error:  # unsupported type or undefined name
         raise ValueError(
             f"config of {path} must have fields of types that pydantic knows, got {said(error)}"
         ) from error

@@ -1,8 +1,8 @@
-"""A script as a trainable: run as `python script.py --lr 0.1` would run it, with the settings as its flags.
+"""Runs a script as a trainable, with the settings as flags: `python script.py --lr 0.1`.
 
 A script reports by `haltsweep.current_trial().report(step, metrics)`, or appends a line of JSON for each
 report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. Those lines are read whenever
-the script opens the file, and when it has ended.
+the script opens the file, and when the script has ended.
 """
 
 import json
@@ -25,7 +25,7 @@ def find_script(path: str) -> Path:
     """Return the script at `path`, which is relative to the current directory or to one on Python's path.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no such script.
     """
     for place in (Path.cwd(), *map(Path, sys.path)):
         if (file := place / path).is_file():
@@ -35,18 +35,18 @@ def find_script(path: str) -> Path:
 
 
 class Script:
-    """The training function `script(settings, trial)` of a script."""
+    """A script as a training function `script(settings, trial)`."""
 
     def __init__(self, file: Path) -> None:
-        """Take the script in a file, which is read when it runs."""
+        """Create a trainable from the file of a script."""
         self._file = file
 
     def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:
-        """Run the script until it ends; one with a flag `--seed` gets the seed of the trial.
+        """Run the script until it ends. A script with a flag `--seed` gets the trial's seed.
 
         Args:
-            settings: Values of its flags.
-            trial: What it reports to.
+            settings: Values of the script's flags.
+            trial: Trial that receives the reports.
         """
         source = self._file.read_text(encoding="utf-8")
         known = {"seed": trial.seed, **settings} if _has("--seed", source) else settings
@@ -69,9 +69,9 @@ class Script:
 
 
 def flags(settings: Mapping[str, Any], source: str) -> Iterator[str]:
-    """Command line arguments for settings.
+    """Return the command line arguments for settings.
 
-    A name is written with `_` or `-` as the script has it. True gives the flag alone, false nothing or
+    Names are written with `_` or `-`, whichever the script uses. True gives the flag alone, false nothing or
     `--no-name` if the script has that, null nothing, a list several values, a mapping flags such as
     `--model.width`.
 
@@ -98,7 +98,7 @@ def flags(settings: Mapping[str, Any], source: str) -> Iterator[str]:
 
 
 def _flag(name: str, source: str) -> str:
-    """`--name` as the source has it."""
+    """Return the flag as the source writes it, with `_` or `-`."""
     forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
     return next((each for each in forms if _has(each, source)), forms[0])
 
@@ -111,14 +111,14 @@ class MetricsReader:
     """Reports the lines that a script appends to a file."""
 
     def __init__(self, file: Path, trial: FunctionTrial) -> None:
-        """Follow a file; lines that are in it already belong to somebody else.
+        """Follow a file. Lines that it has already are ignored.
 
         Args:
             file: JSON lines, each with a `step`.
-            trial: What to report to.
+            trial: Trial that receives the reports.
         """
         self.is_open = True
-        """Whether the script runs."""
+        """Whether the script is running."""
         self._file, self._trial = str(file), trial
         self._read_bytes = file.stat().st_size if file.is_file() else 0
         self._lines = 0
@@ -131,10 +131,10 @@ class MetricsReader:
             self.read()
 
     def read(self) -> None:
-        """Report all lines that are complete and were not reported yet.
+        """Report all new complete lines.
 
         Raises:
-            ValueError: A line is no mapping with a step.
+            ValueError: A line is not a mapping with a step.
         """
         was_open, self.is_open = self.is_open, False
         try:

@@ -299,7 +299,7 @@ def _unlikely(plan: Plan) -> list[str]:
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:
-    """Return fields of the grid whose names suggest contexts, such as `dataset`."""
+    """Warn of fields of the grid whose names suggest contexts, such as `dataset`."""
     first: dict[str, Arm] = {}
     for arm in plan.arms:
         if arm.reference and arm.name.startswith(f"{BASELINE}["):
@@ -320,7 +320,7 @@ def _refused_draws(plan: Plan) -> Iterator[str]:
     for name, each in found.values():
         yield (
             f"Look twice: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
-            f"tried of {name}'s search. Refused combinations are drawn again and cost no trial."
+            f"tried in the search of {name}. Refused combinations are drawn again and cost no trial."
         )
 
 

@@ -8,12 +8,11 @@ from orchestrator.report.types import PriorWork, Report, ReportContext
 from search_spaces.dimensions import key_of
 
 CONTEXTS = (
-    "Arms are compared inside each context alone ({contexts}): nothing is said of differences between "
-    "contexts."
+    "Arms are compared only within each context ({contexts}), never across contexts."
 )
 POOLED = (
     "The verdict over all contexts tests the difference of each seed, averaged over the contexts. The "
-    "contexts are fixed: it says nothing of other contexts."
+    "contexts are fixed, so the verdict does not extend to other contexts."
 )
 
 

@@ -65,13 +65,13 @@ UNRANKED = (
 )
 
 LISTED = 8
-RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
+RETRIED = "{trials} ran again ({when}): {which}. The newest attempt of each counts."
 FAILED_SEEDS = (
-    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
-    "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed; or count a failed seed "
-    "as the worst value that the outcome can have, and see whether the verdict still holds."
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. If a "
+    "seed keeps failing, `haltsweep extend {sweep} --seeds 1` adds a seed to all arms. Or count the failed "
+    "seed as the worst possible value of the outcome, and check whether the verdict still holds."
 )
-NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n are of the others."
+NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n leave them out."
 READ_IN_SEARCH = (
     "Trials of the search measured {splits}, which confirmed trials alone shall read: whoever wrote the code "
     "or the spec may have seen these values before, and what the code itself chooses by them (weights, the "
@@ -366,6 +366,6 @@ def _unread(report: Report) -> str:
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
         "must have <split>/<quantity> of every split that the training code is given, e.g. "
-        f"{report.unread[0]}/accuracy. Of a metric with another name say so: "
-        f"answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
+        f"{report.unread[0]}/accuracy. If the metric has another name, "
+        f"declare its split in answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
     )

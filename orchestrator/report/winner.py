@@ -130,7 +130,7 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
         raise InputError(
-            f"the best of {report.sweep} must be that of one context: name one of {', '.join(arms)} by "
+            f"the best of {report.sweep} must be chosen within a context: name one of {', '.join(arms)} by "
             "--context, or an arm by --arm"
         )
     rivals = arms[context] if context is not None else report.arms

@@ -139,7 +139,7 @@ def _nesting(written: _Written) -> Problems:
             if many > 1:
                 yield (
                     (BASELINE, path),
-                    f"names two fields, the key {path!r} and one inside of a mapping: rename one of them",
+                    f"stands for two fields, the key {path!r} and one inside of a mapping: rename one of them",
                 )
         return
     for section in [(BASELINE, root) for root in ROOTS]:
@@ -456,7 +456,7 @@ def _axes(written: _Written) -> Problems:
         for other in reread.touching(path):
             yield (
                 ("contexts", path),
-                f"must not be read again under other values ({other}): take it out of posthoc or of contexts",
+                f"must not be re-evaluated with other values ({other}): take it out of posthoc or contexts",
             )
 
 

@@ -64,13 +64,13 @@ class Resources(Section):
     minutes: Positive | None = None
     """Limit of work; beyond it, or after longer silence, the trial has timed out."""
     silent_minutes: Positive | None = None
-    """A trial that reports nothing for longer has timed out. null: a silent trial goes on; after 10 minutes
-    `haltsweep status` and the screen show for how long it has been silent."""
+    """A trial without a report for longer has timed out. null: no limit; after 10 minutes `haltsweep status`
+    and the screen show the time since the last report."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
-    """`private`: each trial has a working folder of its own, in which it finds the files of the launch
-    folder; what it writes by relative paths is its own. `shared`: all trials work in the launch folder."""
+    """`private`: each trial has its own working folder, with the files of the launch folder; files that it
+    writes by relative paths stay in that folder. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
 
@@ -84,7 +84,7 @@ class Resources(Section):
 
 
 _LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}
-"""Fields that came later with their defaults: specs and plans without them are the bytes they were."""
+"""Defaults of newer fields; they are left out, so that older specs and plans stay the same bytes."""
 THREADS_MAX = 1024
 """What PyTorch is ever given."""
 

@@ -96,10 +96,10 @@ class Search(Section):
     which must lead to the high end); `{choice: [...]}` of any values, lists and mappings included; or
     `{fixed: value}`."""
     constraints: Distinct[Condition] = ()
-    """Conditions on drawn values, in addition to those of `spaces`: formulas of fields such as
-    `width % heads == 0` or `optimizer == 'sgd' or width * layers <= 4096`, with paths that are no plain names
-    in backticks, and `module:function` for a function of the settings that returns True or False. What breaks
-    one is drawn again and costs no trial. Nothing is asked of a field that an arm lacks."""
+    """Conditions on drawn values, in addition to those of `spaces`: formulas of fields such as `width % heads
+    == 0` or `optimizer == 'sgd' or width * layers <= 4096`, with backticks around paths that are no plain
+    names, and `module:function` for a function of the settings that returns True or False. Values that
+    violate a constraint are drawn again and cost no trial. Nothing is asked of a field that an arm lacks."""
     first: Listed[Point] = ()
     """Points that each arm's search tries before its sampler is asked: value by field path, `{}` for the
     arm's own settings, or `{from: SWEEP}` for what another sweep's search found best, arm by arm. What a
@@ -286,8 +286,8 @@ class Spec(Section):
     question: Text
     """What the sweep answers, in one sentence."""
     trainable: Trainable | None = None
-    """What runs a trial, as package.module:name or as the path of a script; without it the models and tasks
-    of the box."""
+    """Training code of the trials, as package.module:name or as the path of a script; by default the built-in
+    models and tasks."""
     baseline: Baseline
     arms: Mapping[ArmName, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
@@ -311,8 +311,9 @@ class Spec(Section):
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)
     keep: Distinct[Pattern] = ()
-    """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are kept
-    when the trial ends, in `kept/<trial id>` of the sweep, and as artifacts of its MLflow run."""
+    """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are
+    copied to `kept/<trial id>` of the sweep when the trial ends, and stored as artifacts of its MLflow
+    run."""
     on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"
     """`stop`: where the first three trials of an arm (all, where it has fewer) crash with the same error, the
     sweep stops with it, running trials are saved, and `haltsweep resume NAME --retry failed` goes on once the
