@@ -9,7 +9,8 @@
     sweep.run()
     sweep.report().trials.to_pandas()
 
-In training code `from haltsweep import Trial, current_trial` loads none of what plans and runs sweeps.
+In training code `from haltsweep import Trial, current_trial` does not import the code that plans and runs
+sweeps.
 """
 
 from typing import TYPE_CHECKING, Any

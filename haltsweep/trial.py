@@ -1,4 +1,4 @@
-"""The trial that training code runs in, and a stand-in to call training code without a sweep."""
+"""The trial of the running process, and a stand-in for debugging training code without a sweep."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ class Trial(FunctionTrial):
         data: Path | str = "data",
         folder: Path | str | None = None,
     ) -> None:
-        """Begin a trial.
+        """Create a trial and seed the global generators.
 
         Args:
-            seed: Root of the trial's randomness.
-            splits: Test splits to measure; with any, the trial is a confirmed one.
+            seed: Seed of all random numbers of the trial.
+            splits: Test splits to measure; with any, the trial counts as a confirmation.
             data: Folder for datasets.
             folder: Folder for what the trial saves; by default a new temporary one.
         """
         self.reports: list[dict[str, Any]] = []
-        """One row a report: `step` and the metrics."""
+        """One row per report: `step` and the metrics."""
         own = Path(tempfile.mkdtemp(prefix="trial-")) if folder is None else Path(folder)
         job = Job({}, seed, "confirm" if splits else "search", tuple(splits), Path(data))
         super().__init__(job, own, self._collect)

@@ -22,7 +22,7 @@ RAY = "hs-ray-"
 CHECKPOINTS = "haltsweep-checkpoints-"
 """Copies of checkpoints that are kept elsewhere."""
 UNKNOWN_S = 7 * 24 * 3600.0
-"""A folder of a process that cannot be looked up is removed when it has been left alone for so long."""
+"""Age in seconds at which a folder is removed if nobody can look up its process."""
 SHORT = 9
 """Ray's sockets are up to 98 bytes below it, and the path of a socket may have 107."""
 
@@ -30,8 +30,8 @@ SHORT = 9
 def clear_folders(parent: Path, prefix: str) -> None:
     """Remove folders of this user in `parent` called `<prefix><process label>-...` whose process is gone.
 
-    Of a process elsewhere, as in another container that shares `parent`, nobody here knows whether it lives:
-    its folder stays until it is old.
+    The folder of a process in another container or on another machine that shares `parent` is removed only
+    when the folder is old, since that process cannot be looked up.
     """
     for path in _named(parent, prefix):
         label = path.name.removeprefix(prefix).split("-")
@@ -67,7 +67,7 @@ def _named(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def _is_running(pid: str) -> bool:
-    # Longer numbers are no process ids.
+    # A process id has at most 9 digits.
     return not (pid.isascii() and pid.isdecimal() and len(pid) < 10) or psutil.pid_exists(int(pid))
 
 

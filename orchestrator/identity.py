@@ -85,11 +85,11 @@ class SweepFolder:
 
     @property
     def scratch(self) -> Path:
-        """One folder a running attempt, deleted when the attempt ends."""
+        """Return the folder for temporary folders of running attempts."""
         return self.root / "scratch"
 
     def kept(self, trial_id: str) -> Path:
-        """Files of one trial that match `keep`."""
+        """Return the folder for files of a trial that match `keep`."""
         return self.root / "kept" / trial_id
 
     def checkpoint(self, trial_id: str) -> Path:

@@ -1,4 +1,4 @@
-"""Which data a metric is measured on: as the spec declares it, else as the metric's name says."""
+"""Finds the split of a metric, from the spec or from the metric's name."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from functools import cached_property
 from trainables.metrics import TRAIN, VALIDATION_SPLITS, metric_name, split_and_quantity
 
 SELECTION_SPLIT = "valid"
-"""Split of an objective that neither declares one nor begins with the name of one."""
+"""Default split of an objective."""
 
 
 def declared_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:
@@ -15,11 +15,11 @@ def declared_split(metric: str, given: str | None, test_splits: Collection[str])
 
     Args:
         metric: Name of the metric.
-        given: The `split` that stands beside the metric in the spec, if any.
+        given: The `split` of the metric in the spec, if any.
         test_splits: `confirm.splits` of the spec.
 
     Returns:
-        `given`; else what stands before the first slash of the name, if that is a word for validation data,
+        `given`; else the part of the name before its first slash, if it is a word for validation data,
         `train` or a test split; else `valid`.
     """
     if given:
@@ -33,16 +33,16 @@ class MetricSplits:
     """Split and quantity of every metric of a sweep."""
 
     declared: Mapping[str, str] = field(default_factory=dict)
-    """Split by metric: of objectives and primary outcomes."""
+    """Split by metric, for objectives and primary outcomes."""
     test: tuple[str, ...] = ()
     """`confirm.splits` of the spec."""
 
     def split(self, metric: str) -> str:
-        """Split of `metric`; empty where neither the spec nor the name has one."""
+        """Return the split of `metric`; empty if neither the spec nor the name has one."""
         return self.declared.get(metric, split_and_quantity(metric)[0])
 
     def quantity(self, metric: str) -> str:
-        """`metric` without its split: the whole name where the name does not begin with the split."""
+        """Return the name without its split; the whole name if it does not begin with the split."""
         split, quantity = split_and_quantity(metric)
         return quantity if split == self.split(metric) else metric
 
@@ -55,19 +55,19 @@ class MetricSplits:
 
     @cached_property
     def selection(self) -> tuple[str, ...]:
-        """Splits of validation data, by which searches and training code choose."""
+        """Return the splits of validation data, which searches and training code use for selection."""
         chosen = (*VALIDATION_SPLITS, *self.declared.values())
         return tuple(each for each in dict.fromkeys(chosen) if each not in {TRAIN, *self.test})
 
     def is_selection(self, metric: str) -> bool:
-        """Whether `metric` is measured on validation data."""
+        """Return whether `metric` is measured on validation data."""
         return self.split(metric) in self.selection
 
 
 def outcome_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:
-    """Find the split of a primary outcome: that of its name if known, else `given`, else `valid`.
+    """Find the split of a primary outcome: a known split in its name, else `given`, else `valid`.
 
-    One `split` of an answer stands beside several outcomes, so a name that begins with a split keeps it.
+    An answer has one `split` for several outcomes, so a split in the name of an outcome takes precedence.
     """
     named = declared_split(metric, None, test_splits)
     return named if split_and_quantity(metric)[0] == named else given or SELECTION_SPLIT

@@ -246,7 +246,7 @@ def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
 
 
 def _wrapped(chosen: Chosen, kind: Kind) -> Mapping[str, Chosen]:
-    """The stoppers that `chosen` is given, by keyword. Raises `SamplerRefused`."""
+    """Return the stoppers among the keywords of `chosen`. Raises `SamplerRefused`."""
     declared = _parameters(chosen.class_name, kind)
     return {
         key: chosen_stopper(_component(value))
@@ -260,7 +260,7 @@ def _component(written: Any) -> Mapping[str, Any]:
 
 
 def _takes_stopper(parameter: inspect.Parameter) -> bool:
-    """Whether a keyword is a stopper itself, which a spec writes as it does `search.stopper`."""
+    """Return whether a keyword takes a stopper, written like `search.stopper`."""
     return BasePruner in (get_args(parameter.annotation) or (parameter.annotation,))
 
 
@@ -268,7 +268,7 @@ def patience(stopper: Chosen) -> StopperPatience:
     """When `stopper` begins to judge, by its keywords and their defaults."""
     declared = _parameters(stopper.class_name, STOPPER)
     for wrapped in _wrapped(stopper, STOPPER).values():
-        return patience(wrapped)  # which has to agree
+        return patience(wrapped)  # all values must agree
 
     def number(keyword: str) -> int:
         default = declared[keyword].default if keyword in declared else 0
@@ -354,7 +354,7 @@ class Named:
 
 
 def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
-    """What is wrong with a stopper that is a keyword of another one."""
+    """Yield the errors in a stopper that another stopper wraps."""
     if value is None:
         return
     if not isinstance(value, str | Mapping):

@@ -1,4 +1,4 @@
-"""Which of a trial's reports count for its search."""
+"""Decides which reports of a trial count for its search."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from trainables.protocol import Measurement
 
 
 class CountedReports:
-    """Follows the reports of one trial and keeps what counts of them, by the scope of each objective.
+    """Follows the reports of one trial and keeps the values that count by each objective's scope.
 
     A report that lacks an objective does not count.
     """
@@ -21,19 +21,19 @@ class CountedReports:
         self._objectives = objectives
         self._last_values = {each.metric: deque[float](maxlen=each.mean_of) for each in objectives}
         self.measurement: Measurement | None = None
-        """The report that counts; each objective in it has the value that counts."""
+        """The report that counts, with the values that count for the objectives."""
         self.reports = 0
-        """Number of reports so far that have all objectives."""
+        """Number of reports with all objectives."""
 
     def copy(self) -> "CountedReports":
-        """The same reports, to which others may be added."""
+        """Return an independent copy, to which reports may be added."""
         other = CountedReports(self._objectives)
         other._last_values = {name: values.copy() for name, values in self._last_values.items()}
         other.measurement, other.reports = self.measurement, self.reports
         return other
 
     def add(self, report: Measurement) -> bool:
-        """Take in the next report of the trial. Returns whether it has a usable value of every objective."""
+        """Add a report of the trial; return whether it has a usable value of every objective."""
         values = [report.metrics.get(each.metric, nan) for each in self._objectives]
         if not values or not all(map(is_usable, values)):
             return False
@@ -48,13 +48,13 @@ class CountedReports:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The value of every objective that counts; empty before the first report that counts."""
+        """Return the value of every objective that counts; empty before the first such report."""
         if self.measurement is None:
             return ()
         return tuple(self.measurement.metrics[each.metric] for each in self._objectives)
 
     def _is_worse(self, report: Measurement) -> bool:
-        """Whether the scope is `best` and an earlier report is at least as good."""
+        """Return whether the scope is `best` and an earlier report is at least as good."""
         first = self._objectives[0]
         if first.scope != "best":
             return False
@@ -63,5 +63,5 @@ class CountedReports:
 
 
 def counted_name(objective: Objective) -> str:
-    """Name of an objective with its scope, as tables show it: `valid/accuracy (best)`."""
+    """Return the name of an objective with its scope, for tables: `valid/accuracy (best)`."""
     return objective.metric if objective.scope == "last" else f"{objective.metric} ({objective.scope})"

@@ -1,8 +1,8 @@
 """SQLite files: URLs that mean the same file from anywhere, or beside what it belongs to; copies to look at.
 
 A URL is `sqlite:///PATH`, in which `%`, `?` and `#` of the path are written as `%25`, `%3F` and `%23`, since
-they mean something else in a URL. What SQLite itself would read otherwise (`:memory:`, `file:...?uri=true`)
-and every other URL stays as it is.
+they mean something else in a URL. Special SQLite names (`:memory:`, `file:...?uri=true`) and all other URLs
+are left unchanged.
 """
 
 import os
@@ -20,7 +20,7 @@ _OF_SERVER = re.compile(r"sqlite(\+\w+)?:///[^/?]*:[^/?]*@", re.IGNORECASE)
 
 
 def url_of(file: Path) -> str:
-    """The URL of a file."""
+    """Return the URL of a file."""
     return f"{SQLITE}{_quoted(file)}"
 
 
@@ -33,7 +33,7 @@ def file_of(url: str) -> Path | None:
 
 
 def url_for_mlflow(url: str) -> str:
-    """The same place for MLflow, which makes a folder `why%3F` for a `sqlite:///` URL with that in it."""
+    """Return the URL for MLflow, which would not decode `%3F` in a `sqlite:///` URL."""
     return url.replace(SQLITE, "sqlite+pysqlite:///", 1) if url.startswith(SQLITE) and "%" in url else url
 
 

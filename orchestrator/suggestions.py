@@ -1,4 +1,4 @@
-"""Values of a search space, drawn by Optuna."""
+"""Draws values of a search space with Optuna."""
 
 import warnings
 
@@ -8,9 +8,10 @@ from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Powers, 
 
 
 def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
-    """A value of `domain`, as the trial's sampler draws it.
+    """Draw a value of `domain` with the trial's sampler.
 
-    Raises ValueError for one that is outside: Optuna believes a sampler, and what is enqueued.
+    Raises ValueError for a value outside of `domain`, since Optuna does not check samplers or enqueued
+    values.
     """
     value = _suggested(trial, name, domain)
     if isinstance(domain, Float | Int) and not contains(domain, value):
@@ -24,13 +25,14 @@ def _suggested(trial: optuna.Trial, name: str, domain: Domain) -> Value:
         case Fixed(value):
             return value
         case Choice(values):
-            # By position: Optuna takes True for 1, and would warn of choices it cannot store.
+            # Choices are drawn by index, since Optuna confuses True with 1 and warns of choices that it
+            # cannot store.
             return values[trial.suggest_categorical(name, range(len(values)))]
         case Powers():
             return domain.values[trial.suggest_int(name, 0, len(domain.values) - 1)]
         case Float(low, high, log, step):
             with warnings.catch_warnings():
-                # Of a step that leaves a rest: the last value is then below the high end, as it should be.
+                # The step need not divide the range: the last value is then below the high end.
                 warnings.filterwarnings("ignore", message=".*is not divisible by `step`")
                 return trial.suggest_float(name, low, high, log=log, step=step)
         case _:

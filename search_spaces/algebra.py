@@ -25,7 +25,7 @@ def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) ->
 
 
 def around(path: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that has the field at `path` inside of its value; None if none has."""
+    """Return the path in `known` that is a parent of `path`; None if there is none."""
     return next((each for each in known if path.startswith(f"{each}.")), None)
 
 
@@ -38,7 +38,7 @@ def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, 
 
 
 def admits(rule: Rule, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
-    """Whether `rule` holds. Nothing is asked of a field that is nowhere, or that is null and no number.
+    """Whether `rule` holds. A rule holds if one of its fields is missing, or is null instead of a number.
 
     Raises TypeError if values cannot be compared, e.g. a number and a word, and `PredicateFailed`.
     """

@@ -15,7 +15,7 @@ from search_spaces.paths import path_problem
 from search_spaces.wording import shown
 
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
-"""What a dimension can be set to; JSON values, so that a choice survives every store."""
+"""A value of a dimension; a JSON value, so that every store can keep it."""
 
 STEPS_MAX: Final = 2**53
 """So many whole numbers a float can count."""
@@ -89,7 +89,7 @@ class Powers:
 
     @property
     def values(self) -> tuple[float | int, ...]:
-        """All values, the smallest first."""
+        """Return all values in ascending order."""
         found = [self.low]
         while (following := _times(found[-1], self.factor)) <= self.high * (1 + 1e-9):
             found.append(following)
@@ -97,12 +97,12 @@ class Powers:
 
     @property
     def log(self) -> bool:
-        """Whether values are spread evenly on a logarithmic scale, as for ranges: always."""
+        """Return True, since powers are evenly spaced on a logarithmic scale."""
         return True
 
 
 def _times(value: float | int, factor: int) -> float | int:
-    """`value * factor` as one would write it: 0.001 after 0.0001, and not 0.0009999999999999998."""
+    """Return `value * factor` without rounding errors: 0.001 after 0.0001, not 0.0009999999999999998."""
     return value * factor if isinstance(value, int) else float(f"{value * factor:.15g}")
 
 
@@ -197,13 +197,13 @@ class Constraint:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The fields that are compared."""
+        """Return the compared fields."""
         return tuple(each for each in (self.left, self.right) if isinstance(each, str))
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """An assignment is admitted only if a formula holds, e.g. `width % heads == 0`."""
+    """A rule that admits params if a formula holds, e.g. `width % heads == 0`."""
 
     formula: str
 
@@ -215,33 +215,36 @@ class Formula:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The fields that the formula names."""
+        """Return the fields of the formula."""
         return tuple(parsed(self.formula).fields.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """An assignment is admitted only if the user's function, or pydantic model, admits the settings."""
+    """A rule that admits params if the user's function or pydantic model accepts the settings."""
 
     predicate: str
     """`module:name`."""
     trainable: str = ""
-    """Of the Config beside a trainable: what it is beside, which the predicate gets as a second argument."""
+    """The trainable whose Config is the predicate; passed as the second argument.
+
+    Empty for other predicates.
+    """
     refused: int = 0
     tried: int = 0
-    """Of such a Config: so many of the combinations that were tried for the plan it refuses."""
+    """For a Config, the number of combinations that the planner tried, and of those that were refused."""
 
     def __str__(self) -> str:
         return f"Config beside {self.trainable}" if self.trainable else self.predicate
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """None is known."""
+        """Return no fields, since those of a function are unknown."""
         return ()
 
 
 Rule = Constraint | Formula | Predicate
-"""What must hold of everything that is drawn."""
+"""A condition that all drawn values must satisfy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Conditions between fields as people write them: `width % heads == 0`, `min(a, b) >= 2 or mode == 'fast'`.
+"""Formulas for conditions between fields: `width % heads == 0`, `min(a, b) >= 2 or mode == 'fast'`.
 
-A text becomes Python's syntax tree, of which a few node types are allowed and evaluated here; no code is run.
-Fields are named by their paths. In backticks a path may hold any character: `` `weight-decay` <= 0.1 ``.
+The text is parsed as a Python expression. Only a few node types are allowed and evaluated here, so no code is
+run. Fields are written as paths. In backticks a path may hold any character: `` `weight-decay` <= 0.1 ``.
 """
 
 import ast
@@ -16,9 +16,9 @@ from typing import Any, Final
 from search_spaces.paths import MISSING, path_problem
 
 MOST_CHARACTERS: Final = 1000
-"""Of a formula."""
+"""Maximum length of a formula."""
 MOST_BITS: Final = 1024
-"""Of a whole power; a larger one counts as infinite."""
+"""Maximum size of an integer power; larger ones count as infinite."""
 _TOKEN: Final = re.compile(
     r"`(?P<quoted>[^`]*)`"
     r"|(?P<text>'[^'\\]*'|\"[^\"\\]*\")"
@@ -39,27 +39,27 @@ _ALLOWED: Final = (
 
 
 class BadFormula(ValueError):
-    """A text that is no condition between fields; the message says what is wrong with it."""
+    """The text is not a valid condition between fields; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A formula that was read."""
+    """A parsed formula."""
 
     tree: ast.expr
     fields: Mapping[str, str]
-    """Field path by the name that stands for it in the tree."""
+    """Field paths by their names in the tree."""
 
 
 def path_needs_quotes(path: str) -> bool:
-    """Whether `path` has to stand in backticks to be read as one field."""
+    """Return whether `path` needs backticks in a formula."""
     found = _TOKEN.fullmatch(path)
     return found is None or found["path"] is None or path in _WORDS or path in _CONSTANTS
 
 
 @lru_cache(maxsize=1024)
 def parsed(text: str) -> Parsed:
-    """The formula that `text` writes. Raises `BadFormula`."""
+    """Parse a formula. Raises `BadFormula` if it is not valid."""
     if len(text) > MOST_CHARACTERS:
         raise BadFormula(f"must have at most {MOST_CHARACTERS} characters, got {len(text)}")
     fields: dict[str, str] = {}
@@ -96,11 +96,10 @@ def parsed(text: str) -> Parsed:
 
 
 def holds(text: str, value_of: Callable[[str], Any]) -> bool:
-    """Whether the formula `text` holds where `value_of` says what a field is.
+    """Return whether the formula `text` holds for the values of fields that `value_of` returns.
 
-    Nothing is asked where a field is nowhere, or where one that is null would have to be a number. What has
-    no value, as a division by zero, does not hold. Raises TypeError for values that cannot be calculated with
-    or compared.
+    A formula holds if one of its fields is missing, or is null instead of a number. It does not hold if it
+    has no value, such as after a division by zero. Raises TypeError for operands of unsuitable types.
     """
     found = parsed(text)
     values = {name: value_of(path) for name, path in found.fields.items()}
@@ -122,7 +121,7 @@ def _is_not(tree: ast.expr) -> bool:
 
 
 def _check(tree: ast.expr) -> None:
-    """Raises SyntaxError for what is not allowed."""
+    """Raise SyntaxError if the tree has a node that is not allowed."""
     match tree:
         case ast.Constant(value=float() as number):
             if not math.isfinite(number):
@@ -201,7 +200,7 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equality under which true is not the number 1."""
+    """Compare two values; unlike in Python, True does not equal 1."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 

@@ -1,8 +1,8 @@
 """Dimensions as a spec writes them, and back: `{float: [1.0e-4, 1.0e-2], log: true}`.
 
-One mapping a dimension. Exactly one key says the domain: `float: [low, high]`, `int: [low, high]`,
-`choice: [a, b]` or `fixed: value`. Ranges take `log: true` and a step, which is added (`step: 8`) or
-multiplied with (`step: x2`); every domain takes `when: {path: [values]}`.
+One mapping a dimension. Exactly one key gives the domain: `float: [low, high]`, `int: [low, high]`, `choice:
+[a, b]` or `fixed: value`. Ranges take `log: true` and a step, either additive (`step: 8`) or multiplicative
+(`step: x2`); every domain takes `when: {path: [values]}`.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Dotted paths into settings: `model.halt.threshold` is the field `threshold` of `halt` of `model`.
 
-A part may be a position of a list (`layers.0.size`). A key that holds dots itself is named as it is: of
-several ways to read a path the one with the longest key wins, so that the key `optimizer.lr` is found before
-the field `lr` of `optimizer`.
+A part may be a position of a list (`layers.0.size`). A key may contain dots. If a path is ambiguous, the
+longest key wins, so that the key `optimizer.lr` is found before the field `lr` of `optimizer`.
 """
 
 import re
@@ -28,7 +27,7 @@ MISSING: Final = Missing()
 
 
 def path_problem(path: str) -> str | None:
-    """What is wrong with `path` as text; None if it could name a field of a custom trainable."""
+    """Return what is wrong with the text of `path`; None if it could be a field of a custom trainable."""
     if all(part.isprintable() and part.strip() for part in path.split(".")) and path == path.strip():
         return None
     return f"a path must be names joined by single dots, got {path!r}"
@@ -51,7 +50,7 @@ def built_in_problem(path: str) -> str | None:
 
 
 def find_keys(settings: Any, path: str) -> tuple[str | int, ...] | None:
-    """The keys and positions that lead to the field at `path`; None if there is no such field."""
+    """Return the keys and list positions of the field at `path`; None if there is no such field."""
     parts = path.split(".")
     if isinstance(settings, list | tuple):
         return _find_item(settings, parts)
@@ -93,9 +92,9 @@ def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of `settings` with `value` at `path`.
+    """Return a copy of `settings` with `value` at `path`.
 
-    Raises ValueError if no mapping has a place for it: only the last part of a path may be a new key.
+    Raises ValueError unless all parts of the path but the last exist.
     """
     keys = find_keys(settings, path)
     if keys is None:
@@ -115,7 +114,7 @@ def _at(value: Any, keys: Sequence[str | int]) -> Any:
 
 
 def _obstacle(settings: Mapping[str, Any], path: str) -> str:
-    """The first part of `path` that is not there, or holds nothing inside."""
+    """Describe the first part of `path` that is missing or is no container."""
     parts = path.split(".")
     for end in range(1, len(parts)):
         here = ".".join(parts[:end])
@@ -130,7 +129,7 @@ def _obstacle(settings: Mapping[str, Any], path: str) -> str:
 
 
 def _replaced(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
-    """A copy of `inside` with `value` at `keys`; what is beside them is shared."""
+    """Return a copy of `inside` with `value` at `keys`; other values are shared."""
     if not keys:
         return value
     head, *rest = keys

@@ -1,4 +1,4 @@
-"""A function or pydantic model of the user's that says whether settings can be trained."""
+"""Functions and pydantic models of the user that decide whether settings can be trained."""
 
 import copy
 import importlib
@@ -51,16 +51,16 @@ def _validates(model: Any) -> Callable[[dict[str, Any]], bool]:
 
 
 def admits_settings(name: str, target: str, settings: Mapping[str, Any], trainable: str = "") -> bool:
-    """Whether the predicate at `target`, which messages call `name`, admits `settings`.
+    """Return whether the predicate at `target` admits `settings`.
 
     Args:
-        name: How messages call the predicate.
-        target: Where it is, `module:name`.
+        name: Name of the predicate in messages.
+        target: Import path of the predicate, `module:name`.
         settings: All settings of a trial.
         trainable: A second argument of the predicate, unless it is empty.
 
     Raises:
-        PredicateFailed: It cannot be imported, raises an error or returns no truth value.
+        PredicateFailed: The predicate cannot be imported, raises an error or returns no truth value.
     """
     predicate = predicate_at(target)
     answer: object

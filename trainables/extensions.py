@@ -35,7 +35,7 @@ _STARTED: Final[dict[str, int]] = {}
 _NAMED: Final[set[str]] = set()
 """Modules that specs named and this process imported."""
 _IMPORTING: Final[list[str]] = []
-"""Modules that specs name and that are being imported, one by the other."""
+"""Modules of specs whose import has not finished yet."""
 LOOKED_IN: Final = "where packages are installed, on PYTHONPATH and in the current directory"
 
 
@@ -144,18 +144,19 @@ def is_module_name(name: object) -> bool:
 def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleType:
     """Import a module that a spec names.
 
-    While it is imported, `sys.argv` has its file alone: a script that parses its arguments gets its defaults.
+    During the import `sys.argv` holds only the file, so that a script that parses arguments gets its
+    defaults.
 
     Args:
         module: Dotted name.
-        what: What it is, for messages.
-        with_siblings: Whether its own folder becomes a place to look for modules, as for a script.
+        what: Description of the module for messages.
+        with_siblings: Whether to add the module's folder to the search path, as for a script.
 
     Raises:
         UnknownName: There is no such module.
-        BadModule: It cannot be imported.
+        BadModule: The module cannot be imported.
     """
-    if module.endswith(".py"):  # else Python would import what comes before the last dot
+    if module.endswith(".py"):  # otherwise Python would import the parent package
         raise UnknownName(f"{what} must be a module that is there, got {module}{_sibling(module)}")
     look_in(Path.cwd())
     is_first, threads = module not in sys.modules, num_threads()
@@ -189,12 +190,12 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
 
 
 def started_threads(module: str) -> int:
-    """Number of threads that the first import of `module` in this process has started and left running."""
+    """Return the number of threads that the first import of `module` in this process has left running."""
     return _STARTED.get(module, 0)
 
 
 def num_threads() -> int:
-    """Number of threads of this process, those of libraries in C included where the system shows them."""
+    """Return the number of threads of this process, including native threads where the system lists them."""
     try:
         return len(list(Path("/proc/self/task").iterdir()))
     except OSError:
@@ -202,7 +203,7 @@ def num_threads() -> int:
 
 
 def is_importing() -> bool:
-    """Whether a module that a spec names is being imported by this process."""
+    """Return whether this process is importing a module of a spec."""
     return bool(_IMPORTING)
 
 
@@ -278,7 +279,7 @@ def _not_imported(what: str, error: BaseException) -> BadModule:
 
 
 def remedy(error: BaseException) -> str:
-    """What to do about an error of a user's code whose message does not say it; empty for any other error."""
+    """Return a remedy for an error in user code, if its message lacks one; else empty."""
     if isinstance(error, KeyError) and _raised_in(error) == "os":
         return (
             f"the environment variable {error.args[0]} is not set: trials get the environment that "
@@ -298,7 +299,7 @@ def remedy(error: BaseException) -> str:
 
 
 def _raised_in(error: BaseException) -> str:
-    """Name of the module that raised `error`."""
+    """Return the name of the module that raised `error`."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

@@ -35,7 +35,7 @@ from trainables.seeds import derive
 
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
 FILES, REPORTED, GENERATORS = "files", "reported.json", "generators.json"
-"""In a checkpoint: what the function saved, its last report, and states of global generators."""
+"""Names in a checkpoint: files of the function, its last report, states of global generators."""
 Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 
 
@@ -76,7 +76,7 @@ class FunctionTrial:
         A search draws another trial in its place; a confirmation counts it as failed.
 
         Args:
-            reason: What is wrong with the settings, for people.
+            reason: What is wrong with the settings, for messages.
 
         Raises:
             Infeasible: Always.
@@ -86,8 +86,8 @@ class FunctionTrial:
     def report(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
         """Record the metrics measured after `step` steps, by name, e.g. `valid/accuracy` or `eval_loss`.
 
-        What stands before the first slash of a name is its split; a name without a slash has none. A trial
-        that is stopped early never returns from here: GreenletExit unwinds it.
+        The part of a name before its first slash is the split; a name without a slash has none. If the
+        sweep stops the trial early, this call raises GreenletExit instead of returning.
 
         Args:
             step: Number of steps, e.g. of epochs; it increases from report to report.
@@ -95,7 +95,7 @@ class FunctionTrial:
 
         Raises:
             TypeError: The step is missing, or the arguments are swapped.
-            RuntimeError: The caller is in another thread or process than the training function.
+            RuntimeError: Another thread or process than that of the training function calls it.
         """
         if not isinstance(metrics, Mapping):
             raise TypeError(_misused(step, metrics))
@@ -103,7 +103,7 @@ class FunctionTrial:
 
 
 def _misused(step: object, metrics: object) -> str:
-    """What is wrong with the arguments of a report."""
+    """Return what is wrong with the arguments of a report."""
     call = "trial.report(step, metrics)"
     if isinstance(step, Mapping):
         if metrics is None:
@@ -118,9 +118,9 @@ def _misused(step: object, metrics: object) -> str:
 class FunctionWorkload:
     """Runs `train(settings, trial)` from one report to the next.
 
-    A function that saves nothing is begun anew when it is resumed; reports that it has made before are
-    skipped, so that each measurement of a trial is reported once. Where it goes on from a file, the global
-    generators of Python, NumPy and PyTorch go on from their states when that file was written.
+    A resumed function without saved files runs again from the start. Reports that it has made before are
+    skipped, so that each measurement is recorded once. When a resumed function reads a saved file, the global
+    generators of Python, NumPy and PyTorch return to their states at the time of writing.
     """
 
     def __init__(self, train: Train, job: Job) -> None:
@@ -231,10 +231,10 @@ def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> o
 
 
 def _folder_for(job: Job) -> Path:
-    """An empty folder for the files of the function."""
+    """Return an empty folder for the files of the function."""
     if job.folder is None:
         return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
-    shutil.rmtree(job.folder, ignore_errors=True)  # of a checkpoint that could not be restored
+    shutil.rmtree(job.folder, ignore_errors=True)  # left by a checkpoint that could not be restored
     job.folder.mkdir(parents=True)
     return job.folder
 
@@ -280,7 +280,7 @@ class Evaluation:
     def advance(self) -> Measurement:
         """The one measurement, at the step at which the training ended.
 
-        Raises ValueError where nothing is measured.
+        Raises ValueError if the function returns no metrics.
         """
         began = perf_counter()
         reported = self._source / REPORTED
@@ -290,7 +290,7 @@ class Evaluation:
         _copy(self._source / FILES if of_function else self._source, self._folder)
         metrics = self._evaluate(self._settings, self._folder)
         self.finished = True
-        if isinstance(metrics, Mapping) and not metrics:  # of anything else the worker tells
+        if isinstance(metrics, Mapping) and not metrics:  # the worker reports any other error
             raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
         return Measurement(step, perf_counter() - began, metrics)
 

@@ -1,6 +1,7 @@
 """Global generators of Python, NumPy and PyTorch: seeded for a trial, saved and restored with its files.
 
-Loads neither NumPy nor PyTorch: a library that is loaded later is seeded or restored right after its import.
+Imports neither NumPy nor PyTorch itself: a library that is imported later is seeded or restored right after
+its import.
 """
 
 import functools
@@ -22,9 +23,9 @@ from trainables.seeds import derive
 STREAM: Final = "global"
 """First part of the names of the streams that seed global generators."""
 SEED_END: Final = 2**32
-"""NumPy accepts only smaller seeds."""
+"""Exclusive upper bound of seeds that NumPy accepts."""
 State = Mapping[str, Any]
-"""State of each loaded library's generator, as JSON values."""
+"""State of each imported library's generator, as JSON values."""
 
 
 def seed_generators(seed: int) -> None:
@@ -44,7 +45,7 @@ def generator_state() -> State:
     state: dict[str, Any] = {"random": [version, list(words), gauss]}
     if numpy := sys.modules.get("numpy"):
         found = numpy.random.get_state()
-        if isinstance(found, tuple):  # else somebody has replaced NumPy's own kind of generator
+        if isinstance(found, tuple):  # otherwise the user has replaced NumPy's default generator
             state["numpy"] = [found[0], found[1].tolist(), *found[2:]]
     if torch := sys.modules.get("torch"):
         state["torch"] = _as_text(torch.get_rng_state())
@@ -62,7 +63,7 @@ def restore_generators(state: State) -> None:
 
     def restore_torch(torch: Any) -> None:
         torch.set_rng_state(_as_tensor(torch, state["torch"]))
-        # Devices of another machine are left out; those that CUDA has not initialised yet get theirs then.
+        # Ignore devices that this machine lacks; restore others as soon as CUDA is initialised.
         for device, text in enumerate(state.get("cuda", ())[: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(_as_tensor(torch, text), device)
 
@@ -87,9 +88,9 @@ class _File:
     """A file in the folder of a trial."""
 
     state: int
-    """Index of the generator state that belongs to it."""
+    """Index of the file's generator state."""
     steps: int
-    """Steps of optimizers before it was written; UNREAD or READ if it is of the checkpoint."""
+    """Number of optimizer steps before the write; UNREAD or READ for a file of the checkpoint."""
 
 
 UNREAD: Final = -1
@@ -97,32 +98,32 @@ READ: Final = -2
 
 
 class GeneratorFiles:
-    """Remembers a generator state for each file of a trial's folder, and restores it when the file is read.
+    """Records a generator state for each file in a trial's folder, and restores it when the file is read.
 
-    A file's state is that of the moment at which it was written, or of the report that follows if no
-    optimizer has made a step in between: an evaluation draws numbers too.
+    The state is recorded when the file is written. If a report follows before the next optimizer step, the
+    state at the report replaces it, since an evaluation draws random numbers too.
 
     A resumed trial builds its model, which draws numbers, then reads its files, then trains. So the state of
-    the newest file that it has read is restored when it opens a file and after each `load_state_dict`, until
-    its first report or optimizer step. A trial that reads no file is left as it was seeded.
+    the newest file that it has read is restored when it opens a file and after each `load_state_dict`. This
+    ends with its first report or optimizer step. A trial that reads no file keeps its seeded generators.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Follow what happens in a folder, until `close`.
+        """Follow reads and writes of files in a folder, until `close`.
 
         Args:
             folder: Folder whose files belong to the trial.
         """
         self.runs_in = (0, 0)
-        """Process and thread of the trial; files that others open mean nothing."""
+        """Process and thread of the trial; files opened by other processes and threads are ignored."""
         self._folder = os.path.realpath(folder)
         self._states: list[State] = []
         self._files: dict[str, _File] = {}
-        """By path in the folder."""
+        """Files by path relative to the folder."""
         self._steps = 0
-        """Number of steps of optimizers in this process."""
+        """Number of optimizer steps in this process."""
         self._restored_at = 0
-        """Nanoseconds since 1970."""
+        """Time of `restore`, in Unix nanoseconds."""
         self._resumes = False
         """Whether the trial was resumed and has neither reported nor trained since."""
         self._read: int | None = None
@@ -133,7 +134,7 @@ class GeneratorFiles:
         _when_loaded("torch", self._follow_torch)
 
     def save(self, file: Path) -> None:
-        """Write the states of all files that are in the folder now.
+        """Write the states of all files in the folder.
 
         Args:
             file: JSON file to write.
@@ -145,7 +146,7 @@ class GeneratorFiles:
         file.write_text(json.dumps({"states": states, "files": files}), encoding="utf-8")
 
     def restore(self, file: Path) -> None:
-        """Resume from a checkpoint whose files are in the folder; nothing is restored before one is read.
+        """Read the states of a checkpoint's files; each is restored when the trial reads its file.
 
         Args:
             file: JSON file that `save` wrote.
@@ -156,7 +157,7 @@ class GeneratorFiles:
         self._restored_at, self._resumes = time.time_ns(), True
 
     def reported(self) -> None:
-        """Take note of a report of the trial."""
+        """Record that the trial has reported."""
         self._end_resumption()
         latest = [each for each in self._files.values() if each.steps == self._steps]
         if self._steps and latest:
@@ -165,7 +166,7 @@ class GeneratorFiles:
                 each.state = now
 
     def close(self) -> None:
-        """Record and restore nothing more."""
+        """Stop recording and restoring states."""
         while self._undo:
             self._undo.pop()()
         if self in _WATCHED:
@@ -176,7 +177,7 @@ class GeneratorFiles:
 
         Args:
             path: Any path; those outside of the folder are ignored.
-            flags: As of `os.open`.
+            flags: Flags of `os.open`.
         """
         name = self._name(os.path.realpath(path))
         if name.startswith("..") or process_and_thread() != self.runs_in:
@@ -191,7 +192,7 @@ class GeneratorFiles:
             self._files[name] = _File(self._index_of_now(), self._steps)
 
     def renamed(self, source: str, destination: str) -> None:
-        """Let files keep their states when they, or a folder above them, are renamed.
+        """Keep the states of files when a file or its folder is renamed.
 
         Args:
             source: Path before.
@@ -203,14 +204,14 @@ class GeneratorFiles:
         moved = [each for each in self._files if each == old or each.startswith(old + os.sep)]
         for name in moved:
             self._files[new + name.removeprefix(old)] = self._files.pop(name)
-        if not moved:  # it was written elsewhere
+        if not moved:  # the file comes from outside of the folder
             self._files[new] = _File(self._index_of_now(), self._steps)
 
     def _name(self, path: str) -> str:
         return os.path.relpath(path, self._folder)
 
     def _state_of(self, path: Path) -> int:
-        """Index of the state of a file; that of now if it was written without Python's `open`."""
+        """Return the index of a file's state; the current state if native code wrote the file."""
         file = self._files.get(self._name(str(path)))
         if file is None or (file.steps < 0 and path.lstat().st_mtime_ns > self._restored_at):
             return self._index_of_now()
@@ -227,11 +228,11 @@ class GeneratorFiles:
             restore_generators(self._states[self._read])
 
     def _end_resumption(self) -> None:
-        """From now on the trial draws numbers that no reading may undo."""
+        """Stop restoring states, since the trial now draws random numbers of its own."""
         self._resumes, self._read = False, None
 
     def _stepped(self, *_: object) -> None:
-        """Take note of a step of an optimizer."""
+        """Count an optimizer step."""
         self._end_resumption()
         self._steps += 1
 
@@ -249,12 +250,12 @@ _WATCHED: Final[list[GeneratorFiles]] = []
 
 
 def process_and_thread() -> tuple[int, int]:
-    """Return the ids of the process and the thread that call it."""
+    """Return the ids of the current process and thread."""
     return os.getpid(), threading.get_ident()
 
 
 def _call_after(owner: Any, name: str, then: Callable[[], None]) -> Callable[[], None]:
-    """Call `then` after each call of the function `name` of `owner`; return what undoes that."""
+    """Call `then` after each call of the function `name` of `owner`; return a function that undoes it."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -269,7 +270,7 @@ def _call_after(owner: Any, name: str, then: Callable[[], None]) -> Callable[[],
 
 @functools.cache
 def _watch_files() -> None:
-    """Hear of opened and renamed files from now on; Python cannot undo that."""
+    """Install an audit hook for opened and renamed files. Python cannot remove audit hooks."""
 
     def heard(event: str, arguments: tuple[Any, ...]) -> None:
         if not _WATCHED or event not in ("open", "os.rename"):
@@ -291,7 +292,7 @@ def _watch_files() -> None:
 
 
 def _announce(library: Any, name: str, position: int, argument: str, flags: int) -> None:
-    """Let a function that opens a file in native code raise Python's event for it."""
+    """Wrap a function that opens files in native code, so that it raises Python's audit event."""
     original = getattr(library, name)
 
     @functools.wraps(original)
@@ -305,11 +306,11 @@ def _announce(library: Any, name: str, position: int, argument: str, flags: int)
 
 
 _WAITING: Final[dict[str, list[Callable[[Any], object]]]] = {}
-"""What is to be done right after the import of a library."""
+"""Functions to call right after the import of a library."""
 
 
 def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
-    """Call `action` with the library now, if it is loaded, else right after its import."""
+    """Call `action` with the library, now if it is imported, else right after its import."""
     if library in sys.modules:
         action(sys.modules[library])
         return
@@ -319,13 +320,13 @@ def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
 
 
 class _LibraryFinder:
-    """Finds libraries that are waited for where Python finds them, and acts when they have been imported."""
+    """Import finder that calls the functions in `_WAITING` after their library is imported."""
 
     def __init__(self) -> None:
         self._asks_others = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Return the spec that the other finders give."""
+        """Return the spec of the other finders."""
         if name not in _WAITING or self._asks_others:
             return None
         self._asks_others = True

@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 
 KEYS = ("better", "unit", "range", "floor", "meaning", "cost")
 TRAIN = "train"
-"""Split of what is measured while the weights change."""
+"""Split of metrics measured during training."""
 VALIDATION_SPLITS = ("valid", "val", "validation", "eval", "dev")
-"""Words that name validation data wherever they stand before the first slash of a metric."""
+"""Words before the first slash of a metric that stand for validation data."""
 TRAIN_FLOPS = "train/flops"
 """What a budget of FLOPs goes by: those of training since the trial began, across restarts."""
 HIGHER_IS_BETTER = {

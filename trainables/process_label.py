@@ -1,4 +1,4 @@
-"""A label of this process that is unique beyond this machine, for names of temporary files."""
+"""A label for names of temporary files that is unique to this process across machines."""
 
 import hashlib
 import os
@@ -10,18 +10,18 @@ from pathlib import Path
 def process_label() -> str:
     """`<pid>-<origin>`; the origin stands for the host, its boot and the namespace of process ids.
 
-    Two machines or containers that share a folder have processes with the same ids, but other origins.
+    Machines or containers that share a folder may have equal process ids, but their origins differ.
     """
     return f"{os.getpid()}-{origin()}"
 
 
 @cache
 def origin() -> str:
-    """Six characters that processes share if each of them sees the process ids of the others."""
+    """Return six characters that are equal for processes of one process id namespace."""
     facts = [socket.gethostname()]
     try:
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
         facts.append(os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 - the text counts
-    except OSError:  # a platform without them, and without such namespaces
+    except OSError:  # platforms without process id namespaces
         pass
     return hashlib.blake2b("\n".join(facts).encode(), digest_size=3).hexdigest()

@@ -19,13 +19,14 @@ class Measurement:
     seconds: float
     """Seconds of work since the trial began, across restarts, waiting not counted."""
     metrics: Mapping[str, float]
-    """By name: `<split>/<quantity>` as `valid/accuracy`, or a name without a split. A trial ends where an
-    objective, a primary outcome or `train/loss` is not finite; other values are kept as they are."""
+    """Metrics by name: `<split>/<quantity>` such as `valid/accuracy`, or a name without a split. A trial ends
+    if an objective, a primary outcome or `train/loss` is not finite; other values need not be finite.
+    """
     examples: Sequence[Mapping[str, Any]] = ()
     """What single examples show at the end of a confirm trial, as JSON values of a few kilobytes: see
     `trainables.training.examples`."""
     attributes: Mapping[str, str] = field(default_factory=dict)
-    """Texts that describe the trial, by name: of each name the newest counts."""
+    """Texts that describe the trial, by name; the newest text of a name counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Job:
     source: Path | None = None
     """Checkpoint folder to re-evaluate without training (phase `posthoc`)."""
     folder: Path | None = None
-    """Folder for files of this trial alone; None: the workload makes a temporary one."""
+    """Folder for files of this trial; None if the workload should create a temporary one."""
     halting_examples: int = 0
     """How many examples of the first of `splits` are looked at one by one at the end, in phase `confirm`."""
 

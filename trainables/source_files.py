@@ -12,7 +12,7 @@ from pathlib import Path
 OURS = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
 SCRIPT = ".py"
-"""How the path of a script ends, which a spec may name in the place of a module."""
+"""Suffix of the path of a script, which a spec may name instead of a module."""
 _SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
 _SENT = "py_modules_files"
@@ -48,7 +48,7 @@ def source_files(module: str) -> list[Path]:
 
 
 def mentions(module: str, word: str) -> bool:
-    """Whether a source file of `module`, or of what it imports from beside it, contains `word`."""
+    """Return whether the source of `module`, or of modules in its folder that it imports, has `word`."""
     sources = (file for file in source_files(module) if file.suffix == ".py")
     return any(word in file.read_text(encoding="utf-8", errors="replace") for file in sources)
 
@@ -92,7 +92,7 @@ def _files_of(part: Path) -> list[Path]:
 def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
     """`first` and what it imports beside it, directly or by what it imports; each with its place."""
     sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
-    # Python looks beside a trainable's file too, see `trainables.extensions.imported`.
+    # The folder of a trainable's file is searched too, see `trainables.extensions.imported`.
     roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))
     found, waiting = {first: first.relative_to(root)}, [(first, root)]
     while waiting:

@@ -1,1 +1,1 @@
-"""Callbacks for other training libraries; each module imports the library that it is named for."""
+"""Callbacks for other training libraries. Each module is named after the library that the module imports."""

@@ -1,4 +1,4 @@
-"""A Lightning callback that reports a trial's metrics and saves what the trial is resumed from.
+"""A Lightning callback that reports a trial's metrics and saves checkpoints for resuming the trial.
 
 def train(settings, trial):
     reports = LightningTrialCallback(trial)
@@ -19,13 +19,14 @@ CHECKPOINT = "last.ckpt"
 class LightningTrialCallback(Callback):
     """Reports the logged metrics after each validation, at the number of optimizer steps.
 
-    Within an epoch it reports the metrics of the validation. At the end of an epoch it saves a checkpoint in
-    the folder of the trial, then reports all metrics, also where there is no validation loop. A trial that is
-    stopped early is unwound from its report.
+    After a validation within an epoch it reports the metrics of that validation only. At the end of an epoch
+    it saves a checkpoint in the folder of the trial, then reports all metrics, also where there is no
+    validation loop. A report does not return if the sweep stops the trial early: an exception ends the
+    training.
     """
 
     def __init__(self, trial: FunctionTrial) -> None:
-        """Report to a trial.
+        """Create a callback for one trial.
 
         Args:
             trial: Second argument of the training function.
@@ -40,16 +41,16 @@ class LightningTrialCallback(Callback):
 
     @property
     def checkpoint(self) -> str | None:
-        """Path for `ckpt_path` of `Trainer.fit`; None in a trial that begins."""
+        """Path for `ckpt_path` of `Trainer.fit`; None if the trial is not resumed."""
         file = self._trial.folder / CHECKPOINT
         return str(file) if file.exists() else None
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
-        """Note which metrics are not of the validation."""
+        """Remember the metrics that were logged before this validation."""
         self._before = set(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
-        """Report within an epoch; after its last batch `on_train_epoch_end` does."""
+        """Report a validation within an epoch; `on_train_epoch_end` reports one after the last batch."""
         self._of_validation |= set(trainer.callback_metrics) - self._before
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
@@ -58,7 +59,7 @@ class LightningTrialCallback(Callback):
             self._report(trainer, self._of_validation)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
-        """Save, then report what was measured."""
+        """Save a checkpoint, then report the logged metrics."""
         trainer.save_checkpoint(self._trial.folder / CHECKPOINT)
         if self._validated or not trainer.enable_validation:
             self._report(trainer, trainer.callback_metrics)

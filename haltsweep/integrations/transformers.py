@@ -1,4 +1,4 @@
-"""A Hugging Face `TrainerCallback` that reports a trial's metrics and finds what the trial is resumed from.
+"""A Hugging Face `TrainerCallback` that reports a trial's metrics and finds its checkpoint for resuming.
 
 def train(settings, trial):
     reports = TransformersTrialCallback(trial)
@@ -26,7 +26,7 @@ class TransformersTrialCallback(TrainerCallback):
     """
 
     def __init__(self, trial: FunctionTrial) -> None:
-        """Report to a trial.
+        """Create a callback for one trial.
 
         Args:
             trial: Second argument of the training function.
@@ -34,16 +34,16 @@ class TransformersTrialCallback(TrainerCallback):
         self._trial = trial
         self._trains = False
         self._measured: dict[str, float] = {}
-        """Evaluation whose checkpoint is not saved yet."""
+        """Metrics of the evaluation whose checkpoint is not saved yet."""
 
     @property
     def checkpoint(self) -> str | None:
-        """Path for `resume_from_checkpoint` of `Trainer.train`; None in a trial that begins."""
+        """Path for `resume_from_checkpoint` of `Trainer.train`; None if the trial is not resumed."""
         found: str | None = get_last_checkpoint(str(self._trial.folder))
         return found
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """From now on evaluations belong to the training."""
+        """Start to report evaluations, since training has begun."""
         self._trains = True
 
     def on_evaluate(
@@ -54,7 +54,7 @@ class TransformersTrialCallback(TrainerCallback):
         metrics: Mapping[str, Any],
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
-        """Report, unless a checkpoint is saved first."""
+        """Report an evaluation, or keep it until its checkpoint is saved."""
         if not self._trains:
             return
         self._measured |= {
@@ -64,11 +64,11 @@ class TransformersTrialCallback(TrainerCallback):
             self._report(state)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Report the evaluation that the checkpoint belongs to."""
+        """Report the evaluation of the saved checkpoint."""
         self._report(state)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Report what is left; later evaluations are no part of the training."""
+        """Report the last evaluation. Evaluations after training are not reported."""
         self._report(state)
         self._trains = False
 
@@ -79,7 +79,7 @@ class TransformersTrialCallback(TrainerCallback):
 
 
 def _with_split(name: str) -> str:
-    """`eval_loss` as `eval/loss`."""
+    """Return the metric's name with a slash after the split: `eval/loss` for `eval_loss`."""
     for prefix in PREFIXES:
         if name.startswith(prefix):
             return f"{prefix[:-1]}/{name.removeprefix(prefix)}"

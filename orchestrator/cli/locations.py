@@ -87,7 +87,7 @@ def more_budget(spent: str, folder: SweepFolder) -> str:
 
 
 def stopped_by_error(error: str, folder: SweepFolder) -> str:
-    """Return what to do about a sweep that stopped because the first trials of an arm crashed alike."""
+    """Return the remedy for a sweep that stopped when the first trials of an arm crashed with one error."""
     retry = command("resume", folder, "--retry failed")
     go_on = command("extend", folder, "on_error=continue")
     return f"the sweep has stopped: {error}; correct that, then `{retry}`, or run the others with `{go_on}`"

@@ -57,7 +57,7 @@ def logs(
         if trial is None:
             _list(sweep, as_json=as_json)
             return
-        # A trial in place of an infeasible one is none of the plan.
+        # The plan does not list trials that replace infeasible ones.
         known: dict[str, PlannedTrial | Record] = {each.trial_id: each for each in sweep.records()}
         known |= {each.trial_id: each for each in sweep.plan.trials}
         planned = find_trial(trial, tuple(known.values()))

@@ -51,9 +51,8 @@ class Opened:
         """The same at a fraction of the cost, but that `best` is the last measurement.
 
         `brief`: a trial that has ended for good has no assignment and settings, attempts and `started_at`
-        only if it failed, and stands where it was measured last. All is read after all where the last
-        measurement of a finished search trial lacks what the search judged it by, and where earlier reports
-        count too.
+        only if it failed, and stands where it was measured last. All measurements are read if the last
+        measurement of a finished search trial lacks an objective, or if earlier reports count too.
         """
         objectives = self.plan.search.objectives if self.plan.search is not None else ()
         if any(each.scope != "last" for each in objectives):
@@ -72,7 +71,7 @@ class Opened:
         return budget_end(self._last_event(), self.plan)
 
     def failing(self) -> str:
-        """Return the error that stopped the sweep, if that is why nobody runs it; else empty."""
+        """Return the error that stopped the sweep; empty if the sweep runs or ended otherwise."""
         return error_end(self._last_event())
 
     def _last_event(self) -> Event | None:

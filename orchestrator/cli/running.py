@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 SHOWN = 8
 """Running trials that are listed; of more, how many more there are."""
 SILENT_SHOWN_S = 600.0
-"""A trial that has reported nothing for so long is shown with the time of its silence."""
+"""Seconds without a report after which the duration of the silence is shown."""
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
 
@@ -37,7 +37,7 @@ def running_table(outlook: Outlook) -> "Table":
 
 
 def silence(trial: RunningTrial) -> str:
-    """Return for how long the trial has reported nothing; empty if that is not long."""
+    """Return the time since the trial's last report as text; empty if the time is short."""
     if trial.silent_s is None or trial.silent_s < SILENT_SHOWN_S:
         return ""
     return f", silent for {roughly(trial.silent_s)}"

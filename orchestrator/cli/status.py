@@ -135,7 +135,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
 
 
 def _infeasible(records: Sequence[Record]) -> Counter[str]:
-    """Why trials said that their settings cannot be trained, with how many of them did."""
+    """Return the reasons of infeasible trials, each with its number of trials."""
     return Counter(each.reason for each in records if each.outcome is OutcomeKind.INFEASIBLE)
 
 

@@ -90,9 +90,9 @@ class ArmSearch:
         self._trials[number] = trial
 
     def retried(self, number: int, assignment: Assignment) -> None:
-        """Trial `number`, which had failed, runs again.
+        """Let the failed trial `number` run again.
 
-        The study keeps the failed trial and gets another one with the same assignment.
+        The Optuna study keeps the failed trial and gets a new trial with the same values.
         """
         if number in self._unranked:
             self._unranked.remove(number)
@@ -101,7 +101,7 @@ class ArmSearch:
         self._enqueue(number, assignment)
 
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
-        """Take what counts of a trial's reports so far; whether the early stopper ends it.
+        """Report the values that count so far to the early stopper; return whether it ends the trial.
 
         Raises `SearchError`.
         """
@@ -115,7 +115,7 @@ class ArmSearch:
             return bool(self._trials[number].should_prune())
 
     def finished(self, number: int) -> None:
-        """The trial ran to its end; its value is what counts of its reports."""
+        """Record that the trial finished, with the values that count among its reports."""
         self._tell(number, TrialState.COMPLETE, self._seen[number])
         for waiting in self._unranked:
             self._tell(waiting, TrialState.COMPLETE, self._worst())
@@ -126,7 +126,7 @@ class ArmSearch:
         self._tell(number, TrialState.PRUNED)
 
     def infeasible(self, number: int) -> None:
-        """The settings cannot be trained: worse than all that was measured, for samplers that learn of it."""
+        """Record that the settings cannot be trained; samplers get a value worse than all others."""
         self._seen.pop(number, None)
         self._tell(number, TrialState.PRUNED)
 

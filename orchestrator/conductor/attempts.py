@@ -26,7 +26,7 @@ class Attempts:
     ended: OutcomeKind | None = None
     """How the trial ended for good."""
     kept: int | None = None
-    """Step of the checkpoint that is kept of a failed trial, for a retry."""
+    """Step of the checkpoint of a failed trial that is kept for a retry."""
 
     @property
     def read_again(self) -> bool:

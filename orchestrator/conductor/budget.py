@@ -152,7 +152,7 @@ def budget_end(last: Event | None, plan: Plan) -> str:
 
 
 def error_end(last: Event | None) -> str:
-    """Return the error that stopped the sweep whose newest event is `last`; empty where none did."""
+    """Return the error that stopped the sweep whose newest event is `last`; empty if no error did."""
     if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != ERROR:
         return ""
     return str(last.payload["why"])

@@ -39,7 +39,7 @@ class RunningTrial:
     """What it is watched by: the first objective, else the first of validation or training; or empty."""
     value: float | None = None
     silent_s: float | None = field(default=None, compare=False)
-    """Seconds since its newest start or report."""
+    """Seconds since the trial's newest start or report."""
 
     @property
     def rate(self) -> float | None:
@@ -165,7 +165,7 @@ class Watch:
 
 
 def outlook_of(plan: Plan, records: Iterable[Record], *, held: bool, now: float) -> Outlook:
-    """From what the ledger holds at Unix time `now`; without a holder (`held`) nothing runs."""
+    """Describe the sweep at Unix time `now`; no trial runs unless a process holds the lease (`held`)."""
     watch, known = Watch(plan), {each.trial_id: each for each in records}
     is_replaced = any(each.outcome is OutcomeKind.INFEASIBLE for each in known.values())
     drawn = [each for each in replacements(plan) if each.trial_id in known] if is_replaced else []

@@ -1,4 +1,4 @@
-"""Judges reports and ends of trials: missing objectives, values that cannot be, time that is used up."""
+"""Judges reports and ends of trials: missing objectives, values out of range, exceeded time limits."""
 
 from collections.abc import Iterable, Sequence
 from math import isfinite, isinf
@@ -15,7 +15,7 @@ from trainables.protocol import Measurement
 
 TRAINING_LOSS = f"{TRAINING}loss"
 ROUNDING = 1e-6
-"""By this share of itself, and of 1, a value may lie outside of its range."""
+"""Relative tolerance by which a value may lie outside of its range; absolute for values below 1."""
 
 
 class ReportJudge:
@@ -27,7 +27,7 @@ class ReportJudge:
         self._spans: dict[str, tuple[float, float]] = {}
 
     def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
-        """What is wrong with a report, which ends its trial; None if nothing is."""
+        """Return the outcome of a trial that a faulty report ends; None for a valid report."""
         return (
             diverged(self._decisive, measurement)
             or self._impossible(measurement)
@@ -35,7 +35,7 @@ class ReportJudge:
         )
 
     def overtime(self, measurement: Measurement) -> Stop | None:
-        """The end of a trial that has used up its minutes."""
+        """Return the outcome of a trial that has used up its minutes; None if time is left."""
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
             return None
@@ -43,9 +43,9 @@ class ReportJudge:
         return Stop(OutcomeKind.TIMED_OUT, used)
 
     def settle(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
-        """The outcome to record for what a driver reports: a search trial without a value has crashed.
+        """Return the outcome to record for an outcome that a driver reports.
 
-        So has one that has reported what cannot be.
+        A search trial that finished without its objectives, or after a faulty report, counts as crashed.
         """
         if state.standing is not None and state.standing.kind in {OutcomeKind.CRASHED, OutcomeKind.DIVERGED}:
             return state.standing.outcome
@@ -67,9 +67,9 @@ class ReportJudge:
         return Outcome(OutcomeKind.CRASHED, reason)
 
     def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
-        """The first report that evaluates must have all objectives of the search.
+        """Return the outcome of a search trial whose first evaluation lacks an objective; else None.
 
-        Reports of nothing but training may come before it.
+        Reports that hold only training metrics are not evaluations.
         """
         plan = self._plan.search
         if plan is None or state.planned.phase != "search" or state.evaluated:
@@ -78,7 +78,7 @@ class ReportJudge:
         return lacking(plan.objectives, measurement)
 
     def _impossible(self, measurement: Measurement) -> Stop | None:
-        """A value that its declaration rules out is a mistake of the code or of the declaration."""
+        """Return the outcome of a trial with a value outside of its declared range; else None."""
         for name, value in measurement.metrics.items():
             if name not in self._spans:
                 self._spans[name] = look_up(self._plan.metrics, name).span
@@ -100,7 +100,7 @@ def _within(low: float, high: float) -> str:
 
 
 def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
-    """Return why the first report of a trial ends it; None if it goes on."""
+    """Return the outcome of a trial whose first report ends it; None if the trial goes on."""
     objectives = plan.search.objectives if plan.search is not None else ()
     return diverged(decisive(plan), measurement) or lacking(objectives, measurement)
 
@@ -113,7 +113,7 @@ def decisive(plan: Plan) -> tuple[str, ...]:
 
 
 def diverged(names: Iterable[str], measurement: Measurement) -> Stop | None:
-    """Return the end of a trial one of whose `names` is not finite; None if all are."""
+    """Return the outcome of a trial if a metric in `names` is not finite; None if all are finite."""
     for name in names:
         value = measurement.metrics.get(name, 0.0)
         if not is_usable(value):
@@ -123,17 +123,17 @@ def diverged(names: Iterable[str], measurement: Measurement) -> Stop | None:
 
 
 def evaluates(measurement: Measurement) -> bool:
-    """Return whether a report holds anything but what training measures."""
+    """Return whether a report holds any metric besides training metrics."""
     return not all(name.startswith(TRAINING) for name in measurement.metrics)
 
 
 def lacking(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
-    """Return the end of a trial whose first report that evaluates lacks objectives; None if it has all."""
+    """Return the outcome of a trial whose first evaluation lacks objectives; None if it has all."""
     reported = sorted(measurement.metrics)
     missing = [each.metric for each in objectives if each.metric not in measurement.metrics]
     if not missing or not evaluates(measurement):
         return None
-    # The names that there are have been listed.
+    # The message lists the reported names already.
     near = hint(missing[0], reported).partition("Known:")[0].strip()
     message = (
         f"the first report of a search trial must have its objectives {', '.join(missing)}, got "

@@ -1,4 +1,7 @@
-"""Which failed trials may run again. Reads records alone, so that it is known before a sweep is claimed."""
+"""Decides which failed trials may run again.
+
+Needs only records, so that it works before a sweep is claimed.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,41 +13,41 @@ from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.wording import amount, hint
 
 FAILED = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
-"""Failures that another attempt may mend. A divergence follows from the settings of the trial."""
+"""Failures that a retry may avoid. A divergence is left out, since it follows from the trial's settings."""
 KINDS: Mapping[str, frozenset[OutcomeKind]] = {
     "failed": FAILED,
     **{kind.value: frozenset({kind}) for kind in OutcomeKind if kind.failed},
 }
-"""What may be asked for beside names of trials."""
+"""Kinds of failed trials that a user can ask to retry."""
 LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Which failed trials are to run again."""
+    """A request to run failed trials again."""
 
     asked: tuple[str, ...]
-    """As `choose` takes them."""
+    """Kinds and trials to retry, see `choose`."""
     from_scratch: bool = False
-    """Whether their checkpoints are left unused."""
+    """Whether the trials restart without their checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """The answer to what a user asked to retry."""
+    """The trials to retry, and reasons for those left out."""
 
     trial_ids: tuple[str, ...]
-    """In the order of the plan."""
+    """Ids of the trials to retry, in the order of the plan."""
     left_out: tuple[str, ...] = ()
-    """Why trials of a kind that was asked for are not retried, one sentence a reason."""
+    """One sentence per reason for which trials of a requested kind are not retried."""
 
 
 def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> RetryChoice:
-    """Return the trials that `asked` stands for.
+    """Return the trials to retry for a request.
 
     Args:
         plan: The plan of the sweep.
-        records: All of its records.
+        records: All records of the sweep.
         asked: Names of `KINDS`, ids of trials or beginnings of them, or ARM/PHASE/NUMBER.
 
     Raises:
@@ -77,13 +80,16 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
 
 
 def _of_kind(failed: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
-    """Failed trials of these kinds that have begun; the others follow from what they wait for."""
+    """Return failed trials of these kinds that have begun.
+
+    The others are retried with the trials they depend on.
+    """
     return [each for each in failed if each.outcome in kinds and each.attempts]
 
 
 def _refusal(record: Record, confirming: set[str]) -> str:
     if not record.attempts:
-        return "it never began, since what it needs had failed; retry that instead"
+        return "it never began, since a trial that it depends on had failed; retry that trial instead"
     if record.phase == "search" and record.arm in confirming:
         return (
             f"the search of arm {record.arm} is over, for confirm trials of its winner have begun; "

@@ -118,7 +118,7 @@ def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[
 
 
 def _questions(plan: Plan) -> Iterator[Question]:
-    """One for each context: spreads and steps of different contexts have nothing to do with each other."""
+    """Return one question for each context, since variances and resolutions differ between contexts."""
     for arms in plan.contexts:
         if references := {arm.name: arm.reference for arm in arms if arm.reference}:
             yield _question(plan, references)
@@ -141,8 +141,7 @@ def _question(plan: Plan, references: Mapping[str, str]) -> Question:
 
 
 def _values(question: Question, confirmed: Confirmed) -> tuple[Values, Mapping[str, set[int]]]:
-    """Values by arm and outcome, and the seeds of each arm that failed or lack a primary outcome; of the arms
-    that the question is about."""
+    """Return values by arm and outcome, and the seeds of each arm that failed or lack a primary outcome."""
     arms = {*question.references, *question.references.values()}
     values: dict[tuple[str, str], dict[int, float]] = {}
     failed: dict[str, set[int]] = {}

@@ -39,15 +39,15 @@ class TrialState:
     trial: Trial | None = None
     last: Measurement | None = None
     evaluated: bool = False
-    """Whether it has reported anything but what training measures."""
+    """Whether the trial has reported any metric besides training metrics."""
     saved: Measurement | None = None
-    """`last` at the newest checkpoint."""
+    """Value of `last` at the newest checkpoint."""
     values: tuple[float, ...] | None = None
-    """Every objective as its scope counts the reports so far."""
+    """Value of every objective by its scope, over the reports so far."""
     counted: CountedReports | None = None
-    """Reports of a search trial, once it has one."""
+    """Reports of a search trial; None before its first report."""
     saved_counted: CountedReports | None = None
-    """`counted` at the newest checkpoint."""
+    """Value of `counted` at the newest checkpoint."""
     standing: Stop | None = None
     """A stop that was decided and is not yet recorded as an outcome."""
     outcome: Outcome | None = None
@@ -68,20 +68,20 @@ class ArmState:
     winners: list[Assignment] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     first: dict[str, str] = field(default_factory=dict)
-    """By id, of the first trials that began and have ended: the error of a crash; empty for another end."""
+    """Error by trial id, for the first trials that began and have ended; empty if a trial did not crash."""
     running: int = 0
     ended: Counter[OutcomeKind] = field(default_factory=Counter)
     seconds: float = 0.0
 
     @property
     def has_too_many_infeasible(self) -> bool:
-        """Whether its search has drawn as many infeasible trials as it may."""
+        """Whether the search has reached its limit of infeasible trials."""
         infeasible = self.ended[OutcomeKind.INFEASIBLE]
         asked = sum(1 for _ in self.phase("search")) - infeasible
         return infeasible >= INFEASIBLE_MAX * asked
 
     def why_not_replaced(self, search: SearchPlan, number: int) -> str:
-        """Why no trial is drawn in place of an infeasible one as search trial `number`; empty if one is."""
+        """Return why search trial `number` cannot replace an infeasible one; empty if it can."""
         if self.has_too_many_infeasible:
             ended = amount(self.ended[OutcomeKind.INFEASIBLE], "trial")
             return (
@@ -100,7 +100,7 @@ class ArmState:
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
     def withdraw(self, states: Iterable[TrialState]) -> None:
-        """Let none of `states` be asked for until it is pushed again."""
+        """Remove `states` from the trials to start, until they are pushed again."""
         withdrawn = {state.planned.trial_id for state in states}
         self.ready = [entry for entry in self.ready if entry[1] not in withdrawn]
         heapq.heapify(self.ready)

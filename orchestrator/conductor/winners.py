@@ -15,7 +15,7 @@ class Candidate:
     number: int
     assignment: Assignment
     values: tuple[float, ...]
-    """Every objective as its scope counts the reports of the trial."""
+    """Value of every objective by its scope."""
 
 
 def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:

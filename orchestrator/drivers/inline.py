@@ -22,7 +22,7 @@ INTERRUPTED = "the sweep was asked to stop"
 SHOWN = frozenset({OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY})
 """Outcomes that an exception of the trial's own code leads to, other than by its design."""
 WAIT_S = 0.2
-"""Between two looks whether the sweep was asked to stop, or a ledger that is away has come back."""
+"""Seconds between two checks for a request to stop, or for a ledger that was unreachable."""
 
 
 def run_inline(
@@ -49,7 +49,7 @@ def run_inline(
         workload: `module:name` of the trainable.
         data_dir: Folder for datasets, shared by all trials.
         checkpoint_seconds: Least time between two checkpoints of a trial.
-        silence_s: A trial that reports nothing for longer has timed out; None: it may be silent for ever.
+        silence_s: Seconds without a report after which a trial has timed out; None for no limit.
         checkpoints: URI of a store of checkpoints; None for the folder of the sweep.
         on_change: Called after everything that is recorded.
         stop: Once set, the running trial is saved at its next report and ends as stopped.
@@ -122,7 +122,7 @@ class _InlineRun:
                 return
 
     def _take(self, attempt: Attempt, reply: Reply) -> bool:
-        """Record a reply and answer it; whether the attempt has ended."""
+        """Record a reply and answer it; return whether the attempt has ended."""
         decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
         self.changed()
         if reply.ended is not None:
@@ -152,10 +152,10 @@ class _InlineRun:
 
 
 class DebuggedSlot:
-    """Runs trials in this process, for a debugger: nothing that a trial does to the process is undone."""
+    """Runs trials in this process, for a debugger. Changes that a trial makes to the process remain."""
 
     def __init__(self, orders: JobEncoder, stop: threading.Event) -> None:
-        """Set `stop` when somebody leaves the debugger with `quit`."""
+        """Create a slot that sets `stop` when the user leaves the debugger with `quit`."""
         self._stop = stop
         self._answer = Instruction()
         store = store_at(orders.store)
@@ -173,7 +173,7 @@ class DebuggedSlot:
         self._harness.start(order.job, order.checkpoints)
 
     def next(self, timeout_s: float) -> Reply:  # noqa: ARG002 - it cannot be interrupted
-        """As of Slot; returns when the trial has replied."""
+        """Continue the trial until its next reply."""
         answer = self._answer
         if answer.stop is not None:
             saved = self._harness.stop(save=answer.save)
@@ -185,10 +185,10 @@ class DebuggedSlot:
         self._answer = instruction
 
     def kill(self) -> None:
-        """Nothing runs between two calls."""
+        """Do nothing, since no trial runs between two calls."""
 
     def close(self) -> None:
-        """Let go of the trial."""
+        """Close the worker of the trial."""
         self._harness.stop(save=False)
 
     def _examine(self, kind: OutcomeKind, error: BaseException) -> None:

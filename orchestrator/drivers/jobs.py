@@ -68,11 +68,11 @@ class WorkerJob:
     log: Path | None = None
     """Where what the attempt prints is kept."""
     scratch: Path = field(default_factory=Path)
-    """Folder of this attempt alone, deleted when it ends; in the folder of the sweep."""
+    """Temporary folder of this attempt, below the folder of the sweep."""
     kept: Path = field(default_factory=Path)
-    """Where files that match `keep` go."""
+    """Destination of files that match `keep`."""
     keep: tuple[str, ...] = ()
-    """Patterns of files of the trial that are kept."""
+    """Patterns of the trial's files to keep."""
     working_folder: Mode = "private"
     launch_folder: Path = field(default_factory=Path)
 
@@ -93,7 +93,7 @@ class JobEncoder:
     working_folder: Mode = "private"
 
     def order(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> WorkerJob:
-        """One attempt; paths become absolute, for workers run elsewhere."""
+        """Create the order for one attempt, with absolute paths, since workers run in other folders."""
         job = attempt.job(self.data_dir.resolve())
         sweep = SweepFolder(attempt.checkpoints.resolve().parent.parent)
         scratch = sweep.scratch / f"{attempt.trial_id}-{attempt.token}"
@@ -117,7 +117,7 @@ class JobEncoder:
         )
 
     def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:
-        """`order` as JSON."""
+        """Return `order` as JSON."""
         return canonical(to_json_values(self.order(attempt, kept_out)))
 
 

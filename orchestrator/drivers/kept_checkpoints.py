@@ -51,7 +51,7 @@ def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Recor
 
 
 def is_sound(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:
-    """Return whether the checkpoint of a trial and step is there and can be read."""
+    """Return whether the checkpoint of a trial and step exists and can be read."""
     return not _fault(store, folder, trial_id, step)
 
 

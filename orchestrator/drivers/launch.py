@@ -122,7 +122,7 @@ def resume_sweep(
 ) -> SweepResult:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`.
 
-    With `changed_code` training code from outside may differ from that of trials that have run. `retry` names
+    With `changed_code` the custom training code may differ from the code of earlier trials. `retry` names
     failed trials that run again.
     """
     plan, setup = launched_plan(folder), read_setup(folder)
@@ -247,7 +247,7 @@ def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, 
 
 
 def _launch_folder(setup: Setup) -> Path:
-    """Where the sweep was launched; where a sweep of an older haltsweep is resumed."""
+    """Return the folder from which the sweep was launched; the current one if that is unknown."""
     return Path.cwd() if setup.code is None else Path(setup.code)
 
 

@@ -58,15 +58,15 @@ class SweepResult:
     never_began: int = 0
     """How many of the failed trials were not even begun, since what they need has failed."""
     unanswered: int = 0
-    """Failed confirm and posthoc trials, and arms whose search has ended without a finished trial."""
+    """Number of failed confirm and posthoc trials, and of arms whose search finished no trial."""
     failing: str = ""
-    """The error with which the first trials of an arm crashed, so that the sweep stopped; else empty."""
+    """Error that stopped the sweep, since the first trials of an arm all crashed with it; else empty."""
 
     @property
     def exit_code(self) -> int:
-        """0 complete, 1 something is left or a confirmation failed, 130 interrupted.
+        """Return 0 for a complete sweep, 1 if trials are left or a confirmation failed, 130 if interrupted.
 
-        Failed search trials alone leave it at 0: some settings of a search are expected to diverge.
+        Failed search trials do not change the exit code, since some settings of a search may diverge.
         """
         if self.interrupted:
             return 130
@@ -126,7 +126,7 @@ class OpenSweep:
         spent, failing = budget_end(event, self.plan), error_end(event)
         never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
         counts = Counter(ends.values())
-        # An infeasible trial has another one in its place.
+        # An infeasible trial is replaced by another trial.
         left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
         unanswered = _unanswered(self.plan, ends)
         self._finish = SweepResult(
@@ -135,7 +135,7 @@ class OpenSweep:
 
 
 def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
-    """Count what `SweepResult.unanswered` counts; `ends` are final outcomes by trial id."""
+    """Return `SweepResult.unanswered`; `ends` holds final outcomes by trial id."""
     kinds: dict[tuple[str, bool], list[OutcomeKind | None]] = {}
     for trial in plan.trials:
         kinds.setdefault((trial.arm, trial.phase == SEARCH), []).append(ends.get(trial.trial_id))
@@ -259,7 +259,7 @@ def _taken_over(
 ) -> Mapping[str, Any]:
     """`origin` with digests of spec and plan, once the sweep is found to be as this session takes it.
 
-    `retry` as in `open_sweep`; None: the training code may be another. Raises StoreError for another plan,
+    See `open_sweep` for `retry`; with None the training code may differ. Raises StoreError for another plan,
     InputError for other training code.
     """
     _refuse_another_plan(plan, folder, ledger, lease)

@@ -1,7 +1,7 @@
-"""The trial actor: what Ray Tune calls of a class trainable. It owns a slot, and serves trial after trial.
+"""The trial actor: a class trainable for Ray Tune. It owns a slot, and serves trial after trial.
 
-What Tune sees of a trial is a stream of results that carry replies. Settings travel once, as JSON; what Tune
-would add to a result (configuration, host, date) is not sent back. Neither Tune nor PyTorch is imported here.
+What Tune sees of a trial is a stream of results that carry replies. Settings are sent once, as JSON. Results
+omit the fields that Tune would add: configuration, host, date. Neither Tune nor PyTorch is imported here.
 """
 
 import os
@@ -39,9 +39,9 @@ class TrialActor:
         if job.store is None and job.mark and not seen(Path(job.mark[0]), job.mark[1]):
             # It joined a moment ago, and nobody has asked it yet.
             raise RuntimeError(UNFIT)
-        # As Tune has it: what Lightning would fork deadlocks with what Ray has begun.
+        # Tune requires it: forks made by Lightning deadlock with threads of Ray.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
-        # Ray hides GPUs from those who hold some only.
+        # Ray hides GPUs only from actors that hold some.
         self._stopping: Instruction | None = None
         self._written, self._owes_answer = True, False
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
@@ -55,7 +55,7 @@ class TrialActor:
     def train(self) -> dict[str, Any]:
         """Work on until a report is due."""
         if self._owes_answer:
-            # Tune asks for more when it has passed on everything that was reported before.
+            # Tune calls again after it has passed on all earlier results.
             self._slot.instruct(self._stopping or Instruction(heard=self._written))
             self._owes_answer = False
         replies: list[Reply] = []
@@ -82,7 +82,7 @@ class TrialActor:
             self._slot.instruct(Instruction(heard=written))
 
     def let_go(self, outcome: Outcome, save: bool) -> None:
-        """The conductor stopped the trial: the next `train` ends it, with a checkpoint if `save`."""
+        """End the trial at the next `train`, with a checkpoint if `save`."""
         self._stopping = Instruction(stop=outcome, save=save)
 
     def wait_for_ledger(self, wait: bool) -> None:

@@ -28,7 +28,7 @@ from orchestrator.trials import Outcome, OutcomeKind, Trial
 from trainables.protocol import Measurement
 
 RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
-"""Failures after which a retry goes on from the trial's last checkpoint, which is kept for it."""
+"""Failures after which the trial's last checkpoint is kept, so that a retry can resume from it."""
 PROMPT_S = 2.0
 """A ledger that takes longer is not waited for."""
 
@@ -194,7 +194,7 @@ class Recorder:
             new.append(log.checkpointed(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
             outcome = self._conductor.settle(trial_id, reply.ended)
-            # What was judged by its values would be judged so again from its last checkpoint.
+            # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
             saved = (
                 self._saved(trial_id, reply.checkpoint) if outcome is reply.ended and not standing else None
             )
@@ -234,7 +234,7 @@ class Recorder:
         return outcome
 
     def _saved(self, trial_id: str, newest: int | None = None) -> int | None:
-        """Step of the newest checkpoint of the trial; None if it has none."""
+        """Return the step of the trial's newest checkpoint; None if it has none."""
         step = max(self._attempts[trial_id].saved, -1 if newest is None else newest)
         return step if step >= 0 else None
 
@@ -242,8 +242,8 @@ class Recorder:
         """Let failed trials run again.
 
         Args:
-            trial_ids: As `conductor.retrying.choose` allows.
-            is_sound: Whether the checkpoint of a trial and step can be read; without one the trial begins
+            trial_ids: Ids from `conductor.retrying.choose`.
+            is_sound: Whether the checkpoint of a trial and step can be read; otherwise the trial restarts
                 from scratch.
         """
         for trial_id in trial_ids:

@@ -74,7 +74,7 @@ def _compared(record: Record, outcome: Outcome, last: Measurement | None, names:
         for metric, value in (record.last.metrics if record.last else {}).items()
         if names.split(metric) in (*names.test, *names.selection)
     }
-    # Of NaN only the text is the same.
+    # NaN does not equal itself, but its text does.
     other = [
         metric for metric, value in sorted(wanted.items()) if repr(last.metrics.get(metric)) != repr(value)
     ]

@@ -1,4 +1,4 @@
-"""Runs one trial that belongs to no sweep, in a child process: nothing of it is kept."""
+"""Runs one trial outside of a sweep, in a child process, and discards its files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from trainables.protocol import Job
 WAIT_S = 3600.0
 NAME = "trial"
 SELDOM_S = 1e9
-"""Least time between two checkpoints of a trial that is not continued."""
+"""Seconds between two checkpoints of a trial that is never resumed."""
 
 
 class SingleTrials:
@@ -25,11 +25,11 @@ class SingleTrials:
         self._workload, self._cpus, self._slot = workload, cpus, slot
 
     def replies(self, job: Job, folder: Path, *, saves: bool = False) -> Iterator[Reply]:
-        """Run `job` and yield its replies; the last one says how it ended.
+        """Run `job` and yield its replies; the last reply holds the outcome.
 
         Args:
             job: What to run.
-            folder: Existing folder for the files of this trial alone.
+            folder: Existing, empty folder for the files of the trial.
             saves: Whether every report is followed by a checkpoint.
         """
         self._slot.kill()
@@ -63,7 +63,7 @@ class SingleTrials:
 
 @contextmanager
 def single_trials(workload: str, cpus: float = 1.0) -> Iterator[SingleTrials]:
-    """Inside, trials of the trainable can be run one after the other, launched from the current directory."""
+    """Open a slot that runs trials of the trainable one after the other, from the current directory."""
     slot = ProcessSlot(workload, Path.cwd(), cpus)
     try:
         yield SingleTrials(workload, cpus, slot)

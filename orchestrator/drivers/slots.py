@@ -19,7 +19,7 @@ HALF = "fp16"
 
 
 def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
-    """Trials that may run on `nodes` (`CPU` and `GPU` of each) at once; a trial never spans nodes.
+    """Return how many trials fit on `nodes` (`CPU` and `GPU` of each) at once; a trial never spans nodes.
 
     A trial takes a share of one GPU, or whole ones.
     """

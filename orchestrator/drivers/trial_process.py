@@ -1,6 +1,6 @@
 """A slot: runs one trial after the other, each in a child process of its own.
 
-Whatever a trial does to its process ends with the process: it reaches neither the driver nor another trial.
+A trial cannot affect the driver or other trials, since its process ends with the trial.
 """
 
 import shutil
@@ -30,12 +30,12 @@ from trainables.protocol import TRIALS
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """What a trial does after a reply."""
+    """Instruction to a trial after a reply."""
 
     stop: Outcome | None = None
-    """Let go of the trial, which has ended so."""
+    """End the trial with this outcome."""
     save: bool = False
-    """Write a checkpoint before letting go."""
+    """Whether to write a checkpoint before the trial ends."""
     heard: bool = True
     """Whether the ledger holds everything that the trial has reported."""
 
@@ -46,7 +46,7 @@ class ChildDied:
 
     reason: str
     outcome: Outcome | None = None
-    """How the trial ends, where the trial itself ended its process; None if it may run again."""
+    """Outcome of a trial that ended its own process; None if the trial may run again."""
 
 
 class Slot(Protocol):
@@ -86,11 +86,11 @@ class ProcessSlot:
         )
         self._server = ChildServer(settings)
         self.owes_checkpoint = False
-        """Whether the trial waits with a checkpoint until everything that it reported is in the ledger."""
+        """Whether the trial waits to write a checkpoint until the ledger holds all of its reports."""
 
     def start(self, order: WorkerJob) -> None:
         """Begin a trial, after the one before has ended or was killed."""
-        if not order.kept.parents[1].is_dir():  # of the sweep, on a machine that shares nothing
+        if not order.kept.parents[1].is_dir():  # the folder of the sweep, on a machine without shared files
             scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
         self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
@@ -126,7 +126,7 @@ class ProcessSlot:
 
 
 def died_of(ended: ChildEnded) -> ChildDied:
-    """What the end of a trial's process means, before the trial had ended."""
+    """Return the error for a process that ended before its trial."""
     if ended.exit_code >= 0:
         reason = (
             f"the training code ended its process with exit code {ended.exit_code}, as os._exit does; a "
@@ -138,7 +138,7 @@ def died_of(ended: ChildEnded) -> ChildDied:
 
 
 def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:
-    """Run a trial in this process, which is its own, and report it on the connection."""
+    """Run a trial in this child process, and send its replies on the connection."""
     _limit_libraries(order)
     seed_generators(order.job.seed)
     exempt = (order.kept.parents[1], order.job.data_dir)
@@ -177,7 +177,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
 
 
 def _limit_libraries(order: WorkerJob) -> None:
-    """CPU threads as cores were asked for; with a share of a GPU goes that share of its memory."""
+    """Limit CPU threads to the requested cores, and GPU memory to the requested share of a GPU."""
     if (torch := sys.modules.get("torch")) is None:
         return
     torch.set_num_threads(threads_of(order.cpus))
@@ -186,7 +186,7 @@ def _limit_libraries(order: WorkerJob) -> None:
 
 
 def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
-    """Copy the files that are to outlive the trial. A disk that refuses costs these files."""
+    """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
     own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
     for source, name in kept_files(order.keep, own):
         target = order.kept / name

@@ -1,4 +1,4 @@
-"""How long a trial may be silent: one that hangs never reports, so that nobody can tell it to stop."""
+"""Limits how long a trial may be silent. A trial that hangs never reports, so it cannot be asked to stop."""
 
 from orchestrator.spec.section import Resources
 
@@ -7,7 +7,7 @@ GRACE_S = 30.0
 
 
 def silence_limit(resources: Resources) -> float | None:
-    """Return the seconds without a report after which a trial has timed out; None for no limit.
+    """Return the number of seconds without a report after which a trial has timed out; None for no limit.
 
     A trial that was silent for longer than `resources.minutes` has used up its minutes.
     """

@@ -30,7 +30,7 @@ from trainables.protocol import Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)
 CHECK_S = 0.5
-"""Least time between two checks of the trial's files."""
+"""Seconds between two checks of the trial's files."""
 OWED_S = 0.2
 """Between two empty replies of a trial that has only to be saved."""
 WASTE = 3.0
@@ -48,15 +48,15 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
 
 
 class Harness:
-    """Runs one trial at a time; used again for the next.
+    """Runs trials one after the other.
 
     Args:
         workload: `module:name` of the trainable.
         checkpoint_seconds: Least time between two checkpoints.
         clock: Tells seconds.
         store: Where checkpoints are; by default in the sweep's folder.
-        on_error: Called with what a trial raised.
-        check: Called between reports; what it raises ends the trial.
+        on_error: Called with an exception of the trial.
+        check: Called between reports; an exception from it ends the trial.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Harness:
     def start(self, job: Job, folder: Path) -> None:
         """Build the workload and continue from the newest sound checkpoint of the trial that has `folder`.
 
-        Never raises for what the trial does: what goes wrong is the first `advance`'s reply.
+        Errors of the trial are not raised here, but returned by the first `advance`.
         """
         self._close()
         self._folder, self._phase, self._splits = folder, job.phase, job.splits
@@ -122,7 +122,7 @@ class Harness:
         measurement before it, so none is made while one is on its way: then the checkpoint is owed. Where
         nothing but that is left to do, the reply is empty.
 
-        Raises Unreachable where the trial could not begin for want of the store of checkpoints.
+        Raises Unreachable if the trial could not begin because its store of checkpoints does not answer.
         """
         if self._unreachable is not None:
             raise self._unreachable
@@ -178,7 +178,7 @@ class Harness:
         """Which test splits a confirm trial was given and has measured nothing of."""
         measured = {split_and_quantity(name)[0] for name in last.metrics}
         if "" in measured:
-            return ""  # the spec may say that a metric without a split is of one of them
+            return ""  # the spec may assign a metric without a split to one of the confirm splits
         unread = [split for split in self._splits if split not in measured]
         if self._phase != "confirm" or not unread:
             return ""
@@ -234,7 +234,7 @@ class Harness:
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
         self._failure = outcome
-        traceback.print_exception(error)  # whole, into the log of the trial
+        traceback.print_exception(error)  # the whole traceback, into the log of the trial
         self._on_error(outcome.kind, error)
         self._close()
         return Reply(ended=outcome)
@@ -278,7 +278,7 @@ class Harness:
 
 @contextmanager
 def _never_left_by_copies() -> Iterator[None]:
-    """To be open while code of the trial runs: a process that it forked ends where it would leave."""
+    """End a process that the trial forked when the process would leave this context."""
     process = os.getpid()
     try:
         yield

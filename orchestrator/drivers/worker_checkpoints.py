@@ -116,7 +116,7 @@ def write(
 
 
 def _to_json(value: float) -> float | str:
-    """Return a metric as JSON has it: NaN and infinities are texts."""
+    """Return a metric as a JSON value: NaN and infinities become texts."""
     return value if isfinite(value) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""What a workload may report: steps, numbers and texts; all else is the end of its trial, with a reason."""
+"""Validates reports: steps, numbers and texts. Any other value ends the trial with an error."""
 
 import json
 import math
@@ -17,7 +17,7 @@ EXAMPLES_MOST = 1 << 20
 STEP_END = 2**63
 """Steps are stored as integers of 64 bits."""
 TEXT_MOST = 10_000
-"""Characters of a text; of longer ones the beginning is kept."""
+"""Maximum number of characters of a reported text; longer texts are cut."""
 
 
 class BadMeasurement(Exception):
@@ -31,7 +31,7 @@ class BadMeasurement(Exception):
 def sound(measurement: Measurement | None, last: Measurement | None) -> Measurement:
     """Return `measurement` with plain numbers as metrics, texts as attributes, and storable names.
 
-    What is None is left out. Numbers need not be finite: the conductor knows which of them must be.
+    Metrics that are None are left out. Numbers need not be finite: the conductor knows which of them must be.
     Raises BadMeasurement if it cannot follow `last`.
     """
     if not isinstance(measurement, Measurement):
@@ -111,7 +111,7 @@ def _name(name: Any) -> str:
 
 
 def _number(name: Any, value: Any, step: int) -> float:
-    """Of Python's, NumPy's and torch's numbers all that are 64-bit floats; no truth value."""
+    """Return any number of Python, NumPy or torch as a 64-bit float; truth values are refused."""
     if isinstance(value, float):
         return float(value)
     if _is_truth_value(value):

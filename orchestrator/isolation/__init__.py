@@ -1,1 +1,1 @@
-"""Runs code of users in child processes of a clean server process."""
+"""Runs user code in child processes of a server process that runs no trial itself."""

@@ -1,4 +1,4 @@
-"""What every child process does before and after its function."""
+"""Sets up every child process before it calls its function, and cleans up afterwards."""
 
 import atexit
 import ctypes
@@ -21,11 +21,11 @@ from orchestrator.isolation.messages import ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
 
 HIGH = 200
-"""Descriptors from here on are not those of files that code of users closes by their numbers."""
+"""Lowest descriptor for our files, above the numbers that user code may close."""
 OOM_SCORE = "500"
-"""The system ends a child before the process that launched it when memory runs out."""
+"""When memory runs out, Linux kills the process with the higher score first: a child before its launcher."""
 EXIT_S = 10
-"""How long exit handlers of code of users may take."""
+"""Seconds that exit handlers of user code may take."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -35,8 +35,8 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
     Args:
         order: What to run.
         connection: Descriptor of the connection that the function gets.
-        output: Descriptor of the file for what the child prints; None: this process prints there already.
-        files: What lay in the launch folder.
+        output: Descriptor of the file for output of the child; None if standard output is that file already.
+        files: Files of the launch folder.
     """
     exit_code = 1
     try:
@@ -49,7 +49,7 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
         function(order.payload, own, files)
         exit_code = 0
     except EOFError:
-        pass  # nobody is connected any more
+        pass  # the other end was closed
     except BaseException:
         traceback.print_exc()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -81,7 +81,7 @@ def _set_up(output: int | None) -> None:
 
 
 class _Lenient(io.FileIO):
-    """A file to print to: a full disk costs what is printed, not the trial."""
+    """A file for output of a trial. If the disk is full, the output is lost, but the trial goes on."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -96,7 +96,7 @@ def _stream(descriptor: int) -> TextIO:
 
 
 def _forget_exit_handlers() -> None:
-    """What was registered before the fork is the server's to clean up, and only once."""
+    """Remove exit handlers that the server registered before the fork, since the server runs them itself."""
     atexit._clear()
     registered: Any = weakref.finalize
     for finalizer in list(registered._registry):
@@ -107,10 +107,10 @@ def _forget_exit_handlers() -> None:
 
 
 def die_with_parent(number: int) -> None:
-    """Have the system send this process the signal when its parent ends; Linux alone can."""
+    """Have Linux send this process the signal `number` when its parent ends; elsewhere do nothing."""
     if sys.platform != "linux":
         return
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:  # it ended just before
+    if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), number)

@@ -1,9 +1,9 @@
-"""What a trial prints, kept per attempt beside its checkpoints, and bounded: the beginning and the end.
+"""Logs of the output of a trial: one per attempt, of limited size, next to the trial's checkpoints.
 
     logs/<trial id>/attempt-1.raw   while the attempt runs, as printed; a killed worker leaves it
     logs/<trial id>/attempt-1.log   afterwards: secrets masked, control characters as text
 
-Written straight to the file, so that what was printed survives the death of the process. Both are readable
+The process writes straight to the file, so that its output survives a crash. Both are readable
 by their owner alone. Where nothing was printed there is no file. A disk that refuses costs the log, not the
 trial.
 """
@@ -23,11 +23,11 @@ from trainables.atomic import PRIVATE, clear_unfinished, write_atomically
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 192 << 10
 RAW_BYTES = HEAD_BYTES + 2 * TAIL_BYTES
-"""Beyond it the middle of a raw log is dropped."""
+"""Size at which the middle of a raw log is dropped."""
 RAW = ".raw"
 _GAP = re.compile(rb"\n\.\.\. ([\d,]+) bytes left out \.\.\.\n")
 MOST_OF_GAP = 64
-"""Bytes of the line that says how much is left out."""
+"""Maximum length of the line that states the number of dropped bytes."""
 _log = logging.getLogger(__name__)
 
 
@@ -35,28 +35,31 @@ class ChildLog:
     """The log of a child while it runs."""
 
     def __init__(self, file: Path | None) -> None:
-        """Open the raw log of `file`; without one, or where it cannot be made, nothing is kept."""
+        """Open the raw log of `file`. Without a file, or if it cannot be created, output is discarded."""
         self._file = _opened(file)
 
     @property
     def descriptor(self) -> int | None:
-        """What the process of the trial writes to; None where nothing is kept."""
+        """Descriptor for output of the trial; None if output is discarded."""
         return None if self._file is None else self._file.descriptor
 
     def bound(self) -> None:
-        """Drop the middle of a log that has become too long."""
+        """Drop the middle of the log if it is too long."""
         if self._file is not None:
             self._file.bound()
 
     def close(self) -> None:
-        """The process has ended: turn the raw log into one that can be shown."""
+        """Turn the raw log into a readable log, after the process has ended."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 def read(file: Path) -> str | None:
-    """What `file`, or what a killed worker left of it, says; None if there is nothing. Raises OSError."""
+    """Return the log in `file`, or its raw log if a worker was killed; None if there is none.
+
+    Raises OSError.
+    """
     for path in (file, file.with_suffix(RAW)):
         if own_file(path):
             with path.open("rb") as stream:
@@ -65,14 +68,14 @@ def read(file: Path) -> str | None:
 
 
 def seal_abandoned(folder: Path) -> None:
-    """Finish the logs of one trial that killed workers left; a worker may not be running it."""
+    """Turn raw logs of killed workers into readable logs. The trial must not be running."""
     for path in folder.glob(f"*{RAW}"):
         if own_file(path):
             _seal(path)
 
 
 def as_text(content: bytes) -> str:
-    """Bytes that were printed, as text that can be shown anywhere, without its middle if it is long."""
+    """Return output as printable text, without the middle if it is too long."""
     if len(content) > HEAD_BYTES + TAIL_BYTES:
         left_out = len(content) - HEAD_BYTES - TAIL_BYTES
         content = content[:HEAD_BYTES] + _gap(left_out, content[HEAD_BYTES:]) + content[-TAIL_BYTES:]
@@ -92,13 +95,13 @@ class _RawFile:
             raise FileExistsError(f"{path} must be a file, and is {kind}")
 
     def bound(self) -> None:
-        """Drop the middle if it has become too long. What is printed meanwhile may be lost with it."""
+        """Drop the middle if the log is too long. Output that is printed meanwhile may be lost."""
         with contextlib.suppress(OSError):
             size = os.fstat(self.descriptor).st_size
             if size <= RAW_BYTES:
                 return
             tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
-            # Not through our own descriptor, which always writes at the end: before it is cut, all is there.
+            # Our own descriptor always appends, so another one overwrites the middle before the file is cut.
             other = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 begin = os.pread(self.descriptor, MOST_OF_GAP, HEAD_BYTES)
@@ -109,17 +112,17 @@ class _RawFile:
                 os.close(other)
 
     def close(self) -> None:
-        """The attempt is over: finish the log."""
+        """Close the log and turn it into a readable one."""
         os.close(self.descriptor)
         _seal(self._path)
 
 
 def _opened(file: Path | None) -> _RawFile | None:
-    """Where the sweep's folder is not to be seen, as on machines that share nothing, there is no log."""
+    """Open a raw log; None if the folder of the sweep is not visible on this machine."""
     if file is None or not file.parent.parent.parent.is_dir():
         return None
     try:
-        seal_abandoned(file.parent)  # which takes a folder away that is empty then
+        seal_abandoned(file.parent)  # may remove the folder
         file.parent.mkdir(parents=True, exist_ok=True)
         return _RawFile(file.with_suffix(RAW))
     except OSError as error:
@@ -128,19 +131,19 @@ def _opened(file: Path | None) -> _RawFile | None:
 
 
 def _seal(raw: Path) -> None:
-    """Turn a raw log into one that can be shown; an empty one leaves nothing."""
+    """Turn a raw log into a readable log; remove an empty one."""
     with contextlib.suppress(OSError):
         content = raw.read_bytes()
         if content:
-            clear_unfinished(raw.with_suffix(".log"))  # of a process killed right here; it left `raw`, too
+            clear_unfinished(raw.with_suffix(".log"))  # left by a process that was killed here
             write_atomically(raw.with_suffix(".log"), as_text(content), mode=PRIVATE)
         raw.unlink()
         if not content:
-            raw.parent.rmdir()  # unless an earlier attempt has printed something
+            raw.parent.rmdir()  # fails if there are logs of earlier attempts
 
 
 def _gap(left_out: int, begin: bytes) -> bytes:
-    """The line for bytes that are left out and start with `begin`; an earlier line in it is counted in."""
+    """Return the line that replaces dropped bytes; it adds the bytes of an earlier such line in `begin`."""
     if earlier := _GAP.match(begin):
         left_out += int(earlier[1].replace(b",", b"")) - len(earlier[0])
     return f"\n... {left_out:,} bytes left out ...\n".encode()

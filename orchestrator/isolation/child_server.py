@@ -1,4 +1,4 @@
-"""The owner's side of a server process: starts it, has it run one child after the other, and ends it."""
+"""Controls a server process: starts it, lets it run one child after the other, and ends it."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, S
 
 MODULE = "orchestrator.isolation.server"
 END_S = 15.0
-"""How long a server may take to end its child and itself."""
+"""Seconds that a server may take to end its child and itself."""
 
 
 def settings_here(
@@ -27,18 +27,18 @@ def settings_here(
     threads: int = 1,
     hides_gpus: bool = False,
 ) -> ServerSettings:
-    """Settings of a server that finds modules where this process does.
+    """Return settings for a server with the module search path of this process.
 
     Args:
         module: The user's module, imported beforehand.
-        preloaded: Modules of ours that children need.
+        preloaded: Modules of haltsweep that children need.
         launch_folder: Working directory of the server.
-        threads: How many threads libraries start.
+        threads: Number of threads that libraries may start.
         hides_gpus: Whether children see no GPU.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = dict(os.environ) | dict.fromkeys(names, str(threads))
-    # Otherwise torch.cuda.is_available() would initialise CUDA, after which a process cannot fork.
+    # Without it torch.cuda.is_available() would initialise CUDA, and the server could not fork any more.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     if hides_gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -48,7 +48,7 @@ def settings_here(
 
 
 def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None":
-    """Start a fresh interpreter that serves on the other end of `connection`."""
+    """Start a fresh interpreter that runs a server on the other end of `connection`."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from {MODULE} import main; main({connection.fileno()})"
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
         [sys.executable, "-c", code],
@@ -77,11 +77,11 @@ class ChildServer:
         self._control, theirs = Pipe()
         with theirs:
             self._process = self.start_process(theirs)
-        with suppress(OSError):  # a server that died is noticed when it is read from
+        with suppress(OSError):  # a dead server is detected by the next read
             self._control.send(self._settings)
 
     def start(self, order: ChildOrder) -> None:
-        """Start a child, after the one before has ended."""
+        """Wait for the previous child to end, then start a child."""
         self.await_end()
         if self._control is None:
             self._connect()
@@ -93,7 +93,7 @@ class ChildServer:
             send_handle(self._control, theirs.fileno(), None)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """What the child sent, or `ChildEnded` once it has sent everything; None if the time is up."""
+        """Return the child's next message, `ChildEnded` after the last one, or None after the timeout."""
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while self._control is not None:
             left = None if timeout_s is None else max(0.0, until - time.monotonic())
@@ -101,7 +101,7 @@ class ChildServer:
             if self._child is not None and self._child in ready:
                 try:
                     return self._child.recv()
-                except (EOFError, OSError):  # the server says how the child ended
+                except (EOFError, OSError):  # the server sends the exit code
                     self._close_child()
             elif self._control in ready:
                 if (ended := self._read_control()) is not None:
@@ -111,7 +111,7 @@ class ChildServer:
         return ChildEnded(-signal.SIGKILL)
 
     def send(self, message: Any) -> None:
-        """Send to the child; how a child ended that cannot be reached is received later."""
+        """Send a message to the child. If the child has ended, `receive` returns its exit code."""
         if self._child is not None:
             with suppress(OSError):
                 self._child.send(message)
@@ -124,7 +124,7 @@ class ChildServer:
             self.await_end()
 
     def await_end(self) -> None:
-        """Wait until the last child is gone; what it still sends is dropped."""
+        """Wait until the child has ended, and drop its remaining messages."""
         self._close_child()
         until = time.monotonic() + END_S
         while self._is_running and self._control is not None:

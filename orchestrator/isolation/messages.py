@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What all children of a server have in common; sent once, first."""
+    """Settings for all children of a server; the first message to it."""
 
     module: str
-    """The user's module, imported beforehand, so that children find it as it is after its import."""
+    """The user's module, imported by the server, so that each child starts with it freshly imported."""
     preloaded: tuple[str, ...]
-    """Modules of ours that children need."""
+    """Modules of haltsweep that children need."""
     sys_path: tuple[str, ...]
-    """Where modules are looked for."""
+    """Module search path."""
     launch_folder: Path
     """Working directory of the server."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The environment, set before anything is imported."""
+    """Environment variables, set before any import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ChildOrder:
     """`module:name` of the function, called as `function(payload, connection, launch_files)`."""
     payload: Any
     log: Path | None = None
-    """File for what the child prints."""
+    """File for output of the child."""
     scratch: Path | None = None
     """Folder to delete when the child has ended."""
 
@@ -41,7 +41,7 @@ class ServerReady:
     """The server has imported the module."""
 
     spawn_reason: str = ""
-    """Why children are fresh interpreters and no forks; empty if they are forks."""
+    """Reason why children are fresh interpreters instead of forks; empty if they are forks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class ChildEnded:
     """The child has ended, and so have all of its descendants."""
 
     exit_code: int
-    """As `subprocess` has it: minus the signal that ended the process."""
+    """As in `subprocess`: a negative number is the signal that ended the process."""
 
     @property
     def words(self) -> str:
-        """How the process ended, e.g. `was ended by SIGSEGV`."""
+        """Describe the exit code, e.g. `was ended by SIGSEGV`."""
         if self.exit_code >= 0:
             return f"ended with exit code {self.exit_code}"
         names = {each.value: each.name for each in signal.Signals}

@@ -1,7 +1,7 @@
-"""A server process: clean, with one thread, and with a module of the user imported.
+"""A server process that has one thread and has imported the user's module.
 
-Each child is a fork of the server, so that modules are as after their import and a child starts in tens of
-milliseconds. Where the import of the module started threads or initialised CUDA, or the platform cannot fork
+Each child is a fork of the server, so that a child starts in tens of milliseconds with freshly imported
+modules. Where the import of the module started threads or initialised CUDA, or the platform cannot fork
 safely, each child is a fresh interpreter instead. When a child ends, everything that it started is killed.
 """
 
@@ -31,15 +31,15 @@ from trainables.extensions import imported, num_threads
 from trainables.source_files import mentions
 
 LOOK_S = 0.5
-"""Between two looks whether the log of a child has grown too large."""
+"""Seconds between two checks of the size of a child's log."""
 POLL_S = 0.02
-"""The same where the end of a process cannot be waited for together with messages."""
+"""Seconds between two checks for the end of a process, if the platform cannot wait for it."""
 KILL_S, PAUSE_S = 10.0, 0.002
-"""How long killed processes are waited for, and between two looks."""
+"""Seconds to wait for killed processes, and seconds between two checks."""
 LINUX = sys.platform == "linux"
 PR_SET_CHILD_SUBREAPER = 36
 CUDA_DEVICE = "/dev/nvidia-uvm"
-"""Held open by a process that has initialised CUDA."""
+"""Device file that a process keeps open after it has initialised CUDA."""
 TORCH = "torch"
 
 
@@ -50,8 +50,8 @@ def main(descriptor: int) -> None:
 
 def serve(control: Connection) -> None:
     """Read the settings, import the module, and run children until the other end is closed."""
-    with suppress(OSError):  # it leads one already
-        os.setsid()  # Ctrl-C is for the owner, which saves running trials
+    with suppress(OSError):  # the process leads a group already
+        os.setsid()  # the owner handles Ctrl-C and saves running trials
     signal.signal(signal.SIGTERM, _terminated)
     die_with_parent(signal.SIGTERM)
     _adopt_orphans()
@@ -70,19 +70,19 @@ def serve(control: Connection) -> None:
         control.send(ServerReady(spawn_reason))
         _Server(control, settings, forks=not spawn_reason).run()
     except (EOFError, OSError):
-        pass  # nobody is connected any more
+        pass  # the owner has closed the connection
     finally:
         end_descendants()
 
 
 def prepare(module: str) -> str:
-    """Import what children need.
+    """Import modules that children need.
 
     Args:
         module: The user's module. One that cannot be imported is left to the children, which say why.
 
     Returns:
-        Why children cannot be forks of this process; empty if they can.
+        The reason why children cannot be forks of this process; empty if they can.
     """
     import numpy as np  # noqa: F401 - the threads of its linear algebra survive a fork
 
@@ -95,12 +95,12 @@ def prepare(module: str) -> str:
         return f"processes cannot be forked safely on {sys.platform}"
     if TORCH in sys.modules or mentions(module, TORCH):
         importlib.import_module("torch")
-        # The first optimiser of a process imports it, which takes longer than a short trial.
+        # The first optimiser of a process imports torch._dynamo, which takes longer than a short trial.
         importlib.import_module("torch._dynamo")
     if _uses_cuda():
         return f"importing {module} initialises CUDA"
     gc.collect()
-    gc.freeze()  # objects that no collection visits stay in pages that all children share
+    gc.freeze()  # children share memory pages of objects that the collector never visits
     return ""
 
 
@@ -122,7 +122,7 @@ class _Server:
     def run(self) -> None:
         while (order := self._control.recv()) is not None:
             if not isinstance(order, ChildOrder):
-                continue  # the child that was to be killed has ended meanwhile
+                continue  # the child ended before it could be killed
             connection = recv_handle(self._control)
             log = ChildLog(order.log)
             try:
@@ -131,7 +131,8 @@ class _Server:
                 os.close(connection)
                 exit_code = self._watched(child, log)
             finally:
-                # The end of the owner shows in two ways: the second must not interrupt what the first began.
+                # When the owner ends, the connection closes and SIGTERM arrives: it must not interrupt the
+                # cleanup.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 end_descendants()
                 log.close()
@@ -166,7 +167,7 @@ class _Server:
         return process.pid
 
     def _watched(self, child: int, log: ChildLog) -> int:
-        """Wait until the child has ended; its exit code."""
+        """Wait until the child has ended; return its exit code."""
         ending = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
         sources: list[Connection | int] = [self._control, *([] if ending is None else [ending])]
         try:
@@ -179,7 +180,7 @@ class _Server:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
                     with suppress(OSError):
-                        os.killpg(child, signal.SIGKILL)  # where orphans cannot be found
+                        os.killpg(child, signal.SIGKILL)  # platforms that cannot adopt orphans
                     return os.waitstatus_to_exitcode(status)
                 log.bound()
         finally:
@@ -188,34 +189,34 @@ class _Server:
 
 
 def spawned(descriptor: int) -> None:
-    """In a fresh interpreter: run the child that the server describes on this connection."""
+    """Run a child in a fresh interpreter; the server sends the order on the connection."""
     with Connection(descriptor) as described:
         sys.argv, order, connection, files = described.recv()
     run_child(order, connection, None, files)
 
 
 def _adopt_orphans() -> None:
-    """Processes whose parent ends become children of this one, and are found when the child ends."""
+    """Become the parent of orphaned descendants, so that they can be killed when the child ends."""
     if LINUX:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_descendants() -> None:
-    """Kill every process that this one or its children have started."""
+    """Kill all descendants of this process."""
     for each in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             each.kill()
 
 
 def end_descendants() -> None:
-    """Kill them, and wait until all are gone."""
+    """Kill all descendants of this process, and wait until they have ended."""
     until = time.monotonic() + KILL_S
     while time.monotonic() < until:
         try:
             if os.waitpid(-1, os.WNOHANG)[0]:
                 continue
         except ChildProcessError:
-            return  # there is none
+            return  # there is no child
         kill_descendants()
         time.sleep(PAUSE_S)
 

@@ -1,9 +1,9 @@
 """The working folder of a trial: relative paths read the launch folder and write to the trial alone.
 
-A private working folder starts with what lay in the launch folder: folders, copies of small files, symbolic
-links to large files, to source files and to folders that hold nothing else. New files are the trial's own. A
-file that existed at launch cannot be kept apart when the trial writes to it: a later trial would read the old
-content, so the trial ends with an error.
+A private working folder starts with the content of the launch folder: folders, copies of small files, and
+symbolic links to large files, source files and folders of source files. New files belong to the trial. A
+trial that writes to a file that existed at launch ends with an error, since other trials would read the old
+content.
 
 Limit: code in C that writes through a link to a source file or into a linked folder is not noticed.
 """
@@ -20,30 +20,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 COPIED_BYTES = 1 << 20
-"""Larger files are linked."""
+"""Maximum size of a copied file; larger files are linked."""
 ALL_COPIED_BYTES = 32 << 20
-"""What copies may take together; beyond it files are linked."""
+"""Maximum size of all copied files together; further files are linked."""
 MOST_ENTRIES = 1_000
-"""Beyond it folders are linked as a whole, and so are files of the launch folder itself."""
+"""Maximum number of entries in copied folders; further folders and files are linked."""
 DEEPEST = 20
-"""Folders further down are linked as a whole, too."""
+"""Maximum depth of copied folders; deeper folders are linked."""
 PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__"})
-"""Folders that are linked as a whole, as are hidden ones, virtual environments and sweeps."""
+"""Names of folders that are linked; hidden folders, virtual environments and sweeps are linked too."""
 SWEEP, ENVIRONMENT = "plan.json", "pyvenv.cfg"
 """Files that mark the folder of a sweep and a virtual environment."""
 SOURCES = frozenset(
     {".c", ".cfg", ".cpp", ".cu", ".css", ".h", ".html", ".ini", ".ipynb", ".jinja", ".js", ".lock", ".md"}
     | {".py", ".pyi", ".rst", ".sh", ".tex", ".toml", ".ts", ".typed", ".yaml", ".yml"}
 )
-"""Suffixes of files that people write, and scripts only read."""
+"""Suffixes of source files, which trials are expected to read only."""
 MODELS = frozenset(
     {".bin", ".ckpt", ".h5", ".joblib", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth"}
     | {".safetensors"}
 )
-"""Suffixes of files that are written by code in C, of which Python does not know, and by no other program."""
+"""Suffixes of files that libraries may write in native code, so that no audit event is raised."""
 Mode = Literal["private", "shared"]
 LOCKS = "written"
-"""Folder of locks beside the folders of running trials."""
+"""Folder of locks, next to the temporary folders of running trials."""
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 REMEDY = (
     "write to trial.folder or to another name, delete the old file before the launch, or set "
@@ -57,18 +57,18 @@ class SharedFileWritten(Exception):
 
 @dataclass(slots=True)
 class LaunchFiles:
-    """What lay in the launch folder when the session began, by relative path."""
+    """Content of the launch folder when the session began, by relative path."""
 
     root: Path
     folders: list[str] = field(default_factory=list)
-    """To be made, outer ones first."""
+    """Folders to create, parents first."""
     copied: list[str] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
-    """Files and folders."""
+    """Files and folders to link."""
 
     @classmethod
     def of(cls, root: Path) -> "LaunchFiles":
-        """List `root`, folders near the top first. A folder that is not there has no files."""
+        """List `root` breadth first; a missing folder counts as empty."""
         found = cls(root)
         bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
         waiting = [""]
@@ -110,7 +110,7 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 
 
 def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
-    """None of what is no regular file, nor a link to one."""
+    """Return the size of a regular file or a link to one; None for anything else."""
     try:
         found = entry.stat()
     except OSError:
@@ -133,7 +133,7 @@ def _is_sweep(entry: "os.DirEntry[str]") -> bool:
 
 
 def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
-    """Whether the entries of a folder are source files, and folders that hold source files alone."""
+    """Return whether a folder and its subfolders hold only source files."""
     waiting = [entries]
     while waiting:
         if not (found := waiting.pop()):
@@ -157,19 +157,19 @@ class WorkingFolder:
     files: LaunchFiles
     mode: Mode
     scratch: Path
-    """Folder of the trial alone."""
+    """Temporary folder of the trial."""
     exempt: tuple[Path, ...] = ()
-    """Folders in which all trials may write at once: that of the sweep, and that of datasets."""
+    """Folders in which all trials may write at once: the sweep's folder and the datasets' folder."""
     _versions: dict[str, _Version] = field(default_factory=dict)
     _held: dict[str, int] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
-        """Where the trial starts."""
+        """Working directory of the trial."""
         return self.files.root if self.mode == "shared" else self.scratch / "work"
 
     def enter(self) -> None:
-        """Make the folder, and make it the working directory of this process."""
+        """Create the folder and make it the working directory of this process."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         if self.mode == "private":
             self._fill()
@@ -218,7 +218,7 @@ class WorkingFolder:
                 shutil.copy2(os.path.join(source, path), os.path.join(target, path))
             except FileNotFoundError:  # deleted since the session began
                 continue
-            except OSError:  # it cannot be read: neither can the trial, if it needs it
+            except OSError:  # the file cannot be read, by the trial neither
                 os.symlink(os.path.join(source, path), os.path.join(target, path))
                 continue
             self._versions[path] = _version(os.path.join(target, path))
@@ -228,17 +228,17 @@ class WorkingFolder:
                 self._versions[path] = _version(os.path.join(target, path))
 
     def require_unwritten(self) -> None:
-        """Raises SharedFileWritten if a file that existed at launch was written by its relative path."""
+        """Raise SharedFileWritten if the trial wrote a file that existed at launch."""
         for path, version in self._versions.items():
             try:
                 written = _version(os.path.join(self.path, path)) != version
-            except OSError:  # the trial deleted its copy, which is its own
+            except OSError:  # the trial may delete its copy
                 continue
             if written:
                 raise SharedFileWritten(_message(path))
 
     def _check_private(self, path: str) -> None:
-        """What copies cannot show: writing through a link, to the launch folder itself."""
+        """Refuse to write through a link into the launch folder."""
         if os.path.isabs(path):
             return
         real = os.path.realpath(path)
@@ -250,7 +250,7 @@ class WorkingFolder:
             )
 
     def _check_shared(self, path: str) -> None:
-        """The first trial that writes to a path may go on to, until it ends."""
+        """Refuse to write a file that another running trial has written."""
         real = os.path.realpath(path)
         if real in self._held or not _is_below(real, str(self.files.root)):
             return
@@ -289,7 +289,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _hook(check: Callable[[str], None]) -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook that calls `check` with every path that is opened for writing."""
+    """Return an audit hook that calls `check` with every path that is opened for writing."""
     is_checking = False
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -312,7 +312,7 @@ def _hook(check: Callable[[str], None]) -> Callable[[str, tuple[Any, ...]], None
 
 
 def kept_files(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
-    """Files below `folders` that a pattern matches, and their paths relative to their folder."""
+    """Yield files below `folders` that match a pattern, each with its path relative to the folder."""
     for folder in folders:
         real = folder.resolve()
         for pattern in patterns:

@@ -19,8 +19,8 @@ class TrialEnded(StoreError):
 def admitted(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> list[Row]:
     """`rows` without the measurements that are there already: the first of a trial and step wins.
 
-    Measurements from before a retry do not count. Raises TrialEnded for an event after a trial's final end,
-    a retry apart.
+    Measurements before a retry are ignored. Raises TrialEnded for an event after a trial's final end, unless
+    the event is a retry.
     """
     _refuse_ended(connection, sweep_id, rows)
     return list(_unknown(connection, sweep_id, rows))

@@ -15,7 +15,7 @@ PLANNED = frozenset(field.name for field in fields(PlannedTrial))
 BUDGET = "budget"
 """Reason of a sweep that was closed because it may start nothing more."""
 ERROR = "error"
-"""Reason of a sweep that was closed because the first trials of an arm ended with the same error."""
+"""Reason of a release: the first trials of an arm crashed with the same error."""
 
 
 class EventKind(StrEnum):
@@ -34,18 +34,22 @@ class EventKind(StrEnum):
     CHECKPOINTED = "checkpointed"
     """Payload: step, path relative to the sweep's folder."""
     ATTRIBUTES = "attributes"
-    """Texts that a trial reported, by name. Of a name the newest text counts."""
+    """Texts that a trial reported, by name. The newest text of a name counts."""
     ENDED = "ended"
-    """Payload: kind, reason, lost (true) where a worker died, and saved (the step of the checkpoint that is
-    kept of a failed trial). After a final one only `retried` may follow."""
+    """Payload: kind, reason, lost (true if a worker died), saved (step of the checkpoint kept for a retry).
+
+    After a final one only `retried` may follow.
+    """
     RETRIED = "retried"
-    """A trial that had ended for good is to run again. Payload: step, of the checkpoint from which it goes on
-    (-1: from scratch; its measurements of later steps no longer count). Or cause: the id of the trial that
-    was asked for, where this one had not begun and is to be asked for anew."""
+    """A trial that had ended will run again.
+
+    Payload: step of the checkpoint from which the trial resumes (-1: from scratch); later measurements no
+    longer count. Or cause: id of the retried trial, if this trial had been skipped because of its failure.
+    """
     READ = "read"
     """The data that trials of this process read are there. Payload: digests of splits by task/split."""
     CLOSED = "closed"
-    """The process let go of the sweep. Payload: reason (done, interrupted, budget, error); with a budget or
+    """The process released the sweep. Payload: reason (done, interrupted, budget, error); with a budget or
     an error, why."""
 
 
@@ -100,21 +104,21 @@ def checkpointed(at: float, trial_id: str, step: int, path: str) -> Event:
 
 
 def attributes(at: float, trial_id: str, texts: Mapping[str, str]) -> Event:
-    """A trial reported texts."""
+    """Create the event that a trial reported texts."""
     return Event(EventKind.ATTRIBUTES, at, trial_id, dict(texts))
 
 
 def ended(
     at: float, trial_id: str, outcome: Outcome, *, lost: bool = False, saved: int | None = None
 ) -> Event:
-    """A trial ended; unless it was stopped, nothing but a retry is accepted for it.
+    """Create the event that a trial ended. Afterwards only a retry is accepted, unless the trial was stopped.
 
     Args:
         at: Unix time in seconds.
         trial_id: Id of the trial.
-        outcome: How it ended.
+        outcome: Outcome of the trial.
         lost: Whether its worker died.
-        saved: Step of the checkpoint that is kept for a retry.
+        saved: Step of the checkpoint that is kept for a retry, if any.
     """
     payload: dict[str, Any] = {"kind": outcome.kind.value, "reason": outcome.reason}
     more = ({"lost": True} if lost else {}) | ({} if saved is None else {"saved": saved})
@@ -122,12 +126,12 @@ def ended(
 
 
 def retried(at: float, trial_id: str, step: int) -> Event:
-    """A failed trial runs again, from its checkpoint of `step`; -1: from scratch."""
+    """Create the event that a failed trial runs again from its checkpoint of `step`; -1: from scratch."""
     return Event(EventKind.RETRIED, at, trial_id, {"step": step})
 
 
 def reopened(at: float, trial_id: str, cause: str) -> Event:
-    """A trial that ended without having begun may be asked for again, since the trial `cause` is retried."""
+    """Create the event that a skipped trial may run after all, since the trial `cause` is retried."""
     return Event(EventKind.RETRIED, at, trial_id, {"cause": cause})
 
 

@@ -33,9 +33,9 @@ def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list
 
 
 def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
-    """Every measurement by trial id, steps increasing, each with what single examples showed then.
+    """All measurements by trial id, in order of steps, each with its values of single examples.
 
-    Of a retried trial the measurements behind the checkpoint that it went on from no longer count.
+    Measurements of a retried trial after the checkpoint from which it resumed are left out.
     """
     found: dict[str, dict[int, Measurement]] = {}
     for event in events:
@@ -60,7 +60,7 @@ def measurement_of(event: Event) -> Measurement:
 
 
 def better(one: Measurement, other: Measurement | None, objective: Objective) -> bool:
-    """Whether `one` beats `other`; a measurement without a finite value beats nothing."""
+    """Return whether `one` is better than `other`; a value that is not finite is never better."""
     value = one.metrics.get(objective.metric, nan)
     if not is_usable(value):
         return False
@@ -72,7 +72,7 @@ class Fold:
     """Records of a log that is still growing: hears each event once, answers at any time."""
 
     def __init__(self, plan: Plan, *, brief: bool = False) -> None:
-        """`brief`: trials may come without the event by which they were asked for."""
+        """With `brief`, events that a trial was asked for may be missing."""
         self._plan = plan
         self._brief = brief
         self._unasked: dict[str, PlannedTrial] = {}
@@ -90,7 +90,7 @@ class Fold:
         elif event.trial_id is None:
             return
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
-            self._histories.pop(event.trial_id, None)  # it is asked for anew, perhaps with other settings
+            self._histories.pop(event.trial_id, None)  # the trial may get other settings
         elif event.kind is EventKind.ASKED:
             # The first one stands: a trial is asked for once, whoever holds the sweep.
             history = _History(trial_from_json(event.payload), self._provenance)
@@ -136,7 +136,7 @@ class _History:
     retried: tuple[float, ...] = ()
     attributes: dict[str, str] = field(default_factory=dict)
     saved: tuple[Measurement | None, Measurement | None, CountedReports | None] = (None, None, None)
-    """`last`, `best` and `counted` at the newest checkpoint."""
+    """Values of `last`, `best` and `counted` at the newest checkpoint."""
 
     def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:

@@ -64,8 +64,8 @@ class Reader:
     def newest_rows(self, *, brief: bool) -> list[Sequence[Any]]:
         """Rows of all events that make records, of measurements the last of every trial, oldest first;
         `brief`: of a trial that has ended for good none but that measurement, its end and, if it failed, when
-        it was begun. Of a trial that was retried all measurements and checkpoints: which of them count
-        depends on where the retry began.
+        it was begun. All measurements and checkpoints of retried trials are read: the retry's first step
+        decides which count.
 
         Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
         missing between them is not looked at. Raises StoreError for the first that is not as written.

@@ -17,7 +17,7 @@ _dumps_metrics = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enc
 
 
 def to_row(event: Event) -> dict[str, Any]:
-    """Column values. Raises ValueError for a number that is not finite, metrics apart."""
+    """Column values. Raises ValueError for a number that is not finite, except in metrics."""
     assert (event.trial_id is None) == (event.kind in _OF_THE_SWEEP), (
         f"{event.kind} must name its trial, or none"
     )

@@ -23,7 +23,7 @@ from orchestrator.ledger.engine import DAMAGED
 
 SCHEMA_VERSION = 3
 READABLE_VERSION = 2
-"""Ledgers from this version on are read as they are; they are upgraded before anything is written."""
+"""Oldest version that can be read without an upgrade. Ledgers are upgraded before the first write."""
 CREATION_LOCK = 0x6861_6C74
 """Key of the PostgreSQL advisory lock under which tables are made."""
 
@@ -76,7 +76,7 @@ UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial"
 def lookups() -> tuple[Index, ...]:
     """Return the indexes by which `admission` and `reading` find measurements and ends of trials.
 
-    Made only where tables are created: partial indexes load every driver of both databases.
+    Called only where tables are created, since partial indexes import the drivers of both databases.
     """
     trial = (events.c.sweep_id, events.c.trial_id)
     step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)

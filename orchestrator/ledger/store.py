@@ -181,9 +181,9 @@ class Ledger:
     def append(self, new: Sequence[Event], lease: Lease) -> None:
         """Write all of `new` or nothing, durably and once; renews the lease on the way.
 
-        A second measurement of a trial at a step is ignored: the first wins. Raises LeaseLost if somebody
-        else claimed the sweep, TrialEnded for an event after a trial's final end, StoreError if the database
-        fails.
+        A second measurement of a trial at a step is ignored: the first wins. Raises LeaseLost if another
+        process claimed the sweep, TrialEnded for an event after a trial's final end, StoreError if the
+        database fails.
         """
         rows = [to_row(event) for event in new]
         if not rows:

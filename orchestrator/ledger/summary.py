@@ -34,7 +34,10 @@ class Summary:
 
     @property
     def num_ended(self) -> int:
-        """Trials of the plan that have ended for good: an infeasible one has another in its place."""
+        """Number of planned trials that have ended.
+
+        Infeasible trials are left out, since others replace them.
+        """
         return sum(count for kind, count in self.ended.items() if kind is not OutcomeKind.INFEASIBLE)
 
     @property

@@ -1,4 +1,4 @@
-"""From earlier schemas to the newest: in one transaction, which happens or does not."""
+"""Upgrades earlier schemas to the newest, in one transaction."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ _COLUMNS = [("haltsweep_events", "digest"), ("haltsweep_sweeps", "head"), ("halt
 
 
 def upgrade(connection: Connection, found: int, now: float) -> None:
-    """Bring a ledger of version `found` to the newest, inside the caller's write transaction.
+    """Upgrade a ledger of version `found`, inside the caller's write transaction.
 
-    Rows of version 1 had no digests; version 2 allowed one end a trial, and so no retries. Raises StoreError
-    while a process of version 1 may be writing.
+    Rows of version 1 had no digests. Version 2 allowed only one end per trial, and so no retries. Raises
+    StoreError while a process of version 1 may be writing.
     """
     if found < 2:
         _chain_all(connection, now)

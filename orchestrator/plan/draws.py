@@ -53,7 +53,7 @@ FINELY = 1001
 DRAWS_MAX = 2000
 """Draws tried of an arm: all if there are no more, else those of every two dimensions, and some by chance."""
 CHANCES = 10_000
-"""Draws by chance in which nothing is admitted, so that a search is refused."""
+"""Number of random draws without an admitted one after which a search is refused."""
 COMPLETIONS = 16
 """Draws that a value must fail in to be called impossible."""
 
@@ -72,21 +72,21 @@ class Trying:
     variants: Callable[[Mapping[str, Any]], Drawn]
     """Does for many draws in the same settings what `checked` does for one."""
     refusing: Predicate | None = None
-    """The rule that a search keeps to where the trainable's own Config refuses combinations."""
+    """Rule of a search in which the trainable's Config refuses combinations; None if it refuses none."""
 
 
 def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> Space:
-    """Note every value, and every combination of values, that could be drawn and not be trained.
+    """Find values and combinations of values that could be drawn but not be trained.
 
     Returns:
-        `space`, with a rule against combinations that the trainable's own Config refuses.
+        `space`, with a rule against combinations that the trainable's Config refuses.
     """
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
     try:
         trying.too_large(arm.system)
     except ValueError:
-        return space  # what cannot be built as it is, is refused by the proof
+        return space  # the ablation check refuses arms that cannot be built
     settings = arm.system.settings
     drawing = _Drawing(settings, space, trying.variants(settings), trying.too_large)
     sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
@@ -125,7 +125,7 @@ def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, 
 
 
 def _is_rejected(draw: Assignment, settings: Mapping[str, Any], trying: Trying) -> bool:
-    """Whether the trainable's own Config refuses `settings` with `draw`."""
+    """Return whether the trainable's Config refuses `settings` with `draw`."""
     given = assigned(settings, draw)
     return given is not None and isinstance(trying.checked(given), list)
 
@@ -275,7 +275,7 @@ class _Drawing:
                 yield made
 
     def by_chance(self, most: int) -> Iterator[dict[str, Value]]:
-        """Draws as a sampler that knows nothing makes them, of all values of a range."""
+        """Draw values at random from whole ranges, as a sampler without history does."""
         for _ in range(most):
             made: dict[str, Value] = {}
             for dimension in self.space.dimensions:

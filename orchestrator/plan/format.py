@@ -29,7 +29,7 @@ def value_words(value: Any) -> str:
 
 
 def inner_words(value: Any) -> str:
-    """`value_words`, with braces around the fields of a mapping: `{name: adam, lr: 0.1}`."""
+    """Format a value as `value_words` does, but with braces around mappings: `{name: adam, lr: 0.1}`."""
     match value:
         case Mapping():
             return f"{{{', '.join(f'{key}: {inner_words(inner)}' for key, inner in value.items())}}}"

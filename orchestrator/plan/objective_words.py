@@ -1,4 +1,4 @@
-"""What a plan says of its objectives: the data and the reports that count, and goals that look reversed."""
+"""Describes the objectives of a plan, and warns of goals that look reversed."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from trainables.metrics import look_up, usual_goal
 
 
 def objective_words(objective: Objective, split: str) -> str:
-    """Describe what a search makes large or small: metric, goal, split and scope."""
+    """Describe one objective: metric, goal, split and scope."""
     return f"{objective.metric} ({objective.goal}) on {split} data: {_scope_words(objective)} counts"
 
 
@@ -26,7 +26,7 @@ def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
 
     Args:
         plan: The plan of a sweep.
-        unusual: Leave out objectives whose name shows the split and of which the last report counts.
+        unusual: Leave out objectives whose name begins with the split and whose scope is the last report.
     """
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     for objective in plan.search.objectives if plan.search is not None else ():
@@ -36,7 +36,7 @@ def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
 
 
 def reversed_goals(plan: Plan) -> Iterator[str]:
-    """Warn of goals that the name of their metric speaks against, where the metric is not declared."""
+    """Warn of goals that do not fit the name of the metric, for metrics that are not declared."""
     for objective in plan.search.objectives if plan.search is not None else ():
         usual = usual_goal(objective.metric)
         if look_up(plan.metrics, objective.metric).better is None and usual not in (None, objective.goal):

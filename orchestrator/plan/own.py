@@ -61,7 +61,7 @@ class Own:
         self.trying = Trying(self._checked, lambda _: None, self._drawn, self._refusing())
 
     def _refusing(self) -> Predicate | None:
-        """The rule that the Config beside the trainable is for what a search draws, if there is one."""
+        """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
         if self._trainable.config is None:
             return None
         return Predicate("trainables.outside:config_admits", self._trainable.path)

@@ -67,7 +67,7 @@ def look(
     import torch
 
     assert trainable.build is not None, "there must be something to build"
-    seed_generators(SEED)  # that `build` may draw from
+    seed_generators(SEED)  # since `build` may draw random numbers
     begins("build(settings)")
     model = _called(trainable.build, settings, "build")
     if not isinstance(model, torch.nn.Module):
@@ -82,7 +82,7 @@ def look(
 
 
 class Builder:
-    """Builds models of a trainable in child processes: whatever `build` sets for its process ends there."""
+    """Builds models of a trainable in child processes, so that `build` cannot affect this process."""
 
     def __init__(self, trainable: Trainable) -> None:
         """Start a server that imports the trainable."""
@@ -91,7 +91,7 @@ class Builder:
         weakref.finalize(self, self._server.close)
 
     def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Seen:
-        """`look` in a child. Raises ValueError if the model cannot be built or run."""
+        """Call `look` in a child process. Raises ValueError if the model cannot be built or run."""
         order = ChildOrder(f"{__name__}:look_in_child", (self._path, copy.deepcopy(dict(settings))))
         self._server.start(order)
         while not isinstance(message := self._server.receive(), Seen):
@@ -104,7 +104,7 @@ class Builder:
 
 
 def look_in_child(given: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles) -> None:
-    """Look at a model in this process, which is for nothing else."""
+    """Build and run a model in this child process, and send its fingerprint."""
     path, settings = given
     try:
         seen = look(load(path), settings, connection.send)

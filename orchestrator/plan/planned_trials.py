@@ -21,7 +21,7 @@ SEARCH: Final = "search"
 CONFIRM: Final = "confirm"
 POSTHOC: Final = "posthoc"
 INFEASIBLE_MAX: Final = 10
-"""So many infeasible trials for each search trial that is asked for end the search of an arm."""
+"""Number of infeasible trials per planned search trial after which the search of an arm ends."""
 
 
 _EXHAUSTIVE = frozenset({NAME, "bruteforce", "BruteForceSampler"})
@@ -100,12 +100,12 @@ def _search_trial(arm: Arm, identity: Mapping[str, Any], number: int, seed: int)
 
 
 def replacement(arm: Arm, search: SearchPlan, number: int) -> PlannedTrial:
-    """The search trial `number` of `arm`, drawn in place of an infeasible one."""
+    """Return search trial `number` of `arm`, which replaces an infeasible trial."""
     return _search_trial(arm, _identity(search, arm), number, search_seed(search, number))
 
 
 def replacements(plan: Plan) -> Iterator[PlannedTrial]:
-    """All trials that a search of `plan` may draw in place of infeasible ones."""
+    """Yield all trials that may replace infeasible search trials of `plan`."""
     planned = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
     for arm in plan.arms if plan.search is not None else ():
         assert plan.search is not None

@@ -112,7 +112,7 @@ def plan(
 
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
-    """How many differences an outcome has: one for each arm with a reference, and those over contexts."""
+    """Return the number of differences per outcome: one per arm with a reference, and those over contexts."""
     compared = [arm for arm in arms if arm.reference]
     pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
     return len(compared) + len(pooled)
@@ -219,7 +219,7 @@ def _searched(
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
     try:
-        if runs:  # with values of a search an arm that cannot be trained would only be reported again
+        if runs:  # the same arm with values of its search would only repeat the error
             found = replace(found, space=check_draws(arm, found.space, trainable.trying, spec, faults))
         check_grid(arm, found.space, spec, search, faults)
     except PredicateFailed as error:

@@ -40,7 +40,7 @@ def price(
     *,
     calibrate: bool,
 ) -> ArmPrice:
-    """The price of `arm` with so many trials a phase.
+    """Return the estimate of `arm` for these numbers of trials by phase.
 
     Raises InputError if a step cannot be timed here.
     """

@@ -55,7 +55,7 @@ def _check_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
 
 
 def _declared_splits(spec: Spec) -> Iterator[str]:
-    """Splits that the spec names, of its objectives and its answer among others."""
+    """Return all splits that the spec names, those of objectives and answer included."""
     tests = spec.confirm.splits if spec.confirm else ()
     yield from tests
     for objective in spec.search.objectives if spec.search else ():

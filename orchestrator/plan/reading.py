@@ -83,7 +83,7 @@ def _sampler_faults(written: Document, known: Sequence[Fault]) -> list[Fault]:
 
 
 def number_of_arms(spec: Spec) -> int:
-    """The baseline and all arms, each in every cell of contexts and grid."""
+    """Return the baseline and all arms, each in every cell of contexts and grid."""
     return (1 + len(spec.arms)) * prod(map(len, spec.axes.values()))
 
 

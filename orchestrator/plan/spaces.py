@@ -167,7 +167,7 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
 
 
 def _has(value: Value, outer: str, condition: When) -> bool:
-    """Whether what a condition asks for is inside of `value` at the path `outer`."""
+    """Return whether a condition holds for `value` at the path `outer`."""
     return among(lookup({outer: value}, condition.path), condition.values)
 
 

@@ -36,7 +36,7 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
         for other in begun[:place]:
             own = one.arm.reference == other.arm.name  # reported by the proof
             same = other.arm.system.settings == one.arm.system.settings
-            # What two contexts do is never compared.
+            # Arms of different contexts are never compared.
             apart = key_of(other.arm.request.context) != key_of(one.arm.request.context)
             if not own and not same and not apart and _behave_alike(one, other, probe, sweep):
                 faults.add(

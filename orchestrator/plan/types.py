@@ -35,17 +35,21 @@ class Arm:
     digest: str
     """Content hash of settings and space; part of every trial id."""
     reference: str = ""
-    """Name of the arm it is compared with: the baseline of its grid cell. A cell's baseline is compared with
-    that of the first cell in the same context, which has none."""
+    """Name of the arm it is compared with: the baseline of its grid cell.
+
+    The reference of another cell's baseline is the first baseline of the same context.
+    """
     first: tuple[Mapping[str, Value], ...] = ()
     """Assignments that its search tries before its sampler is asked."""
     without: tuple[str, ...] = ()
     """Components of the baseline that it takes away, where the spec combines them."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """Field path to value: what the contexts of the spec set in it. Arms of other contexts are never compared
-    with it."""
+    """Values of the spec's contexts by field path.
+
+    Arms of different contexts are never compared.
+    """
     name_in_context: str = ""
-    """The name without the values of the context, the same in every context; empty without contexts."""
+    """Name of the arm without the values of its context; empty without contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +156,18 @@ class AnswerPlan:
     """What decides the question."""
 
     outcomes: tuple[str, ...]
-    """Primary outcomes by name, the one that the sweep is about first. Empty where only the
+    """Names of the primary outcomes, the main one first. Empty where only the
     trials can tell what they measure: then it is the first quantity on the first confirm split."""
     margin: float | None
     """The least difference in the first of them that matters."""
     level: float
     """Family-wise error of all claims."""
     family: int
-    """Comparisons that the claims hold for together: arms that have a reference, and where `pooled` arms over
-    all contexts, times primary outcomes."""
+    """Number of comparisons in the family: arms with a reference, and pooled arms, times primary outcomes."""
     pooled: bool = False
-    """Whether there is a verdict over all contexts too."""
+    """Whether there are also verdicts over all contexts."""
     split: str = ""
-    """Split of those outcomes whose names do not begin with one."""
+    """Split of outcomes whose names do not begin with a split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +242,11 @@ class Plan:
     extended: tuple[Extension, ...] = ()
     """What was added after the launch, the first extension first."""
     keep: tuple[str, ...] = ()
-    """Patterns of files of a trial that are kept."""
+    """Patterns of a trial's files to keep."""
     selected_on: tuple[str, ...] = ()
     """Test splits that are read and whose examples valid has, in some arm."""
     continue_on_error: bool = False
-    """Whether the sweep goes on where the first trials of an arm all crash with the same error."""
+    """Whether the sweep continues if the first trials of an arm all crash with the same error."""
 
     def arm(self, name: str) -> Arm:
         """The arm called `name`. Raises KeyError."""
@@ -254,7 +257,7 @@ class Plan:
 
     @property
     def contexts(self) -> tuple[tuple[Arm, ...], ...]:
-        """The arms of each context, in the order of the plan; all of them together without contexts."""
+        """Return the arms by context, in the order of the plan; without contexts one group of all arms."""
         groups: dict[Hashable, list[Arm]] = {}
         for arm in self.arms:
             groups.setdefault(key_of(arm.context), []).append(arm)
@@ -262,7 +265,7 @@ class Plan:
 
     @property
     def pools(self) -> dict[str, tuple[Arm, ...]]:
-        """By name without the context, the arms that are compared with a baseline, one in each context."""
+        """Return arms with a reference, one per context, by their name without the context."""
         found: dict[str, list[Arm]] = {}
         for arm in self.arms:
             if arm.reference and arm.name_in_context:

@@ -32,12 +32,11 @@ def trials(name: str, *, runs: Path | str | None = None, storage: str | None = N
     Columns: `trial_id`, `arm`, `phase` (search, confirm, posthoc), `number`, `seed`, `rank`, `outcome` (null
     while the trial has not ended), `reason`, `attempts`, `started_at`, `ended_at` (UTC), `commit` (of the
     folder it was launched from), `code` (digest of the code that ran, haltsweep's own included), `host`,
-    `settings` (JSON, all of them), `step` and `seconds` of the last measurement; then
-    `assignment.<path>` for what a search chose, `overrides.<path>` for what a posthoc trial was read under
-    (nothing, where a checkpoint is read as trained for test splits that were added),
-    `attribute.<name>` for texts that it reported, `metric.<name>` for what was measured last, and
-    `counted.<name>` for the objective of a search that does not count by the last report. Null where a trial
-    has none.
+    `settings` (JSON, all of them), `step` and `seconds` of the last measurement; then `assignment.<path>` for
+    what a search chose, `overrides.<path>` for what a posthoc trial was read under (nothing, where a
+    checkpoint is read as trained for test splits that were added), `attribute.<name>` for texts that it
+    reported, `metric.<name>` for what was measured last, and `counted.<name>` for the objective of a search
+    that does not count by the last report. Null if a trial has no value.
     """
     from orchestrator.tracking.flat import trials_table
 

@@ -28,33 +28,33 @@ from trainables.metrics import Metric, split_and_quantity
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """A difference of arms: an arm minus its reference, or the mean of that over all contexts."""
+    """An arm minus its reference, or the mean of this difference over all contexts."""
 
     arm: str
-    """Name of the arm; over all contexts without that of a context."""
+    """Name of the arm; without the values of a context if the contrast is over all contexts."""
     reference: str
     pairs: tuple[tuple[str, str], ...]
-    """Names of arm and reference, one pair for each context that the mean is over."""
+    """Names of arm and reference, one pair for each context."""
     contexts: tuple[str, ...] = ()
-    """Names of the contexts; empty for one arm."""
+    """Names of the contexts; empty for an arm of one context."""
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """All arms that the difference is made of."""
+        """All arms and references of the contrast."""
         return tuple(name for pair in self.pairs for name in pair)
 
 
 @dataclass(frozen=True, slots=True)
 class ContrastGroup:
-    """Contrasts whose spreads may be compared: those inside one context, or those over all contexts."""
+    """Contrasts with comparable variances: those of one context, or those over all contexts."""
 
     contrasts: tuple[Contrast, ...]
     contexts: tuple[tuple[str, ...], ...]
-    """The arms of each context that the contrasts are made of."""
+    """Arms of the contrasts, by context."""
 
 
 def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
-    """One group for each context, and where `answer` asks for it the one over all contexts."""
+    """Return one group for each context, and one over all contexts if `answer` asks for it."""
     contexts = tuple(tuple(arm.name for arm in arms) for arms in plan.contexts)
     for arms, names in zip(plan.contexts, contexts, strict=True):
         pairs = ((arm.name, arm.reference) for arm in arms if arm.reference)
@@ -75,11 +75,11 @@ def _pooled(plan: Plan) -> Iterator[Contrast]:
 
 @dataclass(frozen=True, slots=True)
 class PairedSeeds:
-    """A contrast in one metric."""
+    """A contrast measured by one metric."""
 
     record_ids: tuple[tuple[str, str], ...]
     by_seed: Mapping[int, float]
-    """Seed to arm minus reference, or to the mean of that over contexts; of seeds that are in all of them."""
+    """Difference by seed, averaged over contexts; only seeds with values in all contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) ->
 
 
 def _as_reported(outcomes: Sequence[str], measured: Sequence[str]) -> tuple[str, ...]:
-    """The outcomes, each without its split where trials report it without one and never with it."""
+    """Return the outcomes by their reported names: without the split if no trial reports the split."""
     bare = {name: split_and_quantity(name)[1] for name in outcomes if name not in measured}
     return tuple(bare[name] if bare.get(name) in measured else name for name in outcomes)
 
@@ -170,7 +170,7 @@ def effects(
 def verdicts(
     plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[ArmVerdict]:
-    """One for every arm that has a reference and every primary outcome; those over all contexts last."""
+    """Return one verdict per arm with a reference and primary outcome; those over all contexts come last."""
     primary = _primary(plan, answer, readings)
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
@@ -219,13 +219,13 @@ def verdicts(
 
 
 def _place_in(plan: Plan) -> Callable[[Contrast], int]:
-    """Arms in the order of the plan, then what is made of several."""
+    """Return the position of a contrast: arms in the order of the plan, then contrasts over contexts."""
     places = {arm.name: place for place, arm in enumerate(plan.arms)}
     return lambda contrast: places.get(contrast.arm, len(places))
 
 
 def _span(contrast: Contrast, metric: str, readings: Readings) -> tuple[float, float]:
-    """Between what values of the contrast lie."""
+    """Return the range in which values of the contrast lie."""
     spans = [readings.span_of_difference(metric, *pair) for pair in contrast.pairs]
     return fmean(low for low, _ in spans), fmean(high for _, high in spans)
 
@@ -238,7 +238,7 @@ def _never_measured(arms: Iterable[str], metric: str, readings: Readings) -> lis
 def _ended(
     plan: Plan, contrast: Contrast, metric: str, readings: Readings, to_run: Mapping[str, set[int]]
 ) -> str:
-    """Of how many seeds of the arm there is a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
+    """Describe the seeds that have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
     arms = [arm for arm, _ in contrast.pairs]
     finished = set.intersection(*map(readings.finished_seeds, arms))
     failed = {seed: how for arm in arms for seed, how in readings.failed_seeds(arm).items()}
@@ -291,7 +291,7 @@ def _line(made: ArmVerdict, margin: float | None, contexts: Sequence[str] = ()) 
 
 
 def _pairs(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> PairedSeeds:
-    """Differences of seeds that all `pairs` of arm and reference have, their mean where there are several."""
+    """Return differences by seed, averaged over `pairs` of arm and reference; only seeds of all pairs."""
     records: list[tuple[str, str]] = []
     found: list[Mapping[int, float]] = []
     for arm, reference in pairs:
@@ -306,10 +306,10 @@ def _pairs(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) ->
 
 
 def _primary(plan: Plan, answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
-    """What the seeds say of primary outcomes; nothing of chance where they change nothing in an arm and its
+    """Return verdicts on primary outcomes; without p-values if seeds change nothing in an arm and its
     reference.
 
-    Spreads and steps of one context say nothing of another: bounds of spreads are those of the own context.
+    Variances and resolutions differ between contexts, so bounds come from the same context.
     """
     idle = {arm.name for arm in plan.arms if readings.same_in_every_seed(arm.name)}
     groups = [*contrast_groups(plan, answer)]
@@ -336,7 +336,8 @@ def _primary(plan: Plan, answer: AnswerPlan, readings: Readings) -> dict[Key, Pa
 
 
 def _step(group: ContrastGroup, metric: str, readings: Readings) -> float:
-    """Step between values for `compare`, which takes what rounding gives a difference of two, r / sqrt(6).
+    """Return the resolution of differences for `compare`, which expects r / sqrt(6), the rounding of a
+    difference.
 
     Rounding gives the mean of k differences of steps r1 ... rk a k-th of sqrt((r1^2 + ... + rk^2) / 6).
     """

@@ -22,11 +22,11 @@ LOOKS = MARKED + (
 
 
 def exploratory(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
-    """Why claims about arms and their references are exploratory, after a comma; empty where they are not.
+    """Return why claims about arms are exploratory, after a comma; empty for confirmatory claims.
 
     Args:
-        plan: With all of its extensions.
-        pairs: An arm and its reference, or one pair for each context that a claim is about.
+        plan: Plan with all of its extensions.
+        pairs: An arm and its reference, one pair for each context of the claim.
     """
     for arm, reference in pairs:
         if why := _exploratory(plan, arm, reference):

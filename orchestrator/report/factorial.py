@@ -60,7 +60,7 @@ def factorial_effects(
         for cell in cells
     }
     compared: dict[Key, Paired] = {}
-    for arms in plan.contexts:  # whose spreads say nothing of each other
+    for arms in plan.contexts:  # whose variances differ
         names = [arm.name for arm in arms]
         compared |= compare(
             {
@@ -107,7 +107,7 @@ def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float
 
 
 def _resolution(plan: Plan, arms: Sequence[str], metric: str, readings: Readings) -> float:
-    """Step between values of `arms` for `compare`, which expects r / sqrt(6), the rounding of a difference.
+    """Return the resolution of `arms` for `compare`, which expects r / sqrt(6), the rounding of a difference.
 
     A term of k components is 2^k values over 2^(k - 1), so that rounding gives it r / sqrt(3 * 2^k).
     """

@@ -59,12 +59,12 @@ def figured(report: Report) -> list[str]:
 
 
 def outcome_panels(report: Report) -> Iterator[Panel]:
-    """Of every primary outcome the values, and the differences that the verdicts are about; by context."""
+    """Return panels for the values and the tested differences of every primary outcome, by context."""
     return _in_each_context(report, _outcome_panels)
 
 
 def _in_each_context(report: Report, make: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
-    """The panels that `make` makes of the arms of one context, for each of them."""
+    """Return the panels of `make` for each context."""
     for place, (context, part) in enumerate(by_context(report), start=1):
         for each in make(part):
             name = f"{each.name}-context-{place}" if context else each.name
@@ -82,7 +82,7 @@ def _outcome_panels(report: Report) -> Iterator[Panel]:
 
 
 def metric_panels(report: Report) -> Iterator[Panel]:
-    """Of every quantity that is drawn the splits that no primary outcome is of; by context."""
+    """Return panels for splits without a primary outcome, by quantity and context."""
     return _in_each_context(report, _metric_panels)
 
 

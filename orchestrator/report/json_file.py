@@ -1,9 +1,9 @@
 """report.json: all that the report and its page show, as numbers at full precision.
 
 At its root lie the fields of `report.types.Report`, by name, and `notices`, what must be known before any
-number, as sentences. `verdicts` are those of every arm in its context, `pooled` those over all contexts, and
-`contexts` says which arms each context has. `page` holds what the page shows beyond the
-tables, the fields of `report.details.Details`:
+number, as sentences. `verdicts` holds the verdicts of every arm in its context, `pooled` those over all
+contexts, and `contexts` the arms of each context. `page` holds what the page shows beyond the tables, the
+fields of `report.details.Details`:
 
 | key | holds |
 |---|---|

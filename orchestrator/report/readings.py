@@ -81,7 +81,7 @@ class Readings:
         return bool(groups) and all(map(one_run, groups.values()))
 
     def all_values(self, metric: str, arms: Iterable[str] | None = None) -> list[float]:
-        """Of all seeds of `arms`; without them of all arms."""
+        """Return the values of all seeds of `arms`; by default of all arms."""
         own = self._by_arm if arms is None else arms
         return [value for arm in own for value, _ in self._measured(arm, metric).values()]
 

@@ -42,7 +42,7 @@ class SearchTrial:
     number: int
     outcome: OutcomeKind
     values: tuple[float, ...]
-    """Every objective as its scope counts the reports; empty for a trial that reported none."""
+    """Value of every objective by its scope; empty for a trial that reported none."""
     device_hours: float
     assignment: Mapping[str, Value]
 

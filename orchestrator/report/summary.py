@@ -120,7 +120,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
 
 
 def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
-    """The report with what must be known of how the trials ran."""
+    """Return the report with warnings about how the trials ran."""
     return replace(
         report,
         **_of_search(plan, records),
@@ -140,7 +140,7 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
 
 
 def _not_finite(records: Iterable[Record]) -> dict[str, int]:
-    """Return by metric how many trials of which the report shows values have one that it cannot use."""
+    """Return the number of trials with an unusable value, by metric shown in the report."""
     return dict(
         Counter(
             name
@@ -153,7 +153,7 @@ def _not_finite(records: Iterable[Record]) -> dict[str, int]:
 
 
 def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
-    """The contexts of the spec, each with floors of its own."""
+    """Return the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         names = tuple(arm.name for arm in arms)
         own = [each for each in confirmed if each.arm in names]
@@ -162,7 +162,7 @@ def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record
 
 
 def _of_search(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
-    """The fields of a report that say what its search was for and what its trials reported."""
+    """Return fields of a report about the objectives and reports of its search."""
     objectives = plan.search.objectives if plan.search is not None else ()
     return {
         "objectives": tuple(map(counted_name, objectives)),

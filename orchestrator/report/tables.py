@@ -29,7 +29,7 @@ FLOOR_ROW = "floor"
 
 
 NO_SPLIT = "no split"
-"""Heading of metrics such as `eval_loss`, whose split neither the name nor the spec gives."""
+"""Heading of metrics without a split in the name or the spec, such as `eval_loss`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def grids(report: Report) -> list[Grid]:
 
 
 def _in_each_context(report: Report, make: Callable[[Report], list[Grid]]) -> list[Grid]:
-    """The tables that `make` makes of the arms of one context, for each of them."""
+    """Return the tables of `make` for each context."""
     return [
         replace(grid, title=titled(context, grid.title))
         for context, part in by_context(report)
@@ -61,7 +61,7 @@ def _in_each_context(report: Report, make: Callable[[Report], list[Grid]]) -> li
 
 
 def metrics(report: Report) -> list[Grid]:
-    """Main effects, then every quantity of every arm as trained, and its differences; context by context."""
+    """Return tables of main effects, quantities and differences of arms as trained, by context."""
     return _in_each_context(report, _metrics)
 
 
@@ -72,7 +72,7 @@ def _metrics(report: Report) -> list[Grid]:
 
 
 def costs(report: Report) -> list[Grid]:
-    """Checkpoints read again, and what arms are worth at equal cost; context by context."""
+    """Return tables of re-evaluations, and of arms at equal cost, by context."""
     return _in_each_context(report, _costs)
 
 
@@ -82,12 +82,12 @@ def _costs(report: Report) -> list[Grid]:
 
 
 def searches(report: Report) -> list[Grid]:
-    """The best of every arm's search, context by context, where nothing is confirmed."""
+    """Return tables of the best search trial of each arm, by context, for a sweep without confirmation."""
     return _in_each_context(report, lambda part: [searched(part)] if part.searched else [])
 
 
 def headlines(report: Report) -> list[Grid]:
-    """The tables for the screen: one for each context, and the verdicts over all of them."""
+    """Return the tables for the screen: one per context, and the verdicts over all contexts."""
     return [*_in_each_context(report, lambda part: [headline(part)]), *_pooled(report)]
 
 
@@ -155,8 +155,7 @@ def _family(report: Report) -> str:
 
 
 def answers(report: Report) -> list[Grid]:
-    """What decides the question: every arm's difference in every primary outcome, and every seed; context by
-    context, then over all contexts."""
+    """Return tables of verdicts and seeds for every primary outcome, by context, then over all contexts."""
     return [*_in_each_context(report, _answers), *_pooled(report)]
 
 
@@ -169,7 +168,7 @@ def _answers(report: Report) -> list[Grid]:
 
 
 def _pooled(report: Report) -> list[Grid]:
-    """Verdicts on the mean over all contexts."""
+    """Return tables of verdicts on the mean over all contexts."""
     return [
         replace(grid, title=titled("mean over all contexts", grid.title))
         for metric in report.outcomes
@@ -178,7 +177,7 @@ def _pooled(report: Report) -> list[Grid]:
 
 
 def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
-    """The table of the `verdicts` in a primary outcome, if there are any."""
+    """Return the table of `verdicts` on one primary outcome, if there are any."""
     own = [each for each in verdicts if each.metric == metric]
     rows = [
         (
@@ -327,12 +326,12 @@ def explained(report: Report, quantity: str) -> str:
 
 
 def marked(report: Report, metric: str) -> str:
-    """The split of `metric`, with its role."""
+    """Return the split of `metric` with its role."""
     return (report.splits.split(metric) or NO_SPLIT) + role(report, metric)
 
 
 def role(report: Report, metric: str) -> str:
-    """What a reader must know of the split of `metric`, to follow its name."""
+    """Return a note on the split of `metric`, to follow its name."""
     if metric in report.outcomes:
         return " (primary)"
     return " (selection)" if report.splits.is_selection(metric) else ""

@@ -59,7 +59,7 @@ class PriorWork:
     """mean or median."""
     source: str
     cell: Mapping[str, object] = field(default_factory=dict)
-    """Values of contexts and grid that it is of, by field path."""
+    """Values of contexts and grid by field path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,9 @@ class ArmVerdict:
     looked: bool = False
     """Whether it was certain before the last seed."""
     context: str = ""
-    """Name of the context that arm and reference are in; empty without contexts, and over all of them."""
+    """Name of the arm's context; empty without contexts, and for verdicts over all contexts."""
     pooled: tuple[str, ...] = ()
-    """The arms over whose differences the mean is taken, one in each context; empty for a verdict of one
-    arm."""
+    """Arms of a verdict over all contexts, one per context; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +121,11 @@ class ReportContext:
     name: str
     """E.g. `dataset=easy`."""
     values: Mapping[str, object]
-    """Field path to value."""
+    """Values by field path."""
     arms: tuple[str, ...]
-    """Its baseline first."""
+    """Names of the arms, the baseline first."""
     floors: Mapping[str, float]
-    """By metric, as `Report.floors`."""
+    """Floors of the context by metric, see `Report.floors`."""
 
 
 UNRUN: Final = ("open", "skipped")
@@ -156,7 +155,7 @@ class SearchBest:
 
     arm: str
     values: Mapping[str, float]
-    """By objective, as its scope counts the reports of the trial, on the split that steered the search."""
+    """Value of every objective by its scope, on the split that the search used."""
     assignment: Mapping[str, object]
     record_id: str
     finished: int
@@ -167,7 +166,7 @@ class SearchBest:
 
 @dataclass(frozen=True, slots=True)
 class RetriedTrial:
-    """A trial that had failed and was made to run again."""
+    """A failed trial that was retried."""
 
     trial_id: str
     arm: str
@@ -175,7 +174,7 @@ class RetriedTrial:
     number: int
     seed: int
     at: tuple[float, ...]
-    """Unix times in seconds."""
+    """Times of the retries, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,7 @@ class Report:
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
     floors: Mapping[str, float]
-    """By metric: what needs no learning, as measured or declared; with contexts each of them has its own."""
+    """Values without any learning, by metric; with contexts see `ReportContext.floors`."""
     arms: tuple[str, ...]
     """The baseline first."""
     quantities: tuple[Metric, ...] = field(default=(), kw_only=True)
@@ -244,13 +243,13 @@ class Report:
     """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
 
     splits: MetricSplits = field(default_factory=MetricSplits)
-    """Split and quantity of every metric."""
+    """Finds split and quantity of a metric."""
     objectives: tuple[str, ...] = ()
-    """What the search was for, each with its scope unless that is the last report."""
+    """Objectives of the search, each with its scope unless the scope is the last report."""
     scopes: Mapping[str, str] = field(default_factory=dict)
-    """By objective, which reports of search trials counted; those whose last report did are left out."""
+    """Scope of each objective in words; objectives whose last report counts are left out."""
     search_reports: int = 0
-    """Most reports with all objectives that a trial of the search made."""
+    """Maximum number of reports with all objectives in one search trial."""
     unranked: Mapping[str, int] = field(default_factory=dict)
     """Arms whose search told none of its finished trials apart, with how many finished."""
     selected_on: tuple[str, ...] = ()
@@ -265,13 +264,13 @@ class Report:
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Texts that trials reported, by id and name."""
     not_finite: Mapping[str, int] = field(default_factory=dict)
-    """By metric, how many confirm and posthoc trials that finished measured it last as NaN or infinite."""
+    """Number of finished confirm and posthoc trials whose last value is NaN or infinite, by metric."""
     extensions: tuple[str, ...] = ()
     """What was added after the launch, and what that does to claims, one sentence each."""
     contexts: tuple[ReportContext, ...] = ()
-    """Empty where the spec names none."""
+    """Contexts of the spec; empty if there are none."""
     pooled: tuple[ArmVerdict, ...] = ()
-    """Verdicts over all contexts, where the spec asks for them; `arm` is the name without a context."""
+    """Verdicts over all contexts, if the spec asks for them; `arm` is the name without a context."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -303,7 +302,7 @@ class Report:
         return next((each for each in self.verdicts if each.arm == arm and each.metric in first), None)
 
     def floor(self, arm: str, metric: str) -> float | None:
-        """What needs no learning in the context of the arm."""
+        """Return the floors of the arm's context."""
         own = next((each.floors for each in self.contexts if arm in each.arms), self.floors)
         return own.get(metric)
 

@@ -102,7 +102,7 @@ def markdown(report: Report, figures: Sequence[Panel]) -> str:
 
 
 def _answers(report: Report) -> Iterator[str]:
-    """A list of the verdicts of each context below its name, and of those over all contexts."""
+    """Return verdicts by context, then verdicts over all contexts, as lists."""
     found = [(context, part.verdicts) for context, part in by_context(report)]
     for title, verdicts in (*found, ("mean over all contexts", report.pooled)):
         if verdicts and report.contexts:

@@ -34,7 +34,7 @@ NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 OWN_PATH_PATTERN: Final = r"^\S(.*\S)?$"
 ARM_PATTERN: Final = r"""^[^\s\[\],'"`-]([^\[\],'"`]{0,62}[^\s\[\],'"`])?$"""
-"""Brackets name the cell of a grid, commas part the names of a list, quotes stand around names."""
+"""Brackets enclose the cell of a grid, commas separate names in a list, quotes enclose names."""
 SCOPE_PATTERN: Final = r"^(last|best|mean-of-last-[1-9][0-9]{0,8})$"
 FROM: Final = "from"
 FOUND: Final = "found"
@@ -356,7 +356,7 @@ def _constraint(written: Any, info: ValidationInfo) -> Any:
 
 
 def _comparison(formula: Parsed) -> Constraint | None:
-    """The formula as a comparison of a field with a field or a number; None where it is something else."""
+    """Return the formula as a comparison of a field with a field or a number; None for any other formula."""
     match formula.tree:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
             one, other = _side(left, formula), _side(right, formula)
@@ -371,7 +371,7 @@ def _comparison(formula: Parsed) -> Constraint | None:
 
 
 def _side(tree: ast.expr, formula: Parsed) -> str | float | None:
-    """The path or number that one side of a comparison is; None for anything else."""
+    """Return one side of a comparison as a path or a number; None for anything else."""
     match tree:
         case ast.Name(id=name):
             return formula.fields[name]
@@ -392,7 +392,7 @@ Condition = Annotated[
     PlainSerializer(str),
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
-"""What must hold of what a search draws: a formula, or a function of the user's."""
+"""A condition on values that a search draws: a formula, or a function of the user."""
 
 
 def _spread(written: Any) -> Any:

@@ -1,9 +1,9 @@
 """`key=value` overrides, from the command line and from profiles: one grammar, one way to apply them.
 
 The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). A name that
-holds dots, brackets or `=` may stand in quotes (`arms."dropout=0.5".set.dropout`). The value is YAML
-(`[1, 2]`, `{float: [0, 1]}`, `3e-4`, `null`). Null takes an arm, a range, a grid or posthoc axis or a whole
-optional section away; elsewhere it is the value null.
+holds dots, brackets or `=` may stand in quotes (`arms."dropout=0.5".set.dropout`). The value is YAML (`[1,
+2]`, `{float: [0, 1]}`, `3e-4`, `null`). Null removes an arm, a range, an axis of grid or posthoc, or an
+optional section; elsewhere it is the value null.
 """
 
 import copy
@@ -25,7 +25,7 @@ _FIELD: Final = re.compile(r"(?<![\w-])[\w-]{1,60}(?=['\"]?\s{0,4}:)")
 _NAME: Final = re.compile(r"\.([^.\[\]=]+)")
 _QUOTED: Final = re.compile(r"""\.(?:"([^"]*)"|'([^']*)')(?=[.\[]|$)""")
 _KEY: Final = re.compile(r"""((?:(?<![^.])"[^"]*"|(?<![^.])'[^']*'|[^=])*)=(.*)""", re.DOTALL)
-"""An override: all before the first `=` that does not stand in a quoted name, and all behind it."""
+"""Split an override at the first `=` outside of quoted names into key and value."""
 MOST_SAID: Final = 200
 """Characters of an override that a message quotes."""
 _REMOVABLE: Final = {("arms",), ("grid",), ("contexts",), ("posthoc",), ("search", "also")}

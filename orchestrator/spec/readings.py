@@ -1,4 +1,4 @@
-"""Which reading a published value belongs to: one cell of contexts and grid, as trained or as read again."""
+"""Finds the cell of contexts and grid that a published value belongs to, as trained or re-evaluated."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -16,7 +16,7 @@ OF_FILES = ("task.folder", "task.validate_on")
 def misplaced(
     row: Mapping[str, Any], axes: Mapping[str, Any], posthoc: Mapping[str, Any]
 ) -> Iterator[tuple[Keys, str]]:
-    """What is wrong with the reading that a published row names, each with its keys inside the row.
+    """Yield the errors in the cell of a published row, each with its keys inside the row.
 
     `axes` are the fields of contexts and grid with their values.
     """

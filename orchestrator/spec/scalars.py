@@ -79,7 +79,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def assignments(values: Mapping[str, Any]) -> str:
-    """Fields and their values as names of arms have them: `dataset=easy,depth=2`."""
+    """Format fields and values for names of arms: `dataset=easy,depth=2`."""
     return ",".join(f"{path}={dump(value, flow=True)}" for path, value in values.items())
 
 

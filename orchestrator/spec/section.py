@@ -43,13 +43,13 @@ class Objective(Section):
 
     @property
     def mean_of(self) -> int:
-        """Number of last reports whose mean counts: 1 unless the scope is a mean."""
+        """Return the number of last reports whose mean counts: 1 unless the scope is a mean."""
         return int(self.scope.rpartition("-")[2]) if self.scope.startswith("mean-of-last-") else 1
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = whole(self)
-        # Plans and specs without these fields keep their digests.
+        # Fields with defaults are left out, so that older plans and specs keep their digests.
         return {key: value for key, value in fields.items() if (key, value) not in _OBJECTIVE_DEFAULTS}
 
 
@@ -64,18 +64,18 @@ class Resources(Section):
     minutes: Positive | None = None
     """Limit of work; beyond it, or after longer silence, the trial has timed out."""
     silent_minutes: Positive | None = None
-    """A trial that reports nothing for longer has timed out. null: a silent trial goes on; after 10 minutes
-    `haltsweep status` and the screen show for how long it has been silent."""
+    """A trial without a report for longer has timed out. null: no limit; after 10 minutes `haltsweep status`
+    and the screen show the time since the last report."""
     checkpoint_seconds: Positive = 30.0
     """Least time between two checkpoints."""
     working_folder: Annotated[Literal["private", "shared"], says("private or shared")] = "private"
-    """`private`: each trial has a working folder of its own, in which it finds the files of the launch
-    folder; what it writes by relative paths is its own. `shared`: all trials work in the launch folder."""
+    """`private`: each trial has its own working folder, with the files of the launch folder; files that it
+    writes by relative paths stay in that folder. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
     """How often in a row, without progress between, a trial whose process died is started again."""
 
     max_concurrent: Annotated[int, Field(ge=1), says("an integer >= 1")] | None = None
-    """At most so many trials run at once, whatever there is room for."""
+    """Maximum number of trials that run at once."""
 
     @model_serializer(mode="wrap")
     def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Resources(Section):
 
 
 _LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}
-"""Fields that came later with their defaults: specs and plans without them are the bytes they were."""
+"""Defaults of newer fields; they are left out, so that older specs and plans stay the same bytes."""
 THREADS_MAX = 1024
 """What PyTorch is ever given."""
 

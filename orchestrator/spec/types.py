@@ -96,10 +96,10 @@ class Search(Section):
     which must lead to the high end); `{choice: [...]}` of any values, lists and mappings included; or
     `{fixed: value}`."""
     constraints: Distinct[Condition] = ()
-    """Conditions on everything that is drawn, beside those of ready-made spaces: formulas of fields such as
-    `width % heads == 0` or `optimizer == 'sgd' or width * layers <= 4096`, with paths that are no plain names
-    in backticks, and `module:function` for a function of the settings that returns True or False. What breaks
-    one is drawn again and costs no trial. Nothing is asked of a field that an arm lacks."""
+    """Conditions on drawn values, in addition to those of `spaces`: formulas of fields such as `width % heads
+    == 0` or `optimizer == 'sgd' or width * layers <= 4096`, with backticks around paths that are no plain
+    names, and `module:function` for a function of the settings that returns True or False. Values that
+    violate a constraint are drawn again and cost no trial. Nothing is asked of a field that an arm lacks."""
     first: Listed[Point] = ()
     """Points that each arm's search tries before its sampler is asked: value by field path, `{}` for the
     arm's own settings, or `{from: SWEEP}` for what another sweep's search found best, arm by arm. What a
@@ -142,8 +142,11 @@ class Answer(Section):
     """Name of a metric as confirm trials report it, e.g. near-iid/accuracy; null for the headline quantity of
     the task on the first split of confirm.splits."""
     split: Split | None = None
-    """Data that `metric` and those of `also` are measured on, e.g. test for test_accuracy. A name that begins
-    with a split of confirm.splits, or a word such as valid, and a slash needs none."""
+    """Data on which `metric` and the metrics of `also` are measured, e.g. test for test_accuracy.
+
+    A metric needs no `split` if its name begins with a split of confirm.splits, or a word such as valid, and
+    a slash.
+    """
     margin: Positive | None = None
     """The least difference in `metric` that matters, in its own units; without it no arm can be found to make
     no difference."""
@@ -152,9 +155,12 @@ class Answer(Section):
     level: Level = 0.05
     """How often any claim of the report may be wrong, over all arms and primary outcomes together."""
     pool: Annotated[Literal["contexts"] | None, says("contexts or null")] = None
-    """`contexts`: one more verdict for every arm, on its mean difference over all contexts. The difference of
-    each seed is averaged over the contexts, so that seeds are the sample. The contexts are fixed: the verdict
-    says nothing of other contexts. It counts among the comparisons that `level` holds for."""
+    """`contexts`: adds a verdict for every arm, on its mean difference over all contexts.
+
+    The difference of each seed is averaged over the contexts, so that seeds are the sample. The contexts are
+    fixed, so the verdict does not extend to other contexts. It counts among the comparisons that `level`
+    holds for.
+    """
     spread: Spread | None = None
     """Standard deviation of `metric` over seeds, as known from elsewhere, or {from: SWEEP} for that of
     another sweep's baseline: what the seeds can show is then said in units of `metric` before anything
@@ -243,7 +249,7 @@ class Published(Section):
     """The arm it is compared with, or `baseline`. Without it the row stands alone in the table of its
     quantity: a system that no arm is, named by `reference`."""
     cell: Mapping[Path, Scalar] = Field(default_factory=dict)
-    """One value of every field of `contexts` and of `grid`."""
+    """One value for every field of `contexts` and of `grid`."""
     posthoc: Mapping[Path, Scalar] = Field(default_factory=dict)
     """The reading under `posthoc` that it belongs to; empty: as trained."""
     metric: Text
@@ -280,8 +286,8 @@ class Spec(Section):
     question: Text
     """What the sweep answers, in one sentence."""
     trainable: Trainable | None = None
-    """What runs a trial, as package.module:name or as the path of a script; without it the models and tasks
-    of the box."""
+    """Training code of the trials, as package.module:name or as the path of a script; by default the built-in
+    models and tasks."""
     baseline: Baseline
     arms: Mapping[ArmName, ArmSpec] = Field(default_factory=dict)
     """The ablations, by name."""
@@ -292,9 +298,12 @@ class Spec(Section):
     grid: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
     """Field path to values; every combination is crossed with every arm."""
     contexts: Mapping[Path, SomeDistinct[Json]] = Field(default_factory=dict)
-    """Field path to values, e.g. `dataset: [easy, hard]`. Every arm, the baseline included, runs in every
-    combination of these values, and is compared with the baseline of the same combination alone. Different
-    contexts are never compared with each other; `answer.pool` adds a verdict over all of them."""
+    """Field path to values, e.g.
+
+    `dataset: [easy, hard]`. Every arm, the baseline included, runs in every combination of these values, and
+    is compared only with the baseline of the same combination. Different contexts are never compared with
+    each other; `answer.pool` adds a verdict over all of them.
+    """
     search: Search | None = None
     confirm: Confirm | None = None
     answer: Answer | None = None
@@ -302,8 +311,9 @@ class Spec(Section):
     """Field path to values under which confirmed checkpoints are read again, without training."""
     resources: Resources = Field(default_factory=Resources)
     keep: Distinct[Pattern] = ()
-    """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are kept
-    when the trial ends, in `kept/<trial id>` of the sweep, and as artifacts of its MLflow run."""
+    """Patterns such as `plots/*.png` of files in a trial's working folder or in `trial.folder`: they are
+    copied to `kept/<trial id>` of the sweep when the trial ends, and stored as artifacts of its MLflow
+    run."""
     on_error: Annotated[Literal["stop", "continue"], says("stop or continue")] = "stop"
     """`stop`: where the first three trials of an arm (all, where it has fewer) crash with the same error, the
     sweep stops with it, running trials are saved, and `haltsweep resume NAME --retry failed` goes on once the
@@ -315,7 +325,7 @@ class Spec(Section):
 
     @property
     def axes(self) -> Mapping[str, tuple[Json, ...]]:
-        """The fields that are crossed with every arm, and their values: those of contexts before the grid."""
+        """Return the values of fields that are crossed with every arm, contexts before the grid."""
         return {**self.contexts, **self.grid}
 
     @property
@@ -384,7 +394,7 @@ class OwnSpec(Spec):
     """A spec that names its own trainable: what its settings may be is for that trainable to say."""
 
     trainable: Trainable
-    """What runs a trial: a class or function, as package.module:name, or a script, by its path."""
+    """Return the trainable: a class or function as package.module:name, or the path of a script."""
     baseline: Mapping[str, Json]  # type: ignore[assignment]
     """The settings that everything is compared with."""
 

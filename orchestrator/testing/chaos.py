@@ -273,7 +273,7 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
         elif event.kind is EventKind.MEASURED:
             for name, value in event.payload["metrics"].items():
                 if name not in NONDETERMINISTIC and name not in ignore:
-                    # As text, for NaN differs from NaN.
+                    # Compared as text, since NaN does not equal NaN.
                     of_trial[f"{name} of step {event.payload['step']}"] = repr(value)
     for trial_id, kind in _outcomes(events).items():
         found[trial_id]["outcome"] = kind.value

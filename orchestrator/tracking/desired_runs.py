@@ -71,7 +71,10 @@ class DesiredRun:
     params: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     retried_ms: int = 0
-    """When the trial was retried last. What it measures since is written over what it had measured before."""
+    """Time of the last retry, in Unix milliseconds.
+
+    Later measurements overwrite earlier ones of the same step.
+    """
     inputs: tuple[Input, ...] = ()
 
 
@@ -112,7 +115,7 @@ class DesiredRuns:
             trial = trial_from_json(event.payload)
             self._trials.setdefault(trial.trial_id, trial)
             if (known := self.runs.get(f"trial/{trial.trial_id}")) is not None:
-                # MLflow keeps the first value of a parameter.
+                # MLflow cannot change the value of a parameter.
                 known.params = self._trial_run(trial, known.start_ms).params | known.params
         elif event.kind is EventKind.RETRIED:
             self._retry(event)
@@ -232,14 +235,14 @@ class DesiredRuns:
         self._mark(key, "FINISHED" if finished else "FAILED", end_ms, outcome, reason)
 
     def _retry(self, event: Event) -> None:
-        """The run of a trial that had ended is open again."""
+        """Reopen the run of a retried trial."""
         assert event.trial_id is not None
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
         self._to_go[planned.arm] += 1
         self._confirmed.get(planned.arm, {}).pop(event.trial_id, None)
         if f"arm/{planned.arm}" in self.runs:
             self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
-        if "cause" in event.payload:  # it is asked for anew, perhaps with other settings
+        if "cause" in event.payload:  # the trial will be asked for again, perhaps with other settings
             del self._trials[event.trial_id]
         else:
             self.runs[key].retried_ms = milliseconds(event.at)
@@ -280,7 +283,7 @@ class DesiredRuns:
                 self.dirty[key] = None
 
     def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
-        """Add the value that counts so far, as `valid/accuracy.best`, unless it is the last one."""
+        """Add the value that counts so far, as `valid/accuracy.best`, unless the scope is the last report."""
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
         unusual = [each for each in objectives if each.scope != "last"]
         if planned.phase != "search" or not unusual:
@@ -370,7 +373,7 @@ def status_of(kind: OutcomeKind) -> Status:
 
 
 def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts that a trial reported as tags; names that are MLflow's or ours get a prefix."""
+    """Return reported texts as tags; names that MLflow or haltsweep uses get a prefix."""
     return {
         metric_key(f"text.{name}" if name.startswith(("mlflow.", PREFIX)) else name): visible(
             _cut(text, MAX_TEXT)

@@ -54,10 +54,10 @@ MEASURED = pa.schema(
 
 
 def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Table:
-    """One row a record: `TRIALS`, then `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and
+    """One row per record: `TRIALS`, then `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and
     `metric.<name>`.
 
-    Of a `plan` whose objectives count otherwise than by the last report: `counted.<metric>` too.
+    `counted.<metric>` follows if an objective of `plan` has another scope than the last report.
     """
     table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)
     for prefix, found in (
@@ -88,7 +88,7 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     for event in events:
         if event.kind is EventKind.RETRIED:
             _drop(columns, event)
-        if event.kind is EventKind.ASKED and event.trial_id not in known:  # in place of an infeasible one
+        if event.kind is EventKind.ASKED and event.trial_id not in known:  # replaces an infeasible trial
             trial = trial_from_json(event.payload).planned
             known[trial.trial_id] = trial
         if event.kind is not EventKind.MEASURED:
@@ -104,7 +104,7 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
 
 
 def _drop(columns: dict[str, list[Any]], retried: Event) -> None:
-    """Leave out what a retried trial had measured behind the checkpoint that it goes on from."""
+    """Remove measurements of a retried trial after the checkpoint from which it resumes."""
     kept = retried.payload.get("step", -1)
     rows = [
         row

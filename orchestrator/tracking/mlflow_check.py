@@ -130,7 +130,7 @@ def _points(points: Sequence[Point], kept: Kept, published: Collection[str], *, 
         wanted = sorted(expected.pop(name, []))
         if name in published and not wanted:
             continue
-        # A retried trial measures steps again that are behind others already.
+        # A retried trial measures earlier steps again.
         part = Counter(history) <= Counter(wanted) if retried else history == wanted[: len(history)]
         if not part:
             yield False, f"points of {name} differ"

@@ -86,7 +86,7 @@ class Stored:
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     latest: dict[str, tuple[int, float, int]] = field(default_factory=dict)
-    """Newest step, its value and its time in Unix milliseconds by metric."""
+    """Newest step of each metric, with its value and its time in Unix milliseconds."""
     inputs: set[tuple[str, str, str]] = field(default_factory=set)
     """Name, digest and context of the data that it read."""
 

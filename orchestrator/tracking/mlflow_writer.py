@@ -25,7 +25,7 @@ from search_spaces.wording import amount
 NOTICE_TAG = f"{PREFIX}notice"
 """What must be known before an arm's verdict, as `report.summary.arm_tags` names it."""
 NONE_LOGGED = (-1, 0.0, 0)
-"""Stands for the newest point of a metric that has none."""
+"""Default for a metric without stored points."""
 EVENTS_AT_ONCE = 5000
 """Bounds the memory of a rebuild."""
 OnAsk = Callable[[str], None]
@@ -226,15 +226,15 @@ class MlflowWriter:
 def _is_new(point: Point, stored: Stored, retried_ms: int) -> bool:
     """Return whether a point may be missing in MLflow.
 
-    Of a trial that was retried the newest step may be of the attempt before. MLflow stores a point that it
-    has only once.
+    The newest stored step of a retried trial may belong to an earlier attempt. MLflow ignores points that it
+    already has.
     """
     step, _, at_ms = stored.latest.get(point.key, NONE_LOGGED)
     return point.step > step or at_ms < retried_ms <= point.at_ms
 
 
 def _kept(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Files that a trial left to be kept, with their place beside its run."""
+    """Yield the kept files of a trial, each with its artifact path."""
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             yield file, (Path("kept") / file.relative_to(folder).parent).as_posix()

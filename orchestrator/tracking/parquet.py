@@ -66,7 +66,10 @@ MEASUREMENTS = pa.schema(
         ("value", pa.float64()),
     ]
 )
-"""One row a trial, step and metric. Of a retried trial there are earlier ones too: the newest `at` counts."""
+"""One row per trial, step and metric.
+
+A retried trial may have several rows for a step: the newest `at` counts.
+"""
 _LONG = frozenset({"packages", "code_diff"})
 _JSON = ("assignment", "overrides", "settings", "provenance")
 
@@ -237,7 +240,7 @@ def read_table(folder: SweepFolder, file: Path) -> pa.Table:
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:
-    # To pyarrow NaN differs from NaN.
+    # pyarrow treats NaN as unequal to NaN.
     return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
 
 

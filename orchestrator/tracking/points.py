@@ -15,11 +15,11 @@ PREFIX = "haltsweep."
 MAX_NAME = 250
 """Characters of a name in MLflow."""
 MAX_TAG = 1000
-"""Characters of a metric's name that are kept in a tag."""
+"""Maximum number of characters of a metric's name in a tag."""
 EMPTY_PART = "_x_"
-"""Stands for the nothing between two slashes, which MLflow refuses."""
+"""Replacement for an empty part between two slashes, which MLflow refuses."""
 _REFUSED = re.compile(r"[^\w/.\- :]|_(?=x[0-9a-f]*([^\w/.\- :]|_))")
-"""What MLflow refuses, and underscores that would begin a code point."""
+"""Characters that MLflow refuses, and underscores that would look like a code point."""
 _LEADING_DOTS = re.compile(r"^\.+")
 _ONLY_DOTS = re.compile(r"^\.{1,2}$")
 
@@ -45,15 +45,15 @@ def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
 
 @lru_cache(maxsize=4096)
 def metric_key(name: str) -> str:
-    """Make a key that MLflow accepts of a name, another one for every name.
+    """Return a unique key for a metric's name that MLflow accepts.
 
-    Each character that MLflow refuses becomes its code point: `mAP@50` is stored as `mAP_x40_50`. So do dots
-    that are a whole part of a path, and an underscore that would read like such a code. Names that are too
-    long end in a digest; all others are kept.
+    Each character that MLflow refuses becomes its code point: `mAP@50` is stored as `mAP_x40_50`. Path parts
+    of only dots, and underscores that would look like a code point, are replaced in the same way. Names that
+    are too long end in a digest. All other names are unchanged.
     """
     parts = _REFUSED.sub(_code_point, name).split("/")
     key = "/".join(_ONLY_DOTS.sub(_code_point, part) if part else EMPTY_PART for part in parts)
-    if key.startswith(".."):  # which MLflow takes for a way out of a folder
+    if key.startswith(".."):  # MLflow takes it for a parent folder
         key = _LEADING_DOTS.sub(_code_point, key)
     if len(key) <= MAX_NAME:
         return key
@@ -66,10 +66,10 @@ def _code_point(character: re.Match[str]) -> str:
 
 
 def original_names(names: Iterable[str]) -> dict[str, str]:
-    """Tags that give the name of every metric that MLflow stores under another key."""
+    """Return tags with the names of metrics that MLflow stores under other keys."""
     keys = {name: metric_key(name) for name in names}
     prefix = f"{PREFIX}metric."
-    # Of a long key the end is unlike others: it is a digest.
+    # Long keys are cut at the front, since their unique part is the digest at the end.
     return {
         prefix + key[-(MAX_NAME - len(prefix)) :]: visible(name[:MAX_TAG])
         for name, key in keys.items()

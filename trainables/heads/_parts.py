@@ -46,7 +46,7 @@ class Readout(nn.Module):
         self.outer_dropout = KeyedDropout(dropout)
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
-        """Logits of all predictions of the batch."""
+        """Return logits of all predictions of the batch."""
         place = predictions_in_batch(x.shape[0], x.device)
         hidden = F.relu(self.inner(self.inner_dropout(x, place)))
         logits: Tensor = self.outer(self.outer_dropout(hidden, place))
@@ -123,7 +123,7 @@ class Asked:
 
     @cached_property
     def places(self) -> Int[Tensor, " K"]:
-        """Their indices in the flattened rows."""
+        """Return the indices of the positions in the flattened rows."""
         return self.mask.flatten().nonzero().squeeze(1)
 
     @cached_property

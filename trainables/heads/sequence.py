@@ -110,7 +110,7 @@ class SequenceModel(nn.Module):
         return before.masked_fill(before == NOT_ASKED, self.end_id)
 
     def logits(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
-        """How probable each answer token is next."""
+        """Return the logits of each next answer token."""
         if self.readout is None:
             return F.linear(states, self.answer.embedding())
         logits: Tensor = self.readout(states)

@@ -50,7 +50,7 @@ class _Stream:
     """Of a dropout, the masks of the next uses that have been drawn already; their keys count as drawn."""
 
     def key(self, call: int) -> int:
-        """What the masks of call number `call` depend on."""
+        """Return the key of the masks of call number `call`."""
         return derive(self.seed, *self.name, call)
 
 

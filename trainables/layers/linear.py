@@ -132,7 +132,7 @@ class LayerNorm(nn.LayerNorm, Initialised):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
         """The norm over the last axis."""
-        # What `torch.nn.functional` calls, which asks for a flag first.
+        # Native function behind `torch.nn.functional.layer_norm`, without the check for overrides.
         return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32
 
 MOST_WORDS = 1 << 22
-"""Most that are hashed at once for several masks: 16 MiB, and as much again while they are."""
+"""Maximum number of words hashed at once for several masks: 16 MiB, and 16 MiB of temporary memory."""
 CACHED_WORDS = 1 << 18
 """Words that are hashed at once on a CPU where there are more than `MOST_WORDS`."""
 _LOW = 0 if sys.byteorder == "little" else 1
@@ -122,7 +122,7 @@ class MaskDraws:
         self._jobs.append(_Job.of(place, salt, parts, give))
 
     def run(self) -> None:
-        """Draw what was added, in portions of at most `MOST_WORDS` where there are several jobs."""
+        """Draw the masks of all jobs, in portions of at most `MOST_WORDS` if there are several jobs."""
         jobs, self._jobs = self._jobs, []
         portion: list[_Job] = []
         total = 0
@@ -155,7 +155,7 @@ def _draw_all(jobs: list[_Job]) -> None:
     table = whole if several else kept(whole, levels.pop())
     pieces = table.split_with_sizes(sizes if several else [2 * size for size in sizes])
     found = {id(job): piece for job, piece in zip(grouped, pieces, strict=True)}
-    # In the order in which they were asked for.
+    # Return the masks in the order of the jobs.
     for job in jobs:
         mask = found[id(job)].view(*job.shape[:-1], -1)
         if several:

@@ -1,4 +1,4 @@
-"""What a model promises whose steps are compiled: the same results."""
+"""Checks that compiled steps of a model give the same results."""
 
 from typing import Final
 

@@ -63,7 +63,7 @@ class TrainableContract(Contract):
         return Job(given, self.seed, data_dir=data)
 
     def test_settings_are_accepted_and_survive_a_round_trip(self, trial: Raw) -> None:
-        """By the declared `config`, if there is one: a plan is kept as JSON and read again."""
+        """Check settings with the declared `config`, if any, after a round trip through JSON."""
         if (config := self.found().config) is None:
             return
         known = config.model_validate(trial)
@@ -73,7 +73,7 @@ class TrainableContract(Contract):
         check(again == known, f"settings written as JSON must be read as they were: {known!r}, {again!r}")
 
     def test_reports_are_in_order_and_finite(self, trial: Raw, tmp_path: Path) -> None:
-        """Steps and seconds grow, metrics are finite numbers."""
+        """Check that steps and seconds grow, and that metrics are finite numbers."""
         job = self.job(trial, tmp_path)
         before = copy.deepcopy(job.settings)
         found, left = self._run(job)
@@ -110,7 +110,10 @@ class TrainableContract(Contract):
                 check(measured, f"{split} must be measured at the last report of a confirmed trial")
 
     def test_the_same_seed_gives_the_same_numbers(self, trial: Raw, tmp_path: Path) -> None:
-        """Global generators of Python, NumPy and PyTorch are seeded; others have to be seeded by the code."""
+        """Global generators of Python, NumPy and PyTorch are seeded.
+
+        The code has to seed any other generator.
+        """
         one, other = (self._run(self.job(trial, tmp_path))[0] for _ in range(2))
         self._compare(other, one, "with the same seed")
 
@@ -128,7 +131,7 @@ class TrainableContract(Contract):
         self._compare(found, expected, "stopped and resumed at every report")
 
     def _run(self, job: Job) -> tuple[list[Measurement], Mapping[str, Any]]:
-        """All measurements of a trial in a process of its own, and its settings afterwards."""
+        """Run a trial in its own process; return its measurements, and the settings afterwards."""
 
         def run() -> tuple[list[Measurement], Mapping[str, Any]]:
             found, workload = undisturbed(self._begun, job)
