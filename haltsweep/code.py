@@ -90,8 +90,8 @@ def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
         code = b64encode(cloudpickle.dumps(content)).decode()
     except Exception as error:
         raise InputError(
-            f"the training function must be picklable, so that other processes can run it, got {error}; create "
-            "open files, locks and connections inside the function"
+            f"the training function must be picklable, so that other processes can run it, got {error}; "
+            "create open files, locks and connections inside the function"
         ) from error
     finally:
         if by_value:

@@ -158,8 +158,8 @@ class Sweep:
 
         if is_importing():
             raise InputError(
-                "a script must not start a sweep when it is imported, because every trial imports it: start the "
-                'sweep below `if __name__ == "__main__":`'
+                "a script must not start a sweep when it is imported, because every trial imports it: start "
+                'the sweep below `if __name__ == "__main__":`'
             )
         look_in(Path.cwd())
         spec, trainable = self._spec, self._trainable

@@ -152,8 +152,8 @@ def resume(
         list[str] | None,
         typer.Option(
             help="Run failed trials again, also of a finished sweep: failed, crashed, timed_out, "
-            "out_of_memory, diverged, or a trial by id or ARM/PHASE/NUMBER; several with commas. failed means "
-            "all kinds except diverged, which depends on the settings of a trial.",
+            "out_of_memory, diverged, or a trial by id or ARM/PHASE/NUMBER; several with commas. failed "
+            "means all kinds except diverged, which depends on the settings of a trial.",
             metavar="WHICH,...",
         ),
     ] = None,

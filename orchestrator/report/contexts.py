@@ -7,9 +7,7 @@ from typing import Protocol, TypeVar
 from orchestrator.report.types import PriorWork, Report, ReportContext
 from search_spaces.dimensions import key_of
 
-CONTEXTS = (
-    "Arms are compared only within each context ({contexts}), never across contexts."
-)
+CONTEXTS = "Arms are compared only within each context ({contexts}), never across contexts."
 POOLED = (
     "The verdict over all contexts tests the difference of each seed, averaged over the contexts. The "
     "contexts are fixed, so the verdict does not extend to other contexts."

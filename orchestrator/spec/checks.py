@@ -139,7 +139,7 @@ def _nesting(written: _Written) -> Problems:
             if many > 1:
                 yield (
                     (BASELINE, path),
-                    f"stands for two fields, the key {path!r} and one inside of a mapping: rename one of them",
+                    f"stands for two fields, the key {path!r} and one inside a mapping: rename one of them",
                 )
         return
     for section in [(BASELINE, root) for root in ROOTS]:
