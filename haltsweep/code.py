@@ -1,4 +1,4 @@
-"""Makes a function of a script or a notebook importable by trials in other processes."""
+"""Where trials in other processes import a function of a script or a notebook from."""
 
 import importlib
 import importlib.util
@@ -16,7 +16,7 @@ from trainables.extensions import look_in
 from trainables.outside import DECLARES
 
 PACKAGE = "haltsweep_code"
-"""Folder below the current directory for training code of notebooks."""
+"""Folder of the current directory for training code of notebooks."""
 MODULE = '''"""Training code of the sweep {sweep}, taken from a notebook or an interactive session."""
 
 from base64 import b64decode
@@ -27,7 +27,7 @@ globals().update(loads(b64decode("{code}")))
 
 
 def module_path(trainable: Any, sweep: str) -> str:
-    """Return the `module:name` of the trainable for a spec.
+    """Return the `module:name` that a spec names the trainable by.
 
     A function or class of a module keeps its name. One of a script that runs is imported from its file,
     under the file's name. Any other is written into a module of its own below the current directory.
@@ -37,7 +37,7 @@ def module_path(trainable: Any, sweep: str) -> str:
         sweep: Name of the sweep.
 
     Raises:
-        InputError: The trainable is no function or class, or its module cannot be written.
+        InputError: It is none, or cannot be written.
     """
     if isinstance(trainable, str):
         return trainable
@@ -54,7 +54,7 @@ def module_path(trainable: Any, sweep: str) -> str:
 
 
 def _module_of_script(main: ModuleType) -> str | None:
-    """Return the name under which the running script can be imported; None in an interactive session."""
+    """Name under which the file that Python runs can be imported; None of an interactive session."""
     if main.__spec__ is not None:  # python -m
         return main.__spec__.name
     file = getattr(main, "__file__", None)
@@ -69,7 +69,7 @@ def _module_of_script(main: ModuleType) -> str | None:
 
 
 def _is_file_of(module: str, found: ModuleType) -> bool:
-    """Return whether importing `module` in another process loads the file of `found`."""
+    """Whether another process that imports `module` gets the file of `found`."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -90,8 +90,8 @@ def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
         code = b64encode(cloudpickle.dumps(content)).decode()
     except Exception as error:
         raise InputError(
-            f"the training function must be picklable, so that other processes can run it, got {error}; "
-            "create open files, locks and connections inside the function"
+            f"the training function must be one that can be sent to other processes, and it cannot: {error}; "
+            "create open files, locks and connections inside of it"
         ) from error
     finally:
         if by_value:
@@ -102,7 +102,7 @@ def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
     if not file.is_file() or file.read_text(encoding="utf-8") != text:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
-        # Python compares modification times in whole seconds, and a cell may run twice within a second.
+        # Python compares modification times in seconds, and a cell may be run again within one.
         Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
     importlib.invalidate_caches()
     sys.modules.pop(name, None)

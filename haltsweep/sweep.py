@@ -34,12 +34,12 @@ Train = Callable[[Mapping[str, Any], Any], object]
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """Results of a sweep so far."""
+    """What a sweep has measured so far."""
 
     trials: "pa.Table"
-    """One row per trial, see `orchestrator.read.trials`; `trials.to_pandas()` is a data frame."""
+    """One row a trial, see `orchestrator.read.trials`; `trials.to_pandas()` is a data frame."""
     measurements: "pa.Table"
-    """One row per trial, step and metric."""
+    """One row a trial, step and metric."""
     summary: "Report"
     """Cells, effects and verdicts."""
 
@@ -51,7 +51,7 @@ class SweepReport:
 
 
 class Sweep:
-    """A sweep: a spec, its training code and the results."""
+    """A spec, with the training code that it runs, and the sweep that comes of it."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class Sweep:
         Args:
             spec: A spec as a mapping, or the path of its YAML file.
             trainable: The training function or class, its `module:name`, or the path of a script; by default
-                the spec's own. Every trial imports the script of the function, so the script must start the
-                sweep below `if __name__ == "__main__":`. A function of a notebook is written into the folder
-                `haltsweep_code` of the current directory.
+                that of the spec. The script of a function is imported by every trial, so what
+                the script runs stands below `if __name__ == "__main__":`. A function of a notebook is written
+                into the folder `haltsweep_code` of the current directory.
             runs: Folder of all sweeps; by default $HALTSWEEP_RUNS or `runs`.
         """
         self._spec = dict(spec) if isinstance(spec, Mapping) else Path(spec)
@@ -78,7 +78,7 @@ class Sweep:
         """Return arms, trials and estimates.
 
         Raises:
-            InputError: The spec or the training code cannot be used; the message lists all errors.
+            InputError: The spec or the training code cannot be used; the message names every fault.
         """
         return self._planned()[1]
 
@@ -91,7 +91,7 @@ class Sweep:
         address: str | None = None,
         changed_code: bool = False,
     ) -> "SweepResult":
-        """Run the sweep to its end. A sweep that was launched before with the same spec is continued.
+        """Run the sweep to its end; one that was launched before and has the same spec is continued.
 
         Args:
             driver: `ray` runs trials in parallel, `inline` one after the other.
@@ -101,7 +101,7 @@ class Sweep:
             changed_code: Whether to go on although the training code has changed since trials ran.
 
         Returns:
-            Number of trials by outcome, and the exit code that `haltsweep launch` would give.
+            How many trials have ended how, and the exit code that `haltsweep launch` would give.
 
         Raises:
             InputError: The spec or the training code cannot be used.
@@ -137,10 +137,10 @@ class Sweep:
             )
 
     def report(self) -> SweepReport:
-        """Return the results so far, also while the sweep runs.
+        """Return what the sweep has measured so far, also while it runs.
 
         Raises:
-            InputError: The sweep was not launched yet.
+            InputError: It was not launched yet.
         """
         name = str(SweepFolder(self._runs / self._name).root)
         return SweepReport(read.trials(name), read.measurements(name), read.report(name))
@@ -158,8 +158,8 @@ class Sweep:
 
         if is_importing():
             raise InputError(
-                "a script must not start a sweep when it is imported, because every trial imports it: start "
-                'the sweep below `if __name__ == "__main__":`'
+                "a script must not begin a sweep when it is imported, and every trial imports it: put what "
+                'it runs below `if __name__ == "__main__":`'
             )
         look_in(Path.cwd())
         spec, trainable = self._spec, self._trainable
@@ -185,14 +185,14 @@ class Sweep:
 
 
 def _plain(spec: Mapping[str, Any]) -> Any:
-    """Replace tuples by lists, paths by texts and NumPy's numbers by Python's."""
+    """`spec` with lists, texts and numbers in the place of tuples, paths and NumPy's numbers."""
 
     def value_of(value: Any) -> Any:
         if callable(getattr(value, "tolist", None)):
             return value.tolist()
         if isinstance(value, os.PathLike):
             return os.fspath(value)
-        if callable(value):  # an override sets the trainable
+        if callable(value):  # the trainable, which an override names
             return f"{value.__module__}:{value.__qualname__}"
         raise InputError(
             f"a spec must consist of mappings, lists, texts and numbers, got a {type(value).__name__}"
@@ -202,7 +202,7 @@ def _plain(spec: Mapping[str, Any]) -> Any:
 
 
 def _write_report(folder: SweepFolder) -> "ArmSummary":
-    """Write the report into the folder of the sweep; return the figures for MLflow."""
+    """Write the report into the folder of the sweep; return what MLflow shows of it."""
     from orchestrator.cli.reading import opened
     from orchestrator.cli.track import summary_of, write_report
 

@@ -18,7 +18,7 @@ _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 
 def is_usable(value: float) -> bool:
-    """Return whether statistics can use a value: it must be finite and not extremely large."""
+    """Return whether statistics can use a metric: it is neither NaN nor infinite, nor next to infinite."""
     return abs(value) <= NUMBER_MOST
 
 
@@ -41,7 +41,7 @@ class OutcomeKind(StrEnum):
     STOPPED = "stopped"
     SKIPPED = "skipped"
     INFEASIBLE = "infeasible"
-    """Outcome of search trials only. Each is replaced by another trial, which the plan does not list."""
+    """Of search trials alone. Every such trial has another one in its place, which the plan does not name."""
 
     @property
     def sentence(self) -> str:
@@ -67,7 +67,7 @@ _SENTENCES = {
     OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
     OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
     OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
-    OutcomeKind.INFEASIBLE: "The training code refused its settings; another trial replaced it.",
+    OutcomeKind.INFEASIBLE: "The trial said that its settings cannot be trained; another was drawn for it.",
     OutcomeKind.SKIPPED: "The trial never began: what it was for had been decided without it.",
 }
 _FAILURES = frozenset(
@@ -155,21 +155,19 @@ class Record:
     """How often the trial was started, the first time included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     judged: Measurement | None = field(default=None, compare=False)
-    """For search trials, the report that counts, with each objective's value by its scope.
-
-    None if no report has all objectives; the newest report if no other was read.
-    """
+    """`search`: the report that counts, its objectives as their scopes count them. None where no report has
+    all objectives; where only the newest report was read it is that one."""
     reports: int = field(default=0, compare=False)
-    """For search trials, the number of reports with all objectives among those that were read."""
+    """`search`: number of reports with all objectives, of those that were read."""
     attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Texts that the trial reported, the newest of each name."""
     retried: tuple[float, ...] = field(default=(), compare=False)
-    """Times at which the failed trial was retried, in Unix seconds."""
+    """Unix times in seconds at which the trial, which had failed, was made to run again."""
     heard_at: float | None = field(default=None, compare=False)
     """Unix time in seconds of the newest start or report."""
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
-        """Return the objectives' values that count for the search; empty if no report has all objectives."""
+        """Values of the objectives that count for the search; empty where no report has all of them."""
         for each in (self.judged, self.last):
             if each is not None and all(is_usable(each.metrics.get(name, nan)) for name in objectives):
                 return tuple(each.metrics[name] for name in objectives)
@@ -184,7 +182,7 @@ class Record:
 
 
 def with_usable_metrics(records: Iterable[Record]) -> list[Record]:
-    """Return `records` without last values that statistics cannot use."""
+    """Return `records` without the metrics, as last reported, that statistics cannot use."""
     return [each if each.last is None else replace(each, last=with_usable(each.last)) for each in records]
 
 
@@ -195,10 +193,7 @@ def with_usable(measurement: Measurement) -> Measurement:
 
 
 def num_ended(records: Iterable[Record]) -> int:
-    """Return the number of planned trials that have ended.
-
-    Infeasible trials are left out, since others replace them.
-    """
+    """How many trials of the plan have ended for good: an infeasible one has another in its place."""
     ended = (each.outcome for each in records if each.outcome is not None and each.outcome.final)
     return sum(kind is not OutcomeKind.INFEASIBLE for kind in ended)
 

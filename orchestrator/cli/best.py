@@ -26,10 +26,7 @@ def best(
     name: SweepName,
     arm: Annotated[str | None, typer.Option(help="The best of this arm alone.", metavar="ARM")] = None,
     context: Annotated[
-        str | None,
-        typer.Option(
-            help="Choose among the arms of this context only, e.g. dataset=hard.", metavar="CONTEXT"
-        ),
+        str | None, typer.Option(help="The best of this context alone, e.g. dataset=hard.", metavar="CONTEXT")
     ] = None,
     runs: Runs = None,
     storage: Storage = None,

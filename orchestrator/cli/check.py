@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def check(
     files: Annotated[list[Path], typer.Argument(help="Spec files.")],
     run: Annotated[
-        bool, typer.Option("--run", help="Also run every arm to its first report, and discard the results.")
+        bool, typer.Option("--run", help="Run every arm to its first report too; nothing of it is kept.")
     ] = False,
     data: Data = None,
 ) -> None:

@@ -66,7 +66,7 @@ Debug = Annotated[
     bool, typer.Option("--pdb", help="Open Python's debugger where a trial fails; with --driver inline.")
 ]
 Smoke = Annotated[
-    bool, typer.Option("--smoke", help="First run every arm to its first report; do not launch if one fails.")
+    bool, typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all.")
 ]
 ChangedCode = Annotated[
     bool,
@@ -152,13 +152,13 @@ def resume(
         list[str] | None,
         typer.Option(
             help="Run failed trials again, also of a finished sweep: failed, crashed, timed_out, "
-            "out_of_memory, diverged, or a trial by id or ARM/PHASE/NUMBER; several with commas. failed "
-            "means all kinds except diverged, which depends on the settings of a trial.",
+            "out_of_memory, diverged, or a trial by id or ARM/PHASE/NUMBER; several with commas. failed is "
+            "all of them but diverged, which follows from the settings of a trial.",
             metavar="WHICH,...",
         ),
     ] = None,
     from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="With --retry: ignore checkpoints.")
+        bool, typer.Option("--from-scratch", help="With --retry: use no checkpoint of what is retried.")
     ] = False,
     runs: Runs = None,
 ) -> None:
@@ -188,9 +188,9 @@ def resume(
 
 
 def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scratch: bool) -> "Retry | None":
-    """Return the trials that `--retry` selects; None if no trial is left to run.
+    """Return what `--retry` asks for; None where nothing is left to run.
 
-    Raises InputError if a name stands for no trial that can be retried.
+    Raises InputError for names of nothing that can be retried.
     """
     from orchestrator.cli.reading import opened
     from orchestrator.conductor.retrying import Retry, choose

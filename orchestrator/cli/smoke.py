@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def smoke(plan: "Plan", data_dir: Path) -> None:
-    """Run every arm of `plan` to its first report, and print for each arm whether it reported.
+    """Run every arm of `plan` to its first report, and show for each whether it came.
 
     Raises:
-        typer.Exit: An arm failed; the exit code is that of bad input.
+        typer.Exit: With the exit code of bad input, if an arm has failed.
     """
     from orchestrator.drivers.rehearsal import first_reports
 
     failed = False
     reports = first_reports(plan, data_dir)
     while True:
-        with redirect_stdout(sys.stderr):  # output of training code goes to standard error, as messages do
+        with redirect_stdout(sys.stderr):  # what training code prints goes where messages go
             found = next(reports, None)
         if found is None:
             break
@@ -33,5 +33,5 @@ def smoke(plan: "Plan", data_dir: Path) -> None:
         failed = failed or bool(error)
         (complain if error else say)(f"{plan.name}: smoke test of {arm}: {error or 'ok'}")
     if failed:
-        complain(f"{plan.name}: the sweep was not launched; correct the errors first")
+        complain(f"{plan.name}: nothing was written; correct this first")
         raise typer.Exit(InputError.exit_code)

@@ -28,7 +28,7 @@ from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
 FIRST_TRIALS = 3
-"""Number of first trials of an arm that must all crash with the same error to stop the sweep."""
+"""Trials of an arm that stop the sweep where all of them crash with the same error."""
 
 
 class Conductor:
@@ -119,14 +119,14 @@ class Conductor:
             first = self._arms[state.planned.arm].first
             if len(first) < FIRST_TRIALS:
                 crashed = outcome.kind is OutcomeKind.CRASHED
-                # Errors that differ only in the folders or ids of their trials count as the same error.
+                # What tells trials apart, such as their folders, must not tell errors apart.
                 first[trial_id] = error_line(outcome.reason.replace(trial_id, "")) if crashed else ""
             self._end(state, outcome)
         else:
             self._again[trial_id] = None
 
     def saved(self, trial_id: str) -> None:
-        """Record that a checkpoint of the trial's current step was saved."""
+        """A checkpoint of where the trial is was made."""
         state = self._states[trial_id]
         state.saved = state.last
         state.saved_counted = state.counted and state.counted.copy()
@@ -134,17 +134,15 @@ class Conductor:
     def retry(self, trial_id: str, step: int) -> list[str]:
         """Let a failed trial run again.
 
-        Trials that were skipped because of the failure may run again: posthoc trials of a confirm trial,
-        confirm trials of a search that had no winner, and seeds that an interim analysis had made
-        unnecessary.
+        What ended without having begun because of it may be asked for again: posthoc trials of a confirm
+        trial, confirm trials for which a search had found nothing, seeds that a look had made unnecessary.
 
         Args:
-            trial_id: A trial that failed. A search trial can only be retried before a confirm trial of its
-                arm has begun.
+            trial_id: A trial that failed. One of a search must be of an arm of which no confirm trial began.
             step: Of the checkpoint that it goes on from; -1: from scratch.
 
         Returns:
-            Ids of other trials that may run again.
+            Ids of the other trials that are open again.
         """
         state = self._states[trial_id]
         planned, arm_state = state.planned, self._arms[state.planned.arm]
@@ -178,7 +176,7 @@ class Conductor:
         return [each.planned.trial_id for each in others]
 
     def _skipped_too_early(self) -> list[TrialState]:
-        """Repeat interim analyses of finished rounds; return skipped confirm trials that may be needed."""
+        """Look anew at the rounds that are over; the confirm trials that were skipped and may be needed."""
         self._rounds = Rounds(self._plan)
         while self._rounds.advance(self._confirmed) is not None:
             pass
@@ -193,10 +191,10 @@ class Conductor:
         return skipped
 
     def _reopen(self, state: TrialState) -> None:
-        """Reopen a trial that has ended, as if it had never been started."""
-        assert state.outcome is not None, "only ended trials are reopened"
+        """Take back that `state` has ended: it has not been asked for."""
+        assert state.outcome is not None, "only a trial that has ended is reopened"
         self._left += 1
-        self._unrunnable.pop(state.planned.trial_id, None)  # a confirm trial added after its search failed
+        self._unrunnable.pop(state.planned.trial_id, None)  # one that was added after its search had failed
         self._arms[state.planned.arm].ended[state.outcome.kind] -= 1
         state.status, state.outcome = TrialStatus.WAITING, None
         state.values = state.standing = None
@@ -226,7 +224,7 @@ class Conductor:
         return self._spending.used_up()
 
     def repeated_error(self) -> str:
-        """Return the error with which all first trials of an arm crashed; empty if there is none."""
+        """Return why the sweep must stop: the first trials of an arm crashed alike; empty if it need not."""
         if self._plan.continue_on_error:
             return ""
         for arm_state in self._arms.values():
@@ -275,9 +273,9 @@ class Conductor:
                 "different sweeps: restore the spec it was launched with"
             )
         if event.kind is EventKind.RETRIED:
-            if "cause" not in event.payload:  # later ends of the trial follow from the first one
+            if "cause" not in event.payload:  # the others follow from it
                 self.retry(event.trial_id, event.payload["step"])
-        elif state.status is TrialStatus.ENDED:  # as when the trial was skipped
+        elif state.status is TrialStatus.ENDED:  # unrunnable here as it was then
             if event.kind is EventKind.ENDED:
                 self._unrunnable.pop(event.trial_id, None)
         elif event.kind is EventKind.ASKED:
@@ -398,8 +396,8 @@ class Conductor:
             self._look()
 
     def _replace(self, infeasible: TrialState) -> None:
-        """Draw a trial in place of an infeasible one, unless the search has reached its limit."""
-        assert self._plan.search is not None, "only search trials are replaced"
+        """Let another trial be drawn in place of an infeasible one, as long as that may help."""
+        assert self._plan.search is not None, "only a search draws again"
         arm_state = self._arms[infeasible.planned.arm]
         number = sum(1 for _ in arm_state.phase("search"))
         planned = replacement(arm_state.arm, self._plan.search, number)

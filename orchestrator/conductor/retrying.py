@@ -1,7 +1,4 @@
-"""Decides which failed trials may run again.
-
-Needs only records, so that it works before a sweep is claimed.
-"""
+"""Which failed trials may run again. Reads records alone, so that it is known before a sweep is claimed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,41 +10,41 @@ from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.wording import amount, hint
 
 FAILED = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
-"""Failures that a retry may avoid. A divergence is left out, since it follows from the trial's settings."""
+"""Failures that another attempt may mend. A divergence follows from the settings of the trial."""
 KINDS: Mapping[str, frozenset[OutcomeKind]] = {
     "failed": FAILED,
     **{kind.value: frozenset({kind}) for kind in OutcomeKind if kind.failed},
 }
-"""Kinds of failed trials that a user can ask to retry."""
+"""What may be asked for beside names of trials."""
 LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A request to run failed trials again."""
+    """Which failed trials are to run again."""
 
     asked: tuple[str, ...]
-    """Kinds and trials to retry, see `choose`."""
+    """As `choose` takes them."""
     from_scratch: bool = False
-    """Whether the trials restart without their checkpoints."""
+    """Whether their checkpoints are left unused."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """The trials to retry, and reasons for those left out."""
+    """The answer to what a user asked to retry."""
 
     trial_ids: tuple[str, ...]
-    """Ids of the trials to retry, in the order of the plan."""
+    """In the order of the plan."""
     left_out: tuple[str, ...] = ()
-    """One sentence per reason for which trials of a requested kind are not retried."""
+    """Why trials of a kind that was asked for are not retried, one sentence a reason."""
 
 
 def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> RetryChoice:
-    """Return the trials to retry for a request.
+    """Return the trials that `asked` stands for.
 
     Args:
         plan: The plan of the sweep.
-        records: All records of the sweep.
+        records: All of its records.
         asked: Names of `KINDS`, ids of trials or beginnings of them, or ARM/PHASE/NUMBER.
 
     Raises:
@@ -80,16 +77,13 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
 
 
 def _of_kind(failed: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
-    """Return failed trials of these kinds that have begun.
-
-    The others are retried with the trials they depend on.
-    """
+    """Failed trials of these kinds that have begun; the others follow from what they wait for."""
     return [each for each in failed if each.outcome in kinds and each.attempts]
 
 
 def _refusal(record: Record, confirming: set[str]) -> str:
     if not record.attempts:
-        return "it never began, since a trial that it depends on had failed; retry that trial instead"
+        return "it never began, since what it needs had failed; retry that instead"
     if record.phase == "search" and record.arm in confirming:
         return (
             f"the search of arm {record.arm} is over, for confirm trials of its winner have begun; "

@@ -1,4 +1,4 @@
-"""Runs every arm to its first report, without a sweep, to find early errors.
+"""Every arm to its first report, without a sweep: what can go wrong early goes wrong here.
 
 Built-in arms take one training step in this process, without data; custom trainables run in child processes.
 """
@@ -43,7 +43,7 @@ def take_step(settings: Mapping[str, Any]) -> Measurement:
         Diverged: The loss or its gradient is not finite.
     """
     system, began = checked(settings), perf_counter()
-    assert isinstance(system, System), "the settings of a planned arm are valid"
+    assert isinstance(system, System), "settings of a planned arm must be valid"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
     batch = synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), SEED)
@@ -56,7 +56,7 @@ def take_step(settings: Mapping[str, Any]) -> Measurement:
 def rehearse(source: SpecFile, plan: Plan) -> None:
     """Take one training step of every arm of `plan`, which was made from `source`.
 
-    Raises PlanError with one fault for each arm whose training step failed.
+    Raises PlanError with a fault an arm whose step did not end well.
     """
     faults = Faults(source)
     for arm, error in first_reports(plan):
@@ -66,24 +66,24 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
 
 
 def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[tuple[str, str]]:
-    """Run every arm to its first report, each as a trial whose results are discarded.
+    """Run every arm to its first report, each as a trial of which nothing is kept.
 
-    Arms of the built-in trainable take one training step on random tokens. Arms with the same model and
-    training on tasks of one shape, such as divisions of one data set, share one step. Everything is written
-    to a temporary folder that is gone afterwards.
+    Arms of the built-in trainable take one training step on random tokens. Those that are trained alike on
+    tasks of one shape, as on several divisions of the same data, would take the same step: it is taken once,
+    for each. Everything is written to a temporary folder that is gone afterwards.
 
     Args:
-        plan: Plan of the arms; each arm runs with the settings of the spec.
-        data_dir: Folder of datasets for custom training code; None for an empty folder.
+        plan: Whose arms are run, with the settings that the spec gives them.
+        data_dir: Where training code from outside finds its data; None for an empty folder.
 
     Yields:
-        The name of each arm and its error, which is empty if the arm succeeded.
+        The name of each arm and what went wrong, which is empty if nothing did.
     """
     if plan.trainable is None:
         for arms in _alike(plan):
             error = _one_step(plan, arms[0])
             for arm in arms:
-                message = f"one training step of {arm.name} must succeed, got {error}"
+                message = f"one training step of {arm.name} must end well, got {error}"
                 yield arm.name, message if error else ""
         return
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
@@ -99,7 +99,7 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[tuple[st
 
 
 def _first_report(plan: Plan, arm: Arm, trials: SingleTrials, folder: Path, data_dir: Path) -> str:
-    """Return the error of `arm` up to its first report and checkpoint; empty if there is none."""
+    """Return what went wrong until the first report of `arm`, and its checkpoint; empty if nothing did."""
     job = Job(arm.settings, SEED, "confirm", data_dir=data_dir)
     reply = next(trials.replies(job, folder, saves=True))
     if reply.ended is not None and reply.ended.kind is not OutcomeKind.FINISHED:
@@ -120,7 +120,7 @@ def _alike(plan: Plan) -> list[list[Arm]]:
 
 
 def _one_step(plan: Plan, arm: Arm) -> str:
-    """Return the error of one training step; empty if there is none.
+    """What went wrong in one training step; empty if nothing did.
 
     Half precision that is a GPU's is left to GPUs: without one, fp16 is refused, and bf16 is emulated at a
     tenth of the speed of fp32.
@@ -129,7 +129,7 @@ def _one_step(plan: Plan, arm: Arm) -> str:
     train = {**arm.settings["train"], **({"precision": "fp32"} if elsewhere else {})}
     try:
         measurement = take_step({**arm.settings, "train": train})
-    except Exception as error:  # any error of a model is a result of the check
+    except Exception as error:  # whatever a model raises is what was to be found
         outcome = outcome_of(error)
         return _outcome_text(outcome.kind, outcome.reason)
     if (stop := judge_report(plan, measurement)) is not None:

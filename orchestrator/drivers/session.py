@@ -48,7 +48,7 @@ class Hooks(Protocol):
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once.
 
-        Also returns whether the ledger is written: the worker saves a checkpoint only then.
+        And whether all is written: if not, the worker may save nothing that the ledger could lose.
         """
 
     def tell(self, text: str) -> None:
@@ -90,7 +90,7 @@ class Session:
     _again: deque[Attempt] = field(default_factory=deque)
     _heard_at: dict[str, float] = field(default_factory=dict)
     _silent: set[str] = field(default_factory=set)
-    """Keys of runs that were reported as silent."""
+    """Those reported as silent."""
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ class Session:
         self._stopping.discard(key)
         self._heard_at.pop(key, None)
         if key in self._silent:
-            assert self.silence_s is not None, "runs are reported as silent only if there is a limit"
+            assert self.silence_s is not None, "only with a limit is a run silent"
             outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(self.silence_s))
             self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:

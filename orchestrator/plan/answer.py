@@ -63,7 +63,7 @@ def answer_plan(
     metrics: Sequence[Metric],
     compared: int,
 ) -> AnswerPlan:
-    """Plan the answer of the spec, or of the headline quantity, with `compared` differences per outcome."""
+    """The answer as asked for, or that of the headline quantity, for `compared` differences an outcome."""
     primary = (asked.metric if asked else None) or default_outcome(confirm, search, metrics)
     outcomes = (*([primary] if primary else []), *(asked.also if asked else ()))
     level, margin = (asked.level, asked.margin) if asked else (LEVEL, None)
@@ -90,7 +90,7 @@ def default_outcome(
 
 
 def _quantity_on_other_splits(objective: "Objective", test_splits: Sequence[str]) -> str:
-    """Return the quantity of an objective whose name begins with its split; empty for others."""
+    """Quantity of an objective whose name begins with its split; empty for a name such as `eval_loss`."""
     split, quantity = split_and_quantity(objective.metric)
     return quantity if split == declared_split(objective.metric, objective.split, test_splits) else ""
 
@@ -146,7 +146,7 @@ def check_stop(
         return
     if default_outcome(confirm, search, metrics) is None:
         faults.add(
-            "must name the primary outcome in answer.metric, since no metric is declared",
+            "needs to know what decides, and no metric is declared: name it in answer.metric",
             "confirm",
             "stop",
         )

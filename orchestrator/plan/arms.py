@@ -36,9 +36,9 @@ class ArmRequest:
     """What the arm sets."""
     drop: tuple[str, ...]
     cell: Mapping[str, Any]
-    """Values of contexts and grid by field path."""
+    """What contexts and grid set."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """Values of contexts by field path."""
+    """The part of `cell` that contexts set."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class ArmRequest:
 
     @property
     def name_in_context(self) -> str:
-        """Name of the arm without the values of contexts."""
+        """The name without the values of contexts, which is the same in all of them."""
         return _name(
             self.label, {path: value for path, value in self.cell.items() if path not in self.context}
         )
@@ -80,14 +80,14 @@ def in_baseline(path: str) -> Keys:
 def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
     """Every arm in every cell: the baseline in all cells first, then the arms in the order of the spec."""
     for cell, context in _cells(spec):
-        yield ArmRequest(BASELINE, "the baseline of all arms", {}, (), cell, context)
+        yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
         for cell, context in _cells(spec):
             yield ArmRequest(name, arm.why, arm.set, arm.drop, cell, context)
 
 
 def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return all combinations of values of contexts and grid, each with its context."""
+    """Every combination of the values of contexts and grid, with its context; one empty cell without both."""
     combinations = [dict(zip(spec.axes, values, strict=True)) for values in product(*spec.axes.values())]
     return [(cell, {path: cell[path] for path in spec.contexts}) for cell in combinations]
 
@@ -116,10 +116,8 @@ class CheckedArm(Generic[S]):
     changes: tuple[Change, ...]
     """Against `reference`."""
     reference: str
-    """Return the name of the arm's reference: the baseline of its cell.
-
-    The reference of a baseline is the first baseline of the same context, which has none.
-    """
+    """Name of the arm it is compared with: the baseline of its cell. That of another cell of the grid is
+    compared with the first baseline of the same context, which has none."""
 
     @property
     def name(self) -> str:

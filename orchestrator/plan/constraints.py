@@ -18,7 +18,7 @@ from search_spaces.wording import hint, shown
 
 PLACE = ("search", "constraints")
 TRIED_MAX = 64
-"""Maximum number of combinations of values for which a formula is evaluated during planning."""
+"""Combinations of values for which a formula is decided when it is planned."""
 Searched = Sequence[tuple[CheckedArm[Any], Space]]
 
 
@@ -43,7 +43,7 @@ def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
 
 
 def check_predicates(search: Search, faults: Faults) -> None:
-    """Raise `PlanError` with all functions of the spec that cannot be imported."""
+    """Refuse functions of the spec that cannot be imported. Raises `PlanError` with all faults then."""
     for place, rule in enumerate(search.constraints):
         if isinstance(rule, Predicate):
             try:
@@ -61,7 +61,7 @@ def check_known(search: Search, arms: Searched, faults: Faults) -> None:
 
 
 def _problem(rule: Rule, arms: Searched) -> str | None:
-    """Return what is wrong with `rule`: an unknown field, or no field that the search varies; else empty."""
+    """Why `rule` names no field or decides nothing, as far as that can be told."""
     return _unknown(rule, arms) or (_idle(rule, arms) if isinstance(rule, Constraint) else None)
 
 
@@ -73,12 +73,12 @@ def _unknown(rule: Rule, arms: Searched) -> str | None:
     if isinstance(rule, Predicate):
         return None
     if not any(overlap(path, each) for path in rule.paths for _, space in arms for each in space.paths):
-        return f"{rule}: must have a field that the search varies, got none: remove the constraint"
+        return f"{rule}: must have a field that the search varies, got none: it decides nothing"
     return _no_numbers(rule, arms) if isinstance(rule, Constraint) else _undecidable(rule, arms)
 
 
 def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
-    """Return a hint for a name that is no field of any arm: backticks or quotes."""
+    """How to write what is no field of any arm, if it was meant as something else."""
     text = str(rule)
     for field in fields:
         if path_needs_quotes(field) and path in field and field in text and f"`{field}`" not in text:
@@ -90,7 +90,7 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
 
 
 def _undecidable(rule: Rule, arms: Searched) -> str | None:
-    """Return why the values of a formula's fields cannot be compared in some arm; else empty."""
+    """Why the values of a formula's fields cannot be compared in some arm."""
     for arm, space in arms:
         paths = [path for path in rule.paths if path in space.paths]
         for values in islice(product(*(ends(space[path].domain) for path in paths)), TRIED_MAX):

@@ -13,10 +13,10 @@ from typing import Any
 from orchestrator.spec.differences import ABSENT, Difference
 
 CAN = (
-    "Can be added: arms, components and values of a grid or of contexts; seeds and splits at the end of "
-    "those of confirm, or confirm itself; search.trials_per_arm, until the first confirm trial; values "
-    "under posthoc. Budgets, on_error, texts and published values can change. Any other change makes a new "
-    "sweep: launch it under another name."
+    "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
+    "confirm, or confirm itself; search.trials_per_arm, until the first confirm trial; readings under "
+    "posthoc. Budgets, on_error, texts and published values can change. Anything else is another sweep: "
+    "launch it under a name of its own."
 )
 _SAME_SEARCH = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
 _FREE = frozenset({"question", "published", "profiles", "on_error"})

@@ -42,7 +42,7 @@ def power(
         return Power(seeds, family, sentence)
     if searched and not answer.outcomes and not confirm.splits:
         sentence = (
-            f"With {given} there can be no verdict: only validation data is measured, which the search used."
+            f"With {given} there can be no verdict: they are read on validation data alone, which chose."
         )
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)

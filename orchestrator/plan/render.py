@@ -42,7 +42,7 @@ PHASES = (SEARCH, CONFIRM, POSTHOC)
 MEANT_FALSE = {"no", "off", "false"}
 """Texts, in YAML 1.2 the first two without quotes too, that are not empty and so true."""
 CONTEXT_FIELDS = {"dataset", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
-"""Last parts of names of fields that are usually contexts rather than factors to compare."""
+"""Last parts of fields whose values are seldom compared with each other."""
 COLUMNS = 2
 """Settings side by side in the baseline's block."""
 
@@ -122,7 +122,7 @@ def _settings(arm: Arm) -> Table:
 
 
 def _changes(plan: Plan, arm: Arm) -> Table:
-    """Return the changes of an arm; for a baseline, its differences from the first context's baseline."""
+    """What the arm changes; of the baseline of another context the settings that the first has not."""
     table = Table.grid(padding=(0, 2))
     if not arm.reference:
         for change in differences(plan.baseline.settings, arm.settings):
@@ -299,7 +299,7 @@ def _unlikely(plan: Plan) -> list[str]:
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:
-    """Warn of fields of the grid whose names suggest contexts, such as `dataset`."""
+    """Fields of the grid that are called like something that nobody compares."""
     first: dict[str, Arm] = {}
     for arm in plan.arms:
         if arm.reference and arm.name.startswith(f"{BASELINE}["):
@@ -315,12 +315,12 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
 
 
 def _refused_draws(plan: Plan) -> Iterator[str]:
-    """Describe searches in which the trainable's Config refuses combinations, once for all arms."""
+    """Searches in which the Config beside the trainable refuses combinations, once for all arms."""
     found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
     for name, each in found.values():
         yield (
             f"Look twice: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
-            f"tried in the search of {name}. Refused combinations are drawn again and cost no trial."
+            f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
         )
 
 
@@ -374,7 +374,7 @@ def _of_own_code(plan: Plan) -> list[str]:
 
 
 def _spawned(trainable: str) -> list[str]:
-    """Warn if trials cannot be forks of a process that has imported the trainable, with the reason."""
+    """Why trials cannot be forks of a process that has imported the trainable."""
     module = trainable.partition(":")[0]
     if not (started := started_threads(module)):
         return []

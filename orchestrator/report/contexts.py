@@ -1,4 +1,4 @@
-"""Splits a report by context, so that arms of different contexts never share a table."""
+"""Reports of one context each, in which nothing of another context can stand beside its arms."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -7,10 +7,13 @@ from typing import Protocol, TypeVar
 from orchestrator.report.types import PriorWork, Report, ReportContext
 from search_spaces.dimensions import key_of
 
-CONTEXTS = "Arms are compared only within each context ({contexts}), never across contexts."
+CONTEXTS = (
+    "Arms are compared inside each context alone ({contexts}): nothing is said of differences between "
+    "contexts."
+)
 POOLED = (
-    "The verdict over all contexts tests the difference of each seed, averaged over the contexts. The "
-    "contexts are fixed, so the verdict does not extend to other contexts."
+    "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The "
+    "contexts are fixed: it says nothing of other contexts."
 )
 
 
@@ -23,17 +26,17 @@ T = TypeVar("T", bound=_OfArm)
 
 
 def by_context(report: Report) -> list[tuple[str, Report]]:
-    """Return the report of each context by name; without contexts the whole report."""
+    """The name of every context and the report of its arms alone; without contexts the report itself."""
     return [(each.name, _inside(report, each)) for each in report.contexts] or [("", report)]
 
 
 def titled(context: str, title: str) -> str:
-    """Return a title with the name of its context, if any."""
+    """A title with the context that it is about, if there is one."""
     return f"{context}: {title}" if context else title
 
 
 def context_notes(report: Report) -> list[str]:
-    """Explain how contexts are compared; empty without contexts."""
+    """What a reader must know of contexts; nothing without them."""
     names = "; ".join(each.name for each in report.contexts)
     return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
 
@@ -69,5 +72,5 @@ def _inside(report: Report, context: ReportContext) -> Report:
 
 
 def _belongs(row: PriorWork, values: Mapping[str, object]) -> bool:
-    """Return whether a published row belongs to this context."""
+    """Whether a published row names no other context."""
     return all(key_of(value) == key_of(values.get(path, value)) for path, value in row.cell.items())

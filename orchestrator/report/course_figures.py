@@ -20,7 +20,7 @@ Limits = tuple[float, float]
 
 
 def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Return a figure per quantity with one panel per arm; panels of a context share axes."""
+    """Of every quantity a panel an arm, all of one context with the same axes."""
     for place, metric in enumerate(dict.fromkeys(each.metric for each in details.curves), start=1):
         for _, part in by_context(report):
             curves = (each for each in details.curves if each.metric == metric and each.arm in part.arms)
@@ -65,7 +65,8 @@ def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: 
 
 
 def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Return panels per outcome, cost and context: all arms as trained, then each arm's re-evaluations."""
+    """Of every outcome and cost, context by context: all arms as trained, then every arm under other
+    settings."""
     pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
     parts = by_context(report)
     for place, (outcome, cost) in enumerate(pairs, start=1):
@@ -80,7 +81,7 @@ def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
 def _cost_panels(
     report: Report, details: Details, own: Sequence[CostCurve], name: str, context: str
 ) -> Iterator[Panel]:
-    """Return the panels of one outcome and cost in one context."""
+    """One outcome and cost in one context."""
     outcome, cost = own[0].outcome, own[0].cost
     yield _all_arms(report, own, name, context)
     if any(each.path for each in own):
@@ -115,7 +116,7 @@ def _all_arms(report: Report, own: Sequence[CostCurve], name: str, context: str)
     message = "; ".join(
         f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
     )
-    title = titled(context, "by index of the arm, as trained")
+    title = titled(context, "arms by number, as trained")
     return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
 
 

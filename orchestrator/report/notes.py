@@ -36,8 +36,8 @@ NOTHING_CLAIMED = (
     "a p: nothing is claimed of any arm."
 )
 NO_OUTCOME = (
-    "There are no verdicts: no metric of the confirm trials is known to be measured on other data than "
-    "the validation data that the search has used. Name test splits in confirm.splits, or an outcome and "
+    "Nothing is claimed of any arm: no metric of the confirm trials is known to be of other data than the "
+    "validation data by which the search has chosen. Name test splits in confirm.splits, or an outcome and "
     "its split in answer."
 )
 RAISED = (
@@ -57,14 +57,14 @@ VERDICTS = (
     "undecided; the number of further seeds takes those to come to be like these."
 )
 COUNTED = (
-    "Search trials are scored by the {which} of {metric}; values of confirm trials are those of the last "
-    "report."
+    "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
+    "their last report."
 )
 OPTIMISTIC = (
-    " The best of several reports is chosen by its own value, so this value is optimistic, increasingly "
-    "with the number of reports."
+    " The best of several reports is chosen by the very value that is shown: it is optimistic, the more so "
+    "the more reports there are."
 )
-EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are optimistic{where}."
+EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
 SEARCH_CHOSE = ", for it chose what was kept"
 MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
 """Of values on valid where nothing was searched: what training kept is for the training code to know."""
@@ -144,7 +144,7 @@ def in_words(report: Report) -> list[str]:
 
 
 def _scopes(report: Report) -> list[str]:
-    """Explain which reports of search trials counted, unless only last reports did."""
+    """Which reports of search trials counted, unless it was the last one."""
     found = []
     for metric, scope in report.scopes.items():
         most = amount(report.search_reports, "report")

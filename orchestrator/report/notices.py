@@ -65,13 +65,13 @@ UNRANKED = (
 )
 
 LISTED = 8
-RETRIED = "{trials} ran again ({when}): {which}. The newest attempt of each counts."
+RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
 FAILED_SEEDS = (
-    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. If a "
-    "seed keeps failing, `haltsweep extend {sweep} --seeds 1` adds a seed to all arms. Or count the failed "
-    "seed as the worst possible value of the outcome, and check whether the verdict still holds."
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
+    "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed; or count a failed seed "
+    "as the worst value that the outcome can have, and see whether the verdict still holds."
 )
-NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n leave them out."
+NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n are of the others."
 READ_IN_SEARCH = (
     "Trials of the search measured {splits}, which confirmed trials alone shall read: whoever wrote the code "
     "or the spec may have seen these values before, and what the code itself chooses by them (weights, the "
@@ -114,7 +114,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
 
 
 def _retried(report: Report) -> list[str]:
-    """Return a warning that lists retried trials with times; empty if there are none."""
+    """That trials ran again after they had failed, and when."""
     if not report.retried:
         return []
     when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
@@ -128,7 +128,7 @@ def _retried(report: Report) -> list[str]:
 
 
 def _failed_seeds(report: Report) -> list[str]:
-    """Return advice on failed confirm seeds; empty if there are none."""
+    """What can be done where confirm seeds failed."""
     kinds = {how for each in report.tallies for _, how in each.failures}
     asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
     failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
@@ -140,7 +140,7 @@ def _failed_seeds(report: Report) -> list[str]:
 
 
 def _not_finite(report: Report) -> list[str]:
-    """Return a warning that lists metrics whose means leave out trials."""
+    """Metrics whose means leave out trials."""
     return [
         NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
         for metric, count in report.not_finite.items()
@@ -366,6 +366,6 @@ def _unread(report: Report) -> str:
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
         "must have <split>/<quantity> of every split that the training code is given, e.g. "
-        f"{report.unread[0]}/accuracy. If the metric has another name, "
-        f"declare its split in answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
+        f"{report.unread[0]}/accuracy. Of a metric with another name say so: "
+        f"answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
     )

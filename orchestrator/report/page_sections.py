@@ -66,10 +66,8 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
 
 
 def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
-    """Return one sentence per arm and context: the verdict of a compared arm, the values of any other.
-
-    Then the verdicts over all contexts.
-    """
+    """One sentence an arm, context by context: of those that are compared its verdict, of others what they
+    reached. Then the verdicts over all contexts."""
     for arm in (arm for _, part in by_context(report) for arm in part.arms):
         own = [each for each in report.verdicts if each.arm == arm]
         yield from ((each.kind.split()[0], each.line) for each in own)
@@ -103,7 +101,7 @@ def _searched_best(report: Report, arm: str) -> str:
     values = ", ".join(f"{metric} {number_words(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
     trials = counted(best.finished, "finished trial")
-    return f"{arm}: best of {trials}, {values}{reports}; not tested"
+    return f"{arm}: best of {trials}, {values}{reports}; no test of anything"
 
 
 def cost_words(report: Report, details: Details | None) -> str:

@@ -96,13 +96,12 @@ def winner(
     arm: str | None = None,
     context: str | None = None,
 ) -> Winner:
-    """Return the best config: of `arm` if it is given, else of `context`.
+    """The best system, of `arm` alone if it is named, else of the `context` named.
 
-    Arms are ranked by the mean of the first primary outcome over confirm seeds. Arms with failed seeds, or
-    with seeds that lack a primary outcome, come last, and so do params with failed seeds within an arm. If no
-    confirm trial has measured the outcome, the first objective of the search decides. Raises InputError for
-    an unknown arm or context, if the choice among several contexts is open, and if no trial has a value to
-    choose by.
+    By the mean of the first primary outcome over confirm seeds, arms without seeds that failed or lack a
+    primary outcome before others, and of one arm assignments without failed seeds before others; where no
+    confirm trial has measured it, by the first objective of the search. Raises InputError for an unknown arm
+    or context, where several contexts are to choose from, and where there is nothing to choose by.
     """
     rivals = _rivals(report, arm, context)
     own = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
@@ -122,7 +121,7 @@ def winner(
 
 
 def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, ...]:
-    """Return the arms to choose from, all of one context."""
+    """The arms to choose from, which are all of one context."""
     if arm is not None and arm not in report.arms:
         raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
     arms = {each.name: each.arms for each in report.contexts}
@@ -130,7 +129,7 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
         raise InputError(
-            f"the best of {report.sweep} must be chosen within a context: name one of {', '.join(arms)} by "
+            f"the best of {report.sweep} must be that of one context: name one of {', '.join(arms)} by "
             "--context, or an arm by --arm"
         )
     rivals = arms[context] if context is not None else report.arms

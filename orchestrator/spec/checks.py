@@ -64,7 +64,7 @@ class _Written:
 
     @property
     def axes(self) -> Mapping[str, Any]:
-        """Return the fields that are crossed with every arm."""
+        """The fields that are crossed with every arm."""
         return {**self.mapping("contexts"), **self.mapping("grid")}
 
     def count(self, *keys: str) -> int | None:
@@ -139,7 +139,7 @@ def _nesting(written: _Written) -> Problems:
             if many > 1:
                 yield (
                     (BASELINE, path),
-                    f"stands for two fields, the key {path!r} and one inside a mapping: rename one of them",
+                    f"names two fields, the key {path!r} and one inside of a mapping: rename one of them",
                 )
         return
     for section in [(BASELINE, root) for root in ROOTS]:
@@ -324,7 +324,7 @@ def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | N
     split = outcome_split(name, given, splits)
     searched_for = [each.get("metric") for _, each in written.mappings("search", "objectives")]
     if name in searched_for and prefix != split and given is not None:
-        return f"must not be an objective of the search, which is not measured on {split}, got {name}"
+        return f"must not be an objective of the search, whose data are not those of {split}, got {name}"
     if split == TRAIN or split in splits or written.at("search") is None:
         return None
     first = splits[0] if splits else "<split>"
@@ -384,7 +384,7 @@ def _arm_names(written: _Written) -> Problems:
 
 
 def _published(written: _Written) -> Problems:
-    """Check that a published value belongs to one cell of contexts and grid, and to one re-evaluation."""
+    """A published value belongs to one cell of contexts and grid, and to one reading."""
     readable = all(isinstance(written.at(axes), dict | None) for axes in ("grid", "contexts", "posthoc"))
     for place, row in written.mappings("published"):
         keys = ("published", place)
@@ -434,7 +434,7 @@ def _arm_searches(written: _Written) -> Problems:
 
 
 def _axes(written: _Written) -> Problems:
-    """Check that no field is set twice, by contexts, grid, search or posthoc."""
+    """A field has one value in an arm of a context."""
     grid = written.mapping("grid")
     before, varied = Paths(), Paths(map(str, written.searched))
     for section in ("grid", "contexts"):
@@ -456,7 +456,7 @@ def _axes(written: _Written) -> Problems:
         for other in reread.touching(path):
             yield (
                 ("contexts", path),
-                f"must not be re-evaluated with other values ({other}): take it out of posthoc or contexts",
+                f"must not be read again under other values ({other}): take it out of posthoc or of contexts",
             )
 
 

@@ -1,4 +1,4 @@
-"""Runs a function in a child process, so that it starts with the current modules and cannot change them."""
+"""Runs a function in a child process, so that it finds modules as they are now and leaves them so."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ Answer = TypeVar("Answer")
 def in_child(call: Callable[[], Answer]) -> Answer:
     """Return what `call` returns in a forked child process, or raise what it raises there.
 
-    Without `os.fork`, or if this process has initialised CUDA, `call` runs in this process.
+    Without `os.fork`, and where this process uses CUDA, which no fork of it can, it is called here.
 
     Args:
         call: The function. What it returns must be picklable.
@@ -29,7 +29,7 @@ def in_child(call: Callable[[], Answer]) -> Answer:
     """
     if not hasattr(os, "fork") or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return call()
-    import_module("torch._dynamo")  # otherwise each child imports it with its first optimizer, for a second
+    import_module("torch._dynamo")  # else the first optimizer of each child imports it, which takes a second
 
     reading, writing = Pipe(duplex=False)
     sys.stdout.flush()
@@ -49,7 +49,7 @@ def in_child(call: Callable[[], Answer]) -> Answer:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
         ended = f"signal {-status}" if status < 0 else f"exit code {status}"
-        raise AssertionError(f"a trial must end by returning, but its process ended ({ended})")
+        raise AssertionError(f"a trial must end by returning, and its process was ended ({ended})")
     if error is not None:
         raise error
     return answer  # type: ignore[no-any-return]
@@ -66,7 +66,7 @@ def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None
         raised = error
     try:
         ForkingPickler.loads(ForkingPickler.dumps((answer, raised)))
-    except Exception:  # some errors with arguments cannot be unpickled
+    except Exception:  # errors with arguments of their own may not be read again
         answer, raised = None, AssertionError("".join(traceback.format_exception(raised)))
     writing.send((answer, raised))
     sys.stdout.flush()

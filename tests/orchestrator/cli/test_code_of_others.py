@@ -47,7 +47,7 @@ def folder(tmp_path):
         (BROKEN, "theirs.py:7: Odd: (it cannot say"),
         (GIVES, "theirs.py:4: ZeroDivisionError"),
         (LEAVES, "theirs.py:4: SystemExit: os._exit(0)"),
-        (LEAVES_LATER, "baseline cannot be built: the process that builds it ended with exit code 0"),
+        (LEAVES_LATER, "baseline cannot be built: its process ended with exit code 0"),
         (CLOSES, "theirs.py:3: GeneratorExit"),
         (OWN_BASE, "theirs.py:5: Mine: no"),
     ],
