@@ -134,7 +134,11 @@ def ours(trials: int, folder: Path) -> dict[str, Any]:
 
     RayChild.connected = note_connected  # type: ignore[method-assign]
     Follower.drain = _timed(Follower.drain, spans, "drain_s")  # type: ignore[method-assign]
-    setup = Setup(folder / "data", WORKLOAD, tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    # The working folder of each trial has what lies in the launch folder: here nothing, as for the others.
+    launch_folder = folder / "study"
+    launch_folder.mkdir()
+    tracking = f"sqlite:///{folder}/mlflow.db"
+    setup = Setup(folder / "data", WORKLOAD, code=str(launch_folder), tracking_uri=tracking)
     finish = launch.run_sweep(plan, SweepFolder(folder / "ours"), setup, "name: ours\n", num_cpus=CPUS)
     assert finish.counts == {OutcomeKind.FINISHED: len(plan.trials)}
     assert not finish.untracked
