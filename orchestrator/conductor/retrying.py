@@ -15,7 +15,7 @@ KINDS: Mapping[str, frozenset[OutcomeKind]] = {
     "failed": FAILED,
     **{kind.value: frozenset({kind}) for kind in OutcomeKind if kind.failed},
 }
-"""What may be asked for beside names of trials."""
+"""Names of kinds that `--retry` takes, as well as names of trials."""
 LISTED = 8
 
 
