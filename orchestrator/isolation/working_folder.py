@@ -2,9 +2,9 @@
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
 symbolic links to large files, source files and folders of source files. Links next to it make paths such as
-`../data` readable. New files belong to the trial. A trial that writes to a file that existed at launch ends with
-an error, since other trials would read the old content. An absolute path into the launch folder names the same
-file in all trials, so only the first trial may write that file.
+`../data` readable. New files belong to the trial. A trial that writes to a file that existed at launch ends
+with an error, since other trials would read the old content. An absolute path into the launch folder names
+the same file in all trials, so only the first trial may write that file.
 
 Limit: code in C that writes through a link to a source file or into a linked folder is not noticed.
 """
@@ -272,7 +272,8 @@ class WorkingFolder:
             self._versions[path] = _version(os.path.join(target, path))
         for path in self.files.linked:
             os.symlink(os.path.join(source, path), os.path.join(target, path))
-            if os.path.splitext(path)[1].lower() in MODELS and os.path.isfile(os.path.join(target, path)):
+            is_model = os.path.splitext(path)[1].lower() in MODELS and not path.startswith(os.pardir)
+            if is_model and os.path.isfile(os.path.join(target, path)):
                 self._versions[path] = _version(os.path.join(target, path))
 
     def require_unwritten(self) -> None:
@@ -329,9 +330,10 @@ class WorkingFolder:
         os.close(lock)
         if writer not in (b"", trial):
             raise SharedFileWritten(
-                f"{os.path.relpath(real, self._root)} was written by another trial, and an absolute path names "
-                "the same file in all trials; write to a relative path while the trial runs, to trial.folder or "
-                "to a name that holds the trial's seed and arm, or set resources.working_folder: shared"
+                f"{os.path.relpath(real, self._root)} was written by another trial, and an absolute path "
+                "names the same file in all trials; write to a relative path while the trial runs, to "
+                "trial.folder or to a name that holds the trial's seed and arm, or set "
+                "resources.working_folder: shared"
             )
 
     @property

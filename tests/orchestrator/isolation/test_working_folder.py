@@ -235,6 +235,8 @@ Path("../made/mine.pt").write_text("1")
         error = trial(f"open('../{name}', 'w').write('new')")
         assert isinstance(error, SharedFileWritten)
         assert f"../{name}" in str(error)
+    assert trial(f"open({str(tmp_path / 'models' / 'old.pt')!r}, 'w').write('by somebody else')") is None
+    (tmp_path / "models" / "old.pt").write_text("models/old.pt")
     after = content(tmp_path)
     assert {name: text for name, text in after.items() if not name.startswith("trials/")} == before
 
