@@ -52,7 +52,8 @@ def ran(request, tmp_path_factory):
     shell = Shell.at(tmp_path_factory.mktemp(request.param), spec())
     shutil.copy(habits.__file__, shell.folder / "job.py")
     (shell.folder / "results").mkdir()
-    driver = ["--driver", "inline"] if request.param == "inline" else ["--cpus", "2"]
+    (shell.folder.parent / "outputs").mkdir()
+    driver = ["--driver", "inline"] if request.param == "inline" else ["--cpus", "1"]
     shown = shell.run("launch", "tiny.yaml", *driver)
     return shell, shown
 
@@ -85,4 +86,5 @@ def test_nothing_is_left_in_the_launch_folder(ran):
     left = {each.name for each in Path(shell.folder).iterdir()} - {"__pycache__"}
     assert left == {"job.py", "results", "runs", "tiny.yaml"}
     assert not any((shell.folder / "results").iterdir())
+    assert not any((shell.folder.parent / "outputs").iterdir())
     assert not (shell.folder / "runs" / "habits" / "scratch").exists()
