@@ -144,7 +144,9 @@ def folder_beside(settings, trial):
 
 
 def log_file(settings, trial):
-    logging.basicConfig(filename="run.log", filemode="w", level=logging.INFO, format="%(message)s", force=True)
+    logging.basicConfig(
+        filename="run.log", filemode="w", level=logging.INFO, format="%(message)s", force=True
+    )
     logging.info(level(settings, trial))
     time.sleep(0.05)
     return float(Path("run.log").read_text())
@@ -179,13 +181,6 @@ def working_folder_removed(settings, trial):
 def thread_that_never_ends(settings, trial):
     threading.Thread(target=time.sleep, args=(1e6,)).start()
     return float(threading.active_count() > 2)
-
-
-def question(settings, trial):
-    try:
-        return float(input("overwrite? [y/n] ") == "y")
-    except EOFError:
-        return -1.0
 
 
 def chdir(settings, trial):
@@ -416,7 +411,6 @@ CONSTANTS = {
     builtins_patched: 0.0,
     working_folder_removed: 0.0,
     thread_that_never_ends: 0.0,
-    question: -1.0,
     chdir: 1.0,
     script_folder: 1.0,
     environment: 1.0,
