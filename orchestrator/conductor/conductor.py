@@ -6,7 +6,7 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from orchestrator.conductor.budget import Spending
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
@@ -65,14 +65,23 @@ class Conductor:
         """Whether every planned trial has ended."""
         return not self._left
 
-    def ask(self) -> Trial | None:
-        """The next trial to run, or None while there is nothing to hand out."""
+    @property
+    def is_idle(self) -> bool:
+        """Whether no trial is running."""
+        return not any(arm_state.running for arm_state in self._arms.values())
+
+    def ask(self, waiting: Container[str] = ()) -> Trial | None:
+        """The next trial to run, or None while there is nothing to hand out.
+
+        Args:
+            waiting: Ids of stopped trials that are not to run now.
+        """
         if self._refused:
             return None
-        while self._again:
-            trial_id = next(iter(self._again))
-            del self._again[trial_id]
-            return self._run(self._states[trial_id])
+        for trial_id in self._again:
+            if trial_id not in waiting:
+                del self._again[trial_id]
+                return self._run(self._states[trial_id])
         while (state := self._next()) is not None:
             try:
                 state.trial = self._trial(state, self._assignment(state))

@@ -21,6 +21,7 @@ from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.errors import InputError
+from orchestrator.isolation.child import received_signal
 from orchestrator.identity import checkpoint_step
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
@@ -143,6 +144,8 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an outcome, whatever it is
+            if isinstance(error, SystemExit) and received_signal():
+                raise  # no outcome: a handler of the training code answers a signal from outside
             return self._failed(outcome_of(error), error)
         self._last, self._again = measurement or self._last, None
         if measurement is None:

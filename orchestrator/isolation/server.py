@@ -24,6 +24,7 @@ import psutil
 
 from orchestrator.isolation.child import die_with_parent, run_child
 from orchestrator.isolation.child_log import ChildLog
+from orchestrator.isolation.memory_kills import memory_kills
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
@@ -41,6 +42,8 @@ PR_SET_CHILD_SUBREAPER = 36
 CUDA_DEVICE = "/dev/nvidia-uvm"
 """Device file that a process keeps open after it has initialised CUDA."""
 TORCH = "torch"
+MEMORY_SIGNALS = frozenset({-signal.SIGKILL, -signal.SIGTERM})
+"""Signals that the system, and daemons that watch memory, send when memory runs out."""
 
 
 def main(descriptor: int) -> None:
@@ -129,7 +132,7 @@ class _Server:
                 start = self._forked if self._forks else self._spawned
                 child = start(order, connection, log)
                 os.close(connection)
-                exit_code = self._watched(child, log)
+                ended = self._watched(child, log)
             finally:
                 # When the owner ends, the connection closes and SIGTERM arrives: it must not interrupt the
                 # cleanup.
@@ -139,7 +142,7 @@ class _Server:
                 if order.scratch is not None:
                     shutil.rmtree(order.scratch, ignore_errors=True)
             signal.signal(signal.SIGTERM, _terminated)
-            self._control.send(ChildEnded(exit_code))
+            self._control.send(ended)
 
     def _forked(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
         if child := os.fork():
@@ -166,8 +169,9 @@ class _Server:
             ours.send((sys.argv, order, connection, self._files))
         return process.pid
 
-    def _watched(self, child: int, log: ChildLog) -> int:
-        """Wait until the child has ended; return its exit code."""
+    def _watched(self, child: int, log: ChildLog) -> ChildEnded:
+        """Wait until the child has ended; return how."""
+        kills = memory_kills()
         ending = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
         sources: list[Connection | int] = [self._control, *([] if ending is None else [ending])]
         try:
@@ -181,7 +185,9 @@ class _Server:
                 if ended:
                     with suppress(OSError):
                         os.killpg(child, signal.SIGKILL)  # platforms that cannot adopt orphans
-                    return os.waitstatus_to_exitcode(status)
+                    code = os.waitstatus_to_exitcode(status)
+                    return ChildEnded(code, code in MEMORY_SIGNALS and kills.happened())
+                kills.look()
                 log.bound()
         finally:
             if ending is not None:

@@ -56,6 +56,16 @@ def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
             ctypes.string_at(0)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1e6)
+        case "exit-on-signal":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1e6)
+        case "fill-memory":
+            held = [os.urandom(1 << 20) for _ in range(4096)]
+            print(len(held))
         case "thread":
             threading.Thread(target=time.sleep, args=(1e6,)).start()
         case "ignore-signals":

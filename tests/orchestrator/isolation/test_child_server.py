@@ -87,6 +87,8 @@ def test_each_child_is_another_process_of_the_same_server(server):
         ("os-exit", 3),
         ("segfault", -signal.SIGSEGV),
         ("kill", -signal.SIGKILL),
+        ("interrupt", -signal.SIGINT),
+        ("exit-on-signal", -signal.SIGTERM),
         ("thread", 0),
     ],
 )
