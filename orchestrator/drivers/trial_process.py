@@ -27,12 +27,11 @@ from trainables.generator_state import seed_generators
 from trainables.process_label import process_label
 from trainables.protocol import TRIALS
 
-
 FROM_OUTSIDE = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
     | {signal.SIGUSR1, signal.SIGUSR2}
 )
-"""Signals from people, watchdogs, batch systems and machines that shut down; others are faults of a program."""
+"""Signals of people, watchdogs, batch systems and machines that shut down; others are faults of a program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.errors import InputError
-from orchestrator.isolation.child import received_signal
 from orchestrator.identity import checkpoint_step
+from orchestrator.isolation.child import received_signal
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.metrics import split_and_quantity

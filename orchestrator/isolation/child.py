@@ -69,24 +69,33 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
     os._exit(exit_code)
 
 
-def received_signal() -> int:
-    """Return the signal that asked this child to end and ran a handler of user code; 0 if none did."""
-    if _received is None:
-        return 0
-    with suppress(BlockingIOError):
-        _received.numbers += os.read(_received.descriptor, io.DEFAULT_BUFFER_SIZE)
-    return next((each for each in _received.numbers if each in ENDING), 0)
-
-
 @dataclass
 class _Received:
     """Signals that ran a handler written in Python. A library that replaces the wakeup descriptor ends it."""
 
-    descriptor: int
+    descriptor: int | None = None
     numbers: bytes = b""
 
+    def begin(self) -> None:
+        """Record signals that this process receives."""
+        for each in (ours := os.pipe()):
+            os.set_blocking(each, False)
+        self.descriptor, writing = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, HIGH) for each in ours)
+        for each in ours:
+            os.close(each)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
-_received: _Received | None = None
+
+_received = _Received()
+
+
+def received_signal() -> int:
+    """Return the signal that asked this child to end and ran a handler of user code; 0 if none did."""
+    if _received.descriptor is not None:
+        with suppress(OSError):  # there is nothing to read, or user code has closed it
+            _received.numbers += os.read(_received.descriptor, io.DEFAULT_BUFFER_SIZE)
+    return next((each for each in _received.numbers if each in ENDING), 0)
 
 
 def _set_up(output: int | None) -> None:
@@ -94,7 +103,7 @@ def _set_up(output: int | None) -> None:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _record_signals()
+    _received.begin()
     with suppress(OSError):
         score = Path("/proc/self/oom_score_adj")
         score.write_text(str(max(OOM_SCORE, int(score.read_text(encoding="ascii")))), encoding="ascii")
@@ -107,18 +116,6 @@ def _set_up(output: int | None) -> None:
         setattr(sys, f"__{name}__", stream)
     faulthandler.enable()
     _forget_exit_handlers()
-
-
-def _record_signals() -> None:
-    global _received
-    for each in (ours := os.pipe()):
-        os.set_blocking(each, False)
-    reading, writing = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, HIGH) for each in ours)
-    for each in ours:
-        os.close(each)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
-    _received = _Received(reading)
 
 
 class _Lenient(io.FileIO):

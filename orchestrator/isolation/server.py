@@ -55,9 +55,11 @@ def serve(control: Connection) -> None:
     """Read the settings, import the module, and run children until the other end is closed."""
     with suppress(OSError):  # the process leads a group already
         os.setsid()  # the owner handles Ctrl-C and saves running trials
+    if LINUX:
+        _adopt_orphans()
+        _leave_reaper(control)
     signal.signal(signal.SIGTERM, _terminated)
     die_with_parent(signal.SIGTERM)
-    _adopt_orphans()
     try:
         settings: ServerSettings = control.recv()
         os.environ.clear()
@@ -203,8 +205,29 @@ def spawned(descriptor: int) -> None:
 
 def _adopt_orphans() -> None:
     """Become the parent of orphaned descendants, so that they can be killed when the child ends."""
-    if LINUX:
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _leave_reaper(control: Connection) -> None:
+    """Return in a fork, which is the server; this process kills what the server leaves when it is killed."""
+    server = os.fork()
+    if not server:
+        _adopt_orphans()
+        return
+    try:
+        control.close()
+        signal.signal(signal.SIGTERM, lambda *_: _end(server))
+        die_with_parent(signal.SIGTERM)
+        os.waitpid(server, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        end_descendants()
+    finally:
+        os._exit(0)
+
+
+def _end(server: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(server, signal.SIGTERM)
 
 
 def kill_descendants() -> None:
