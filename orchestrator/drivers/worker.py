@@ -144,9 +144,9 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an outcome, whatever it is
-            if isinstance(error, SystemExit) and received_signal():
-                raise  # no outcome: a handler of the training code answers a signal from outside
             return self._failed(outcome_of(error), error)
+        if self._finished and received_signal():
+            raise KeyboardInterrupt("training code ended early, since a signal asked it to")
         self._last, self._again = measurement or self._last, None
         if measurement is None:
             self._saved_step = -1  # it may have saved something after its last report
@@ -236,6 +236,8 @@ class Harness:
         )
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
+        if received_signal():
+            raise error  # no outcome: training code answers a signal from outside
         self._failure = outcome
         traceback.print_exception(error)  # the whole traceback, into the log of the trial
         self._on_error(outcome.kind, error)

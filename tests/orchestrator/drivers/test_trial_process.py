@@ -262,6 +262,7 @@ def train(settings, trial):
     deaths.write_text("x" * (count + 1))
     if count < 6:
         {death}
+        raise RuntimeError("a library's own word for it")
     trial.report(1, {{"valid/score": float(count)}})
 """
 """A trial that a signal ends six times before its first report."""
@@ -272,7 +273,8 @@ def train(settings, trial):
     [
         "os.kill(os.getpid(), signal.SIGKILL)",
         "os.kill(os.getpid(), signal.SIGHUP)",
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); os.kill(os.getpid(), signal.SIGTERM)",
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); os.kill(os.getpid(), signal.SIGTERM)",
+        "signal.signal(signal.SIGTERM, print); os.kill(os.getpid(), signal.SIGTERM); return",
         "os.kill(os.getpid(), signal.SIGINT)",
     ],
 )
@@ -283,3 +285,25 @@ def test_a_trial_that_is_preempted_more_often_than_it_is_retried_finishes(
     log = sweep(PREEMPTED.format(death=death), trials=1)
     assert [kind for kind, _ in ends(log)] == [OutcomeKind.STOPPED] * 6 + [OutcomeKind.FINISHED]
     assert scores(log) == [6.0]
+
+
+def test_a_trial_that_a_signal_asks_to_return_early_goes_on_afterwards(sweep, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
+    code = """
+import os, signal
+from pathlib import Path
+
+def train(settings, trial):
+    is_asked_to_end = []
+    signal.signal(signal.SIGTERM, lambda *_: is_asked_to_end.append(True))
+    for step in (1, 2, 3):
+        trial.report(step, {"valid/score": step / 2})
+        if step == 2 and not Path(os.environ["DEATHS"]).exists():
+            Path(os.environ["DEATHS"]).touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        if is_asked_to_end:
+            return
+"""
+    log = sweep(code, trials=1)
+    assert [kind for kind, _ in ends(log)] == [OutcomeKind.STOPPED, OutcomeKind.FINISHED]
+    assert scores(log) == [0.5, 1.0, 1.5]
