@@ -199,6 +199,8 @@ def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
     """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
     own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
     for source, name in kept_files(order.keep, own):
+        if source == folder.path / name and not folder.is_of_trial(str(name)):
+            continue
         target = order.kept / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -48,8 +48,7 @@ def test_a_trial_that_is_killed_six_times_before_its_first_report_finishes(tmp_p
     monkeypatch.setenv("NOTES", str(tmp_path))
     shell = Shell.at(tmp_path, SPEC)
     (shell.folder / "job.py").write_text(CODE)
-    more = ["--driver", "inline"] if driver == "inline" else ["--cpus", "2"]
-    with shell.started("launch", "tiny.yaml", *more) as process:
+    with shell.started("launch", "tiny.yaml", "--driver", driver) as process:
         for count in range(1, KILLS + 1):
             wait_for(lambda: len(pids(tmp_path)) == count, process)  # noqa: B023 - called at once
             os.kill(pids(tmp_path)[-1], SIGNALS[count % 2])

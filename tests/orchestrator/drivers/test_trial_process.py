@@ -153,13 +153,15 @@ def train(settings, trial):
     assert (launch / "best.txt").read_text() == "0"
 
 
-def test_files_that_match_keep_outlive_the_trial(sweep, tmp_path):
+def test_files_that_match_keep_outlive_the_trial(sweep, launch, tmp_path):
+    (launch / "launched.pt").write_text("0")
+    (launch / "deep").mkdir()
+    (launch / "deep" / "launched.csv").write_text("0")
     code = """
 from pathlib import Path
 
 def train(settings, trial):
     Path("weights.pt").write_text(str(trial.seed))
-    Path("deep").mkdir()
     Path("deep/curve.csv").write_text("1")
     (trial.folder / "inside.pt").write_text("2")
     Path("large.bin").write_text("3")
@@ -170,8 +172,7 @@ def train(settings, trial):
     for each in log.of(EventKind.ENDED):
         kept = root / "kept" / each.trial_id
         names = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
-        assert {"weights.pt", "deep/curve.csv"} <= names
-        assert "large.bin" not in names
+        assert names == {"weights.pt", "deep/curve.csv", "inside.pt"}, "neither others nor copies"
     assert not list((root / "scratch").glob("*/*")), "nothing else is left"
 
 
