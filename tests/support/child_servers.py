@@ -75,7 +75,8 @@ def _start(connection: Connection) -> _Server:
 def _run_template(connection: Connection) -> None:
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a signal to the group of a command is not for its template
+        signal.signal(number, signal.SIG_IGN)
     _let_go_of_files(connection.fileno())
     multiprocessing.set_start_method(None, force=True)  # set by what started this process
     tracker = resource_tracker._resource_tracker
@@ -84,7 +85,8 @@ def _run_template(connection: Connection) -> None:
         while True:
             descriptor = recv_handle(connection)
             if (server := os.fork()) == 0:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
                 connection.close()
                 try:
                     serve(Connection(descriptor))
