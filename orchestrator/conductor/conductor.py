@@ -65,17 +65,8 @@ class Conductor:
         """Whether every planned trial has ended."""
         return not self._left
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no trial is running."""
-        return not any(arm_state.running for arm_state in self._arms.values())
-
     def ask(self, waiting: Container[str] = ()) -> Trial | None:
-        """The next trial to run, or None while there is nothing to hand out.
-
-        Args:
-            waiting: Ids of stopped trials that are not to run now.
-        """
+        """The next trial to run that is not `waiting`, or None while there is nothing to hand out."""
         if self._refused:
             return None
         for trial_id in self._again:

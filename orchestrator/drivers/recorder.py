@@ -130,7 +130,7 @@ class Recorder:
         if trial is not None:
             return self._started(trial, new)
         self._write(new)
-        if waiting and not self._draining and self._conductor.is_idle:
+        if waiting and not self._draining and not any(map(self._conductor.running, self._attempts)):
             return self._give_up(waiting)
         return None
 

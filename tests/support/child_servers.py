@@ -37,6 +37,8 @@ def begin() -> None:
         _templates[os.getpid()] = ours
         return
     try:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # it ends with the command, which others may signal
+            signal.signal(number, signal.SIG_IGN)
         _run_template(theirs)
     finally:
         os._exit(0)
@@ -75,8 +77,7 @@ def _start(connection: Connection) -> _Server:
 def _run_template(connection: Connection) -> None:
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a signal to the group of a command is not for its template
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _let_go_of_files(connection.fileno())
     multiprocessing.set_start_method(None, force=True)  # set by what started this process
     tracker = resource_tracker._resource_tracker
