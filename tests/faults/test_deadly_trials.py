@@ -1,7 +1,5 @@
 """Trials that end their process: crashed at once or after `retries`; those that are killed run again."""
 
-from dataclasses import replace
-
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
@@ -66,17 +64,6 @@ def test_a_trial_that_ends_its_process_at_the_same_step_again_has_crashed_after_
         assert f"died, time {time} of at most {1 + RETRIES} without progress" in reason
         assert "SIGSEGV" in reason
     assert sound == SOUND
-
-
-def test_a_trial_that_is_killed_again_and_again_stops_the_sweep_when_the_others_have_ended(tmp_path):
-    plan = replace(sweep(fault="kill", fault_at=3, kills=99), continue_on_error=False)
-    place = Place(tmp_path, plan)
-    assert code_of(place) == 0
-    kinds = {arm: {kind for name, kind, _ in ends(place) if name == arm} for arm in ("deadly", "sound")}
-    assert kinds == {"deadly": {OutcomeKind.STOPPED}, "sound": {OutcomeKind.FINISHED}}
-    (closed,) = [each for each in place.events() if each.kind is EventKind.CLOSED]
-    assert closed.payload["reason"] == "error"
-    assert "SIGKILL" in closed.payload["why"]
 
 
 def test_a_trial_that_gets_further_each_time_is_finished(tmp_path):
