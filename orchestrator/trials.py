@@ -29,6 +29,17 @@ def error_line(reason: str) -> str:
     return reason.partition("\n")[0] + where
 
 
+class DeathCause(StrEnum):
+    """Why the process of a trial ended before the trial did."""
+
+    TRIAL = "trial"
+    """The training code: a fault such as SIGSEGV, or an exception in the process that runs it."""
+    MEMORY = "memory"
+    """The system killed it because memory had run out."""
+    OUTSIDE = "outside"
+    """A signal such as SIGKILL or SIGTERM from outside, or the loss of the machine."""
+
+
 class OutcomeKind(StrEnum):
     """How a trial can end. A closed list: drivers may report nothing else."""
 

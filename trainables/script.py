@@ -39,6 +39,12 @@ def find_script(path: str) -> Path:
 class Script:
     """The training function `script(settings, trial)` of a script."""
 
+    how_to_report: Final = (
+        f'append a line such as {{"step": 1, "valid/loss": 0.5}} to {METRICS} in the working folder, or call '
+        "haltsweep.current_trial().report(step, metrics)"
+    )
+    """What to do where no report arrived."""
+
     def __init__(self, file: Path) -> None:
         """Take the script in a file, which is read when it runs."""
         self._file = file

@@ -6,7 +6,7 @@ An arm is confirmed when all of its search trials have ended, and re-read when i
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from orchestrator.conductor.budget import Spending
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
@@ -65,14 +65,14 @@ class Conductor:
         """Whether every planned trial has ended."""
         return not self._left
 
-    def ask(self) -> Trial | None:
-        """The next trial to run, or None while there is nothing to hand out."""
+    def ask(self, waiting: Container[str] = ()) -> Trial | None:
+        """The next trial to run that is not `waiting`, or None while there is nothing to hand out."""
         if self._refused:
             return None
-        while self._again:
-            trial_id = next(iter(self._again))
-            del self._again[trial_id]
-            return self._run(self._states[trial_id])
+        for trial_id in self._again:
+            if trial_id not in waiting:
+                del self._again[trial_id]
+                return self._run(self._states[trial_id])
         while (state := self._next()) is not None:
             try:
                 state.trial = self._trial(state, self._assignment(state))

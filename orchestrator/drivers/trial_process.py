@@ -22,10 +22,16 @@ from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
 from orchestrator.spec.section import threads_of
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from trainables.generator_state import seed_generators
 from trainables.process_label import process_label
 from trainables.protocol import TRIALS
+
+FROM_OUTSIDE = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+    | {signal.SIGUSR1, signal.SIGUSR2}
+)
+"""Signals of people, watchdogs, batch systems and machines that shut down; others are faults of a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class ChildDied:
     """The process of a trial ended before the trial did."""
 
     reason: str
+    cause: DeathCause
     outcome: Outcome | None = None
     """Outcome of a trial that ended its own process; None if the trial may run again."""
 
@@ -132,9 +139,12 @@ def died_of(ended: ChildEnded) -> ChildDied:
             f"the training code ended its process with exit code {ended.exit_code}, as os._exit does; a "
             "trial must return from its training function or raise an exception"
         )
-        return ChildDied(reason, Outcome(OutcomeKind.CRASHED, reason))
-    hint = "; the system sends it when memory runs out" if ended.exit_code == -signal.SIGKILL else ""
-    return ChildDied(f"the trial's process {ended.words}{hint}")
+        return ChildDied(reason, DeathCause.TRIAL, Outcome(OutcomeKind.CRASHED, reason))
+    reason = f"the trial's process {ended.words}"
+    if ended.lacked_memory:
+        return ChildDied(f"{reason} when memory ran out", DeathCause.MEMORY)
+    from_outside = -ended.exit_code in FROM_OUTSIDE
+    return ChildDied(reason, DeathCause.OUTSIDE if from_outside else DeathCause.TRIAL)
 
 
 def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:
@@ -189,6 +199,8 @@ def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
     """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
     own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
     for source, name in kept_files(order.keep, own):
+        if source == folder.path / name and not folder.is_of_trial(str(name)):
+            continue
         target = order.kept / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
+from orchestrator.isolation.child import received_signal
 from orchestrator.redact import redact, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.metrics import split_and_quantity
@@ -144,6 +145,8 @@ class Harness:
             raise
         except BaseException as error:  # an outcome, whatever it is
             return self._failed(outcome_of(error), error)
+        if self._finished and received_signal():
+            raise KeyboardInterrupt("training code ended early, since a signal asked it to")
         self._last, self._again = measurement or self._last, None
         if measurement is None:
             self._saved_step = -1  # it may have saved something after its last report
@@ -233,6 +236,8 @@ class Harness:
         )
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
+        if received_signal():
+            raise error  # no outcome: training code answers a signal from outside
         self._failure = outcome
         traceback.print_exception(error)  # the whole traceback, into the log of the trial
         self._on_error(outcome.kind, error)

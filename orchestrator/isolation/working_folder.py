@@ -278,13 +278,18 @@ class WorkingFolder:
 
     def require_unwritten(self) -> None:
         """Raise SharedFileWritten if the trial wrote a file that existed at launch."""
-        for path, version in self._versions.items():
-            try:
-                written = _version(os.path.join(self.path, path)) != version
-            except OSError:  # the trial may delete its copy
-                continue
-            if written:
+        for path in self._versions:
+            # The trial may delete its copy.
+            if os.path.exists(os.path.join(self.path, path)) and self.is_of_trial(path):
                 raise SharedFileWritten(_message(path))
+
+    def is_of_trial(self, path: str) -> bool:
+        """Return whether the trial wrote the file at `path`; others are copies of files of the launch folder.
+
+        Args:
+            path: Path of a file, relative to the working folder.
+        """
+        return _version(os.path.join(self.path, path)) != self._versions.get(path)
 
     def _check_private(self, path: str) -> None:
         """Refuse to write through a link, and a file of the launch folder that another trial has written."""
