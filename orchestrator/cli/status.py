@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, out, say
+from orchestrator.cli.fencing import silence_of
 from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.progress import line, may_end_early, progress_of, shortened, tables
@@ -88,6 +89,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
         outlook = outlook_of(sweep.plan, records, held=held, now=time.time())
+        silence = silence_of(sweep.ledger)
         spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
     state = _state(progress, held=held)
     if as_json:
@@ -110,6 +112,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         out().print(part)
     left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
     say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
+    if silence:
+        say(silence)
     if failing:
         say(stopped_by_error(failing, sweep.folder))
     elif spent:

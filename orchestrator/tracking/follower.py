@@ -2,8 +2,8 @@
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
 it writes what is in the ledger and what the report says of the arms, and ends; where Parquet could not be
-written last, its exit code says so to the parent, which then does it. If its parent is gone it tries once to
-write what is in the ledger. Whoever comes next catches up.
+written last, its exit code says so to the parent, which then does it. If its parent is gone, or another session has taken
+the sweep, it tries once to write what is in the ledger. Whoever comes next catches up.
 """
 
 import argparse
@@ -186,7 +186,7 @@ class FollowerLoop:
 
 
 def main() -> int:
-    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD`, both URLs in the environment.
+    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD [TOKEN]`, URLs in variables.
 
     What is written to standard error is kept in the sweep's folder, for all to read: no password gets there.
     """
@@ -203,6 +203,7 @@ def _follow() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("parent", type=int)
     parser.add_argument("summary", type=int)
+    parser.add_argument("token", type=int, nargs="?")
     args = parser.parse_args()
     ledger_url, uri = os.environ[LEDGER_VARIABLE], os.environ[URI_VARIABLE]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -211,7 +212,11 @@ def _follow() -> int:
     folder = SweepFolder(args.folder)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
-            asked, parent_lives = _StandardInput(), lambda: os.getppid() == args.parent
+            asked = _StandardInput()
+
+            def parent_lives() -> bool:
+                return os.getppid() == args.parent and not _is_fenced(ledger, args.token)
+
             loop = FollowerLoop(
                 folder, ledger, uri, asked, parent_lives, summary=lambda: read_summary(args.summary)
             )
@@ -221,6 +226,15 @@ def _follow() -> int:
     except HaltsweepError as error:
         print(error, file=sys.stderr, flush=True)
         return 1
+
+
+def _is_fenced(ledger: Ledger, token: int | None) -> bool:
+    """Return whether another session has taken the sweep from the one with this fencing token."""
+    try:
+        lease = ledger.lease()
+    except StoreError:  # an outage, which the next attempt to write reports
+        return False
+    return token is not None and lease is not None and lease.token != token
 
 
 class _StandardInput:

@@ -1,0 +1,30 @@
+"""What commands print about a session that was shut out, or that may still be alive."""
+
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.console import complain
+from orchestrator.cli.running import roughly
+
+if TYPE_CHECKING:
+    from orchestrator.ledger.lease import Lease
+    from orchestrator.ledger.store import Ledger
+
+
+def tell_fenced(lease: "Lease") -> None:
+    """Name the session that held `lease` and can write no more."""
+    complain(
+        f"{lease.sweep}: taken over from session {lease.token}, {lease.holder}; that session can write nothing "
+        f"more. If its process is still there, end it (kill {lease.holder.pid}): its trials use the machine"
+    )
+
+
+def silence_of(ledger: "Ledger") -> str:
+    """Return a sentence about a holder that nobody can look up and that is silent; empty if there is none."""
+    found = ledger.silent_holder()
+    if found is None:
+        return ""
+    holder, silent_s = found
+    return (
+        f"{holder} held it and last renewed its lease {roughly(silent_s)} ago; whether that process is still "
+        "alive cannot be told from here"
+    )
