@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 def tell_fenced(lease: "Lease") -> None:
     """Name the session that held `lease` and can write no more."""
     complain(
-        f"{lease.sweep}: taken over from session {lease.token}, {lease.holder}; that session can write nothing "
-        f"more. If its process is still there, end it (kill {lease.holder.pid}): its trials use the machine"
+        f"{lease.sweep}: taken over from session {lease.token}, {lease.holder}; that session can write "
+        f"nothing more. If its process is still there, end it (kill {lease.holder.pid}), since its trials "
+        "use that machine"
     )
 
 

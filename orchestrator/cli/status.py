@@ -112,14 +112,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         out().print(part)
     left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
     say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
-    if silence:
-        say(silence)
-    if failing:
-        say(stopped_by_error(failing, sweep.folder))
-    elif spent:
-        say(more_budget(spent, sweep.folder))
-    elif state is SweepState.UNFINISHED:
-        say(f"continue with: {command('resume', sweep.folder)}")
+    for advice in _next_steps(sweep.folder, state, silence, spent, failing):
+        say(advice)
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))
     for reason in skipped(records):
@@ -136,6 +130,18 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
+
+
+def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str, failing: str) -> list[str]:
+    """Return what is known of a silent holder, and how to go on."""
+    lines = [silence] if silence else []
+    if failing:
+        lines.append(stopped_by_error(failing, folder))
+    elif spent:
+        lines.append(more_budget(spent, folder))
+    elif state is SweepState.UNFINISHED:
+        lines.append(f"continue with: {command('resume', folder)}")
+    return lines
 
 
 def _infeasible(records: Sequence[Record]) -> Counter[str]:

@@ -2,8 +2,8 @@
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
 it writes what is in the ledger and what the report says of the arms, and ends; where Parquet could not be
-written last, its exit code says so to the parent, which then does it. If its parent is gone, or another session has taken
-the sweep, it tries once to write what is in the ledger. Whoever comes next catches up.
+written last, its exit code says so to the parent, which then does it. If its parent is gone, or another
+session has taken the sweep, it tries once to write what is in the ledger. Whoever comes next catches up.
 """
 
 import argparse
