@@ -181,8 +181,8 @@ class Follower:
 def start_follower(folder: SweepFolder, ledger_url: str, uri: str, token: int | None = None) -> Follower:
     """Follow `ledger_url` into the MLflow at `uri`, in the background, until drained or this process is gone.
 
-    The plan must be in the folder and the sweep in the ledger. Of a session with the fencing `token` it ends
-    when another session takes the sweep. Raises InputError for a file store.
+    The plan must be in the folder and the sweep in the ledger. It ends if this process is stopped and
+    another session takes the sweep from the fencing `token`. Raises InputError for a file store.
     """
     check_uri(uri)
     summary = SummaryFile()

@@ -2,8 +2,8 @@
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
 it writes what is in the ledger and what the report says of the arms, and ends; where Parquet could not be
-written last, its exit code says so to the parent, which then does it. If its parent is gone, or another
-session has taken the sweep, it tries once to write what is in the ledger. Whoever comes next catches up.
+written last, its exit code says so to the parent, which then does it. If its parent is gone, or is stopped
+and has lost the sweep, it tries once to write what is in the ledger. Whoever comes next catches up.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.garbage import look_as_usual, look_seldom
@@ -215,7 +217,7 @@ def _follow() -> int:
             asked = _StandardInput()
 
             def parent_lives() -> bool:
-                return os.getppid() == args.parent and not _is_fenced(ledger, args.token)
+                return os.getppid() == args.parent and not _is_fenced(ledger, args.parent, args.token)
 
             loop = FollowerLoop(
                 folder, ledger, uri, asked, parent_lives, summary=lambda: read_summary(args.summary)
@@ -228,13 +230,18 @@ def _follow() -> int:
         return 1
 
 
-def _is_fenced(ledger: Ledger, token: int | None) -> bool:
-    """Return whether another session has taken the sweep from the one with this fencing token."""
+def _is_fenced(ledger: Ledger, parent: int, token: int | None) -> bool:
+    """Return whether the parent is stopped, and another session has taken the sweep from its `token`.
+
+    A parent that runs ends its follower by itself.
+    """
     try:
+        if token is None or psutil.Process(parent).status() != psutil.STATUS_STOPPED:
+            return False
         lease = ledger.lease()
-    except StoreError:  # an outage, which the next attempt to write reports
+    except (psutil.Error, StoreError):  # it is gone, or an outage, which the next attempt to write reports
         return False
-    return token is not None and lease is not None and lease.token != token
+    return lease is not None and lease.token != token
 
 
 class _StandardInput:
