@@ -169,7 +169,7 @@ def open_sweep(
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
-        lease = ledger.claim(Holder.current(), on_fenced=on_fenced)
+        lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
         origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
@@ -310,5 +310,5 @@ def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
     if setup.storage is None and folder.has_traces and (gone := never_made(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "
-            "restore it from a backup, or delete the sweep's folder and launch again"
+            "restore it from a backup, or launch the spec again under another name"
         )

@@ -129,7 +129,14 @@ class Ledger:
 
         return self._database.run(look, write=False)
 
-    def claim(self, holder: Holder, *, grace_s: float = 0.0, on_fenced: OnFenced | None = None) -> Lease:
+    def claim(
+        self,
+        holder: Holder,
+        *,
+        grace_s: float = 0.0,
+        on_fenced: OnFenced | None = None,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> Lease:
         """Take the sweep.
 
         A dead holder's lease is free at once, a living holder's never. If nobody can tell whether the holder
@@ -140,6 +147,7 @@ class Ledger:
             holder: The process that takes the sweep.
             grace_s: Seconds by which a holder that nobody can look up may be late.
             on_fenced: If given, the sweep is taken from whoever holds it, and this is called with that lease.
+            on_wait: Called with what is waited for.
 
         Returns:
             The lease, by which only its holder can write.
@@ -147,7 +155,7 @@ class Ledger:
         Raises:
             LeaseHeld: Another process holds the sweep, or may hold it.
         """
-        unrenewed = self._unrenewed() if on_fenced is None and not grace_s else None
+        unrenewed = self._unrenewed(on_wait) if on_fenced is None and not grace_s else None
         tried: list[Lease] = []
         fenced: list[Lease] = []
 
@@ -173,7 +181,7 @@ class Ledger:
             on_fenced(fenced[0])
         return taken
 
-    def _unrenewed(self) -> Lease | None:
+    def _unrenewed(self, on_wait: Callable[[str], None]) -> Lease | None:
         """Return the lease if its expiry is void and its holder unknown and silent for `WATCHED_S`."""
 
         def look(connection: Connection) -> Lease | None:
@@ -183,6 +191,7 @@ class Ledger:
         first = self._database.run(look, write=False)
         if first is None or first.holder.state() is not ProcessState.UNKNOWN:
             return None
+        on_wait(f"waiting {WATCHED_S:.0f} s for a sign of life of {first.holder}")
         until = time.monotonic() + WATCHED_S
         while time.monotonic() < until:
             time.sleep(LOOK_S)
