@@ -125,14 +125,8 @@ class Sweep:
         clear_unbegun(folder, on_fenced)
         with interrupts():
             if folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
-                return resume_sweep(
-                    folder,
-                    driver=driver,
-                    address=address,
-                    watch=watch,
-                    changed_code=changed_code,
-                    on_fenced=on_fenced,
-                )
+                resume = partial(resume_sweep, folder, driver=driver, address=address, watch=watch)
+                return resume(changed_code=changed_code, on_fenced=on_fenced)
             refuse_existing(plan, folder)
             setup = Setup(
                 data_root(None if data is None else Path(data)),

@@ -124,11 +124,8 @@ def launch(
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
         resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
-    setup = replace(
-        _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen),
-        storage=storage,
-        checkpoints=_checkpoints(checkpoints, made.name),
-    )
+    setup = _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen)
+    setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name))
     _check_stores(setup)
     on_fenced = tell_fenced if take_over else None
     clear_unbegun(folder, on_fenced)

@@ -161,10 +161,7 @@ def open_sweep(
     retry: Sequence[str] = (),
     on_fenced: OnFenced | None = None,
 ) -> Iterator[OpenSweep]:
-    """Hold ledger, lease, heartbeat and follower; trials to `retry` may have run other code.
-
-    For `on_fenced` see `Ledger.claim`.
-    """
+    """Hold all of a session; trials to `retry` may have run other code. `on_fenced`: see `Ledger.claim`."""
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
