@@ -25,7 +25,8 @@ def silence_of(ledger: "Ledger") -> str:
     if found is None:
         return ""
     holder, silent_s = found
+    when = "at an unknown time" if silent_s is None else f"{roughly(silent_s)} ago"
     return (
-        f"{holder} held it and last renewed its lease {roughly(silent_s)} ago; whether that process is still "
-        "alive cannot be told from here"
+        f"{holder} held it and last renewed its lease {when}; whether that process is still alive cannot be "
+        "told from here"
     )

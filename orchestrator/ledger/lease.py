@@ -53,9 +53,9 @@ class Lease:
         """Return whether the expiry is later than any renewal by a clock that shows `now` would set it."""
         return self.expires_at > now + LEASE_S
 
-    def silent_s(self, now: float) -> float:
-        """Return the seconds since the lease was last renewed; 0 if the expiry is void."""
-        return 0.0 if self.is_void(now) else max(0.0, now + LEASE_S - self.expires_at)
+    def silent_s(self, now: float) -> float | None:
+        """Return the seconds since the lease was last renewed; None if the expiry is void."""
+        return None if self.is_void(now) else now + LEASE_S - self.expires_at
 
 
 class LeaseHeld(InputError):
@@ -68,21 +68,24 @@ class LeaseHeld(InputError):
             lease: The lease of that process.
             now: Unix seconds by the clock of the store.
         """
-        holder, sweep = lease.holder, lease.sweep
+        holder, sweep, silent_s = lease.holder, lease.sweep, lease.silent_s(now)
         if holder.state() is ProcessState.ALIVE:
-            stopped = f"stop it (`haltsweep stop {sweep}`, or kill {holder.pid}) and try again"
-        elif lease.stands(now):
-            stopped = (
-                f"stop it (`haltsweep stop {sweep}`), or if that process is gone wait "
-                f"{LEASE_S - lease.silent_s(now):.0f} s and try again"
+            known = (
+                f"{holder} holds it; stop it (`haltsweep stop {sweep}`, or kill {holder.pid}) and try again"
+            )
+        elif silent_s is not None and silent_s < LEASE_S:
+            known = (
+                f"{holder} holds it; stop it (`haltsweep stop {sweep}`), or if that process is gone wait "
+                f"{LEASE_S - silent_s:.0f} s and try again"
             )
         else:
-            stopped = (
-                f"nobody can tell from here whether it is still alive, and its last sign of life was "
-                f"{lease.silent_s(now):.0f} s ago: if it is gone, try again"
+            sign = "at an unknown time" if silent_s is None else f"{silent_s:.0f} s ago"
+            known = (
+                f"{holder} held it, whose last sign of life was {sign}; nobody can tell from here whether it "
+                "is still alive, so look there first"
             )
         super().__init__(
-            f"sweep {sweep!r} must have one holder at a time, and {holder} holds it; watch it with "
-            f"`haltsweep status {sweep}`, or {stopped}; --take-over of launch, resume and remove shuts it out"
+            f"sweep {sweep!r} must have one holder at a time, and {known}. `haltsweep status {sweep}` shows "
+            "it; --take-over of launch, resume and remove shuts that process out"
         )
         self.lease = lease

@@ -118,10 +118,10 @@ class Ledger:
 
         return self._database.run(look, write=False)
 
-    def silent_holder(self) -> tuple[Holder, float] | None:
-        """Return a holder that nobody can look up and whose lease is over, and its seconds of silence."""
+    def silent_holder(self) -> tuple[Holder, float | None] | None:
+        """Return a holder that nobody can look up and whose lease is over, and `Lease.silent_s`."""
 
-        def look(connection: Connection) -> tuple[Holder, float] | None:
+        def look(connection: Connection) -> tuple[Holder, float | None] | None:
             lease, now = lease_of(self._reader.sweep(connection)), self._now(connection)
             if lease is None or lease.stands(now) or lease.holder.state() is not ProcessState.UNKNOWN:
                 return None
