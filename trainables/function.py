@@ -29,7 +29,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from trainables.extensions import remedy
 from trainables.generator_state import GeneratorFiles, process_and_thread
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, out, say
+from orchestrator.cli.fencing import tell_fenced
 from orchestrator.cli.locations import (
     command,
     data_root,
@@ -29,6 +30,7 @@ from orchestrator.cli.options import (
     SpecPath,
     Storage,
     SweepName,
+    TakeOver,
 )
 from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError, SearchError, StoreError
@@ -83,6 +85,7 @@ def launch(
         bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
     ] = False,
     changed_code: ChangedCode = False,
+    take_over: TakeOver = False,
     smoke: Smoke = False,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus: Annotated[
@@ -119,20 +122,18 @@ def launch(
     root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
-        resume(str(folder.root), driver, address, debug, changed_code=changed_code)
+        resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
-    setup = replace(
-        _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen),
-        storage=storage,
-        checkpoints=_checkpoints(checkpoints, made.name),
-    )
+    setup = _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen)
+    setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name))
     _check_stores(setup)
-    clear_unbegun(folder)
+    on_fenced = tell_fenced if take_over else None
+    clear_unbegun(folder, on_fenced)
     refuse_existing(made, folder)
     if smoke:
         _smoke(made, setup.data_dir)
     _tell_beginning(read, made, folder, chosen)
-    start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
+    start = partial(run_sweep, made, folder, setup, to_yaml(read.spec), on_fenced=on_fenced)
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
 
@@ -148,6 +149,7 @@ def resume(
     address: Address = None,
     debug: Debug = False,
     changed_code: ChangedCode = False,
+    take_over: TakeOver = False,
     retry: Annotated[
         list[str] | None,
         typer.Option(
@@ -183,7 +185,8 @@ def resume(
     say(f"{made.name}: resuming, in {folder.root}{as_launched}")
     _tell_edited_spec(folder)
     _tell_missing_gpus(made, chosen)
-    start = partial(resume_sweep, folder, changed_code=changed_code, retry=again)
+    on_fenced = tell_fenced if take_over else None
+    start = partial(resume_sweep, folder, changed_code=changed_code, retry=again, on_fenced=on_fenced)
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
 

@@ -145,7 +145,10 @@ def budget_end(last: Event | None, plan: Plan) -> str:
     """
     if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != BUDGET:
         return ""
-    if plan.extended and plan.extended[-1].at > last.at:
+    known = last.payload.get("extensions")
+    if known is None:  # written before the number of extensions was
+        known = sum(each.at <= last.at for each in plan.extended)
+    if len(plan.extended) > known:
         return ""
     # Sweeps from before the reason was written only say that it was the budget.
     return str(last.payload.get("why", "the budget is used up"))

@@ -23,7 +23,7 @@ from orchestrator.redact import redact_url
 from orchestrator.regular_files import read_ordinary
 from orchestrator.sqlite_files import absolute, beside, file_of, from_beside
 from trainables.atomic import PRIVATE, PUBLIC, flush, write_atomically
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
@@ -205,7 +205,7 @@ def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
         remedy = (
             f"continue it with `haltsweep resume {shlex.quote(str(folder.root))}`"
             if same
-            else "it was launched from another spec: choose another name, or `haltsweep remove` it"
+            else "it was launched from another spec: choose another name"
         )
         raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
     if folder.root.is_file() or (folder.root.is_dir() and any(folder.root.iterdir())):

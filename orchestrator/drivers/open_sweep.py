@@ -17,14 +17,14 @@ from orchestrator.drivers.live_view import Listeners, Snapshot
 from orchestrator.drivers.node_check import require_same_code
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.signals import Interrupts, as_interrupt
-from orchestrator.errors import StoreError
+from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.file_digests import MANIFEST, read_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.database import Replaced
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.store import PATIENCE_S, Ledger
+from orchestrator.ledger.store import PATIENCE_S, Ledger, OnFenced
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
@@ -159,13 +159,14 @@ def open_sweep(
     watch: Listeners,
     changed_code: bool = False,
     retry: Sequence[str] = (),
+    on_fenced: OnFenced | None = None,
 ) -> Iterator[OpenSweep]:
-    """Hold ledger, lease, heartbeat and follower; trials to `retry` may have run other code."""
+    """Hold all of a session; trials to `retry` may have run other code. `on_fenced`: see `Ledger.claim`."""
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
-        lease = ledger.claim(Holder.current())
+        lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
         origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
@@ -174,7 +175,7 @@ def open_sweep(
         def begin() -> None:
             nonlocal follower
             if follower is None and setup.tracking_uri is not None:
-                follower = start_follower(folder, url, setup.tracking_uri)
+                follower = start_follower(folder, url, setup.tracking_uri, lease.token)
 
         try:
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
@@ -195,8 +196,8 @@ def open_sweep(
             if gone is None:
                 with suppress(StoreError):
                     ledger.release(lease, patient=False)
-            elif follower is not None:
-                follower.kill()  # it would make the folder again
+            if follower is not None and (gone is not None or isinstance(error, LeaseLost)):
+                follower.kill()  # it would make the folder again, or write for a session that is fenced
                 follower = None
             if gone is None or gone is error:
                 raise
@@ -306,5 +307,5 @@ def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
     if setup.storage is None and folder.has_traces and (gone := never_made(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "
-            "restore it from a backup, or delete the sweep's folder and launch again"
+            "restore it from a backup, or launch the spec again under another name"
         )

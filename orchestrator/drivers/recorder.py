@@ -4,7 +4,6 @@ While the ledger's database is away, events wait to be written: trials that run 
 about; nothing is started, stopped or deleted until all is written.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +23,7 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
+from orchestrator.steady_clock import steady_clock
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind, Trial
 from trainables.protocol import Measurement
 
@@ -59,9 +59,12 @@ class Recorder:
         *,
         provenance: Mapping[str, Any] | None = None,
         checkpoints: Checkpoints | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
+        # Budgets add up differences of these times, so they must not jump when the system's clock is set.
+        self._clock = clock = clock or steady_clock()
         self._hours = plan.wall_clock_hours
+        self._extensions = len(plan.extended)
         self._retries = plan.resources.retries
         self._goes_on = plan.continue_on_error
         self._writer = Writer(ledger, lease)
@@ -69,7 +72,6 @@ class Recorder:
         self._checkpoints = checkpoints or InSweepFolder(folder)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called of each trial that fails."""
-        self._clock = clock
         self._conductor = Conductor(plan)
         self._attempts: dict[str, Attempts] = {}
         self._kills = Kills()
@@ -296,7 +298,7 @@ class Recorder:
         if reason is None and self._error and not self.finished:
             return log.closed(self._clock(), log.ERROR, self._error)
         if reason is None and self._spent and not self.finished:
-            return log.closed(self._clock(), log.BUDGET, self._spent)
+            return log.closed(self._clock(), log.BUDGET, self._spent, extensions=self._extensions)
         return log.closed(self._clock(), reason or ("done" if self.finished else "interrupted"))
 
     def _check_budget(self) -> None:

@@ -3,10 +3,12 @@
 A trial cannot affect the driver or other trials, since its process ends with the trial.
 """
 
+import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -24,7 +26,7 @@ from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, ke
 from orchestrator.spec.section import threads_of
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from trainables.generator_state import seed_generators
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 from trainables.protocol import TRIALS
 
 FROM_OUTSIDE = frozenset(
@@ -32,6 +34,8 @@ FROM_OUTSIDE = frozenset(
     | {signal.SIGUSR1, signal.SIGUSR2}
 )
 """Signals of people, watchdogs, batch systems and machines that shut down; others are faults of a program."""
+SIGN_S = 60.0
+"""Between two signs of life in a temporary folder of a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class ProcessSlot:
             module, launch_folder, [__name__], threads=threads_of(cpus), hides_gpus=hides_gpus
         )
         self._server = ChildServer(settings)
+        self._temporary: Path | None = None
+        self._signed_at = 0.0
         self.owes_checkpoint = False
         """Whether the trial waits to write a checkpoint until the ledger holds all of its reports."""
 
@@ -100,6 +106,7 @@ class ProcessSlot:
         if not order.kept.parents[1].is_dir():  # the folder of the sweep, on a machine without shared files
             scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
+            self._temporary, self._signed_at = scratch, time.monotonic()
         self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
 
     def next(self, timeout_s: float) -> Reply | ChildDied | None:
@@ -108,6 +115,7 @@ class ProcessSlot:
         Raises:
             Unreachable: The trial cannot begin, since the store of its checkpoints does not answer.
         """
+        self._show_life()
         message = self._server.receive(timeout_s)
         if message is None:
             return None
@@ -118,6 +126,13 @@ class ProcessSlot:
         reply, self.owes_checkpoint = message
         assert isinstance(reply, Reply), "trials send replies"
         return reply
+
+    def _show_life(self) -> None:
+        """Touch the trial's temporary folder, so that other machines do not take it for abandoned."""
+        if self._temporary is not None and time.monotonic() - self._signed_at >= SIGN_S:
+            self._signed_at = time.monotonic()
+            with suppress(OSError):  # the trial has ended, and its folder is gone
+                os.utime(self._temporary)
 
     def instruct(self, instruction: Instruction) -> None:
         """Let the trial go on after a reply that was not its end."""

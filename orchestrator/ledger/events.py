@@ -51,7 +51,7 @@ class EventKind(StrEnum):
     """The data that trials of this process read are there. Payload: digests of splits by task/split."""
     CLOSED = "closed"
     """The process released the sweep. Payload: reason (done, interrupted, budget, error); with a budget or
-    an error, why."""
+    an error, why; with a budget, extensions (how often the sweep had been extended)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,19 @@ def read(at: float, digests: Mapping[str, str]) -> Event:
     return Event(EventKind.READ, at, payload=dict(digests))
 
 
-def closed(at: float, reason: str, why: str = "") -> Event:
-    """The process let go of the sweep; `why` says more of the reason."""
-    return Event(EventKind.CLOSED, at, payload={"reason": reason} | ({"why": why} if why else {}))
+def closed(at: float, reason: str, why: str = "", *, extensions: int | None = None) -> Event:
+    """Create the event that the process released the sweep.
+
+    Args:
+        at: Unix time in seconds.
+        reason: `done`, `interrupted`, `budget` or `error`.
+        why: What is used up, or the error.
+        extensions: How often the sweep had been extended, if its budget is used up.
+    """
+    payload: dict[str, Any] = {"reason": reason} | ({"why": why} if why else {})
+    return Event(
+        EventKind.CLOSED, at, payload=payload | ({} if extensions is None else {"extensions": extensions})
+    )
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:

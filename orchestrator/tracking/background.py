@@ -178,10 +178,11 @@ class Follower:
         return True
 
 
-def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
+def start_follower(folder: SweepFolder, ledger_url: str, uri: str, token: int | None = None) -> Follower:
     """Follow `ledger_url` into the MLflow at `uri`, in the background, until drained or this process is gone.
 
-    The plan must be in the folder and the sweep in the ledger. Raises InputError for a file store.
+    The plan must be in the folder and the sweep in the ledger. It ends if this process is stopped and
+    another session takes the sweep from the fencing `token`. Raises InputError for a file store.
     """
     check_uri(uri)
     summary = SummaryFile()
@@ -192,6 +193,7 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
         str(folder.root.resolve()),
         str(os.getpid()),
         str(summary.fd),
+        *([] if token is None else [str(token)]),
     ]
 
     def start() -> "subprocess.Popen[bytes]":

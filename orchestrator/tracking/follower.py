@@ -2,8 +2,8 @@
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
 it writes what is in the ledger and what the report says of the arms, and ends; where Parquet could not be
-written last, its exit code says so to the parent, which then does it. If its parent is gone it tries once to
-write what is in the ledger. Whoever comes next catches up.
+written last, its exit code says so to the parent, which then does it. If its parent is gone, or is stopped
+and has lost the sweep, it tries once to write what is in the ledger. Whoever comes next catches up.
 """
 
 import argparse
@@ -15,6 +15,8 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.garbage import look_as_usual, look_seldom
@@ -186,7 +188,7 @@ class FollowerLoop:
 
 
 def main() -> int:
-    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD`, both URLs in the environment.
+    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD [TOKEN]`, URLs in variables.
 
     What is written to standard error is kept in the sweep's folder, for all to read: no password gets there.
     """
@@ -203,6 +205,7 @@ def _follow() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("parent", type=int)
     parser.add_argument("summary", type=int)
+    parser.add_argument("token", type=int, nargs="?")
     args = parser.parse_args()
     ledger_url, uri = os.environ[LEDGER_VARIABLE], os.environ[URI_VARIABLE]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -211,7 +214,11 @@ def _follow() -> int:
     folder = SweepFolder(args.folder)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
-            asked, parent_lives = _StandardInput(), lambda: os.getppid() == args.parent
+            asked = _StandardInput()
+
+            def parent_lives() -> bool:
+                return os.getppid() == args.parent and not _is_fenced(ledger, args.parent, args.token)
+
             loop = FollowerLoop(
                 folder, ledger, uri, asked, parent_lives, summary=lambda: read_summary(args.summary)
             )
@@ -221,6 +228,20 @@ def _follow() -> int:
     except HaltsweepError as error:
         print(error, file=sys.stderr, flush=True)
         return 1
+
+
+def _is_fenced(ledger: Ledger, parent: int, token: int | None) -> bool:
+    """Return whether the parent is stopped, and another session has taken the sweep from its `token`.
+
+    A parent that runs ends its follower by itself.
+    """
+    try:
+        if token is None or psutil.Process(parent).status() != psutil.STATUS_STOPPED:
+            return False
+        lease = ledger.lease()
+    except (psutil.Error, StoreError):  # it is gone, or an outage, which the next attempt to write reports
+        return False
+    return lease is not None and lease.token != token
 
 
 class _StandardInput:

@@ -17,7 +17,7 @@ from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
 from tests.support.plans import make_plan
-from trainables.process_label import origin, process_label
+from trainables.process_identity import origin, process_label
 
 PLAN = make_plan(1, trials_per_arm=1, seeds=())
 
@@ -185,7 +185,7 @@ def test_of_many_launches_at_once_one_succeeds(folder):
 
 def test_what_killed_launches_left_is_cleared_and_what_live_ones_make_is_not(folder):
     folder.root.parent.mkdir(parents=True)
-    dead = folder.root.parent / f".synthetic.launching-{2**22 + 1}-{origin()}-aa"
+    dead = folder.root.parent / f".synthetic.launching-{2**22 + 1}-{origin()}aa-aa"
     alive = folder.root.parent / f".synthetic.launching-{process_label()}-bb"
     for each in (dead, alive):
         each.mkdir()

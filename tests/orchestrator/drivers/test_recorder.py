@@ -1,11 +1,13 @@
 """What is written, when, by whom; and what is not."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.conductor.attempts import MOST_KILLS
 from orchestrator.conductor.messages import Continue, Reply, Stop
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
@@ -13,7 +15,7 @@ from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Resources
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from tests.support.driving import DONE, Worker, attempts, measurement, run_in_turn
-from tests.support.logs import Clock, MemoryLog, record
+from tests.support.logs import NOWHERE, Clock, MemoryLog, record
 from tests.support.plans import make_arm, make_plan
 from trainables.protocol import Job, Measurement
 
@@ -399,6 +401,21 @@ def test_the_budget_counts_time_held_open_over_sessions():
     assert recorder.ask() is None
     recorder.close()
     assert [each.payload["reason"] for each in log.of(EventKind.CLOSED)] == ["interrupted", "budget"]
+
+
+def test_setting_the_clock_uses_up_no_budget(monkeypatch):
+    plan, log = make_plan(1, trials_per_arm=9, wall_clock_hours=1.0), MemoryLog()
+    recorder = Recorder(plan, log, log.claim(), NOWHERE)
+    first = recorder.ask()
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 40 * 24 * 3600)
+    assert recorder.hear(first.trial_id, first.token, at(1)) == Continue()
+    assert recorder.held_open_s() < 600
+    again = Recorder(plan, log, log.claim(), NOWHERE)
+    monkeypatch.setattr(time, "time", now)
+    assert again.ask() is not None
+    assert again.held_open_s() < 600
+    assert not again.draining
 
 
 def test_closing_a_finished_sweep_says_done_once():
