@@ -37,8 +37,9 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 def ray_environment(*, private: bool) -> Iterator[None]:
     """The settings while it is open; enter it before Ray is imported, for Ray reads some of them then.
 
-    `private`: other machines cannot connect, and nobody without this process's token may, unless the
-    environment says otherwise. Else a token that is kept where Ray looks for it is used: a cluster without tokens does not mind.
+    `private`: no other machine may connect. Nobody may without this process's token, unless the environment
+    says otherwise. Else a token that is kept where Ray looks for it is used: a cluster without tokens does
+    not mind.
     """
     wanted = SETTINGS | LOOPBACK if private else dict(SETTINGS)
     if private and "RAY_AUTH_MODE" not in os.environ and (token := _token()):
