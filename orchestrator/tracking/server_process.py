@@ -10,19 +10,23 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
-from sqlalchemy import create_engine, inspect
 
 from orchestrator.errors import StoreError
+from orchestrator.ledger.engine import table_names
 from orchestrator.redact import redact
 from orchestrator.tracking.server import NO_STORE
 
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""Types of ASGI."""
 ARTIFACT_FOLDERS = {"mlartifacts", "mlruns"}
 """Names of the folders in which haltsweep and MLflow keep artifacts."""
 TABLES = {"alembic_version", "experiments", "runs"}
@@ -34,11 +38,11 @@ GRACE_S = 2
 class TokenPath:
     """ASGI middleware: pass requests below `/TOKEN/` on without this prefix, and refuse all others."""
 
-    def __init__(self, app: "ASGIApp", token: str) -> None:
+    def __init__(self, app: App, token: str) -> None:
         self._app = app
         self._prefix = f"/{token}/".encode()
 
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection, as ASGI has it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
@@ -49,7 +53,7 @@ class TokenPath:
             await _refuse(scope, send)
             return
 
-        async def send_without_referrer(message: "Message") -> None:
+        async def send_without_referrer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # Links to other sites must not tell them the token.
                 message["headers"] = [*message.get("headers", ()), (b"referrer-policy", b"same-origin")]
@@ -61,7 +65,7 @@ class TokenPath:
         await self._app(inner, receive, send_without_referrer)
 
 
-async def _refuse(scope: "Scope", send: "Send") -> None:
+async def _refuse(scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close"})
         return
@@ -78,9 +82,10 @@ def confine_artifacts(served: Path) -> None:
     the folder of a run are refused by MLflow itself.
     """
     from mlflow.exceptions import MlflowException
-    from mlflow.store.artifact.artifact_repository_registry import _artifact_repository_registry
+    from mlflow.store.artifact import artifact_repository_registry
     from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
+    registry: Any = artifact_repository_registry._artifact_repository_registry
     allowed = served.resolve()
 
     def open_confined(artifact_uri: str, **settings: Any) -> LocalArtifactRepository:
@@ -94,17 +99,12 @@ def confine_artifacts(served: Path) -> None:
         return found
 
     for scheme in ("", "file"):
-        _artifact_repository_registry.register(scheme, open_confined)
+        registry.register(scheme, open_confined)
 
 
 def require_tables(uri: str) -> None:
     """Raise StoreError unless the database is an MLflow store; MLflow would add its tables to any other."""
-    engine = create_engine(uri)
-    try:
-        missing = TABLES.difference(inspect(engine).get_table_names())
-    finally:
-        engine.dispose()
-    if missing:
+    if missing := TABLES - table_names(uri):
         raise StoreError(f"an MLflow store has tables {', '.join(sorted(TABLES))}, found no {min(missing)}")
 
 
