@@ -395,7 +395,12 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
         complain(more_budget(finish.spent, folder))
     elif finish.left:
         complain(f"continue with: {command('resume', folder)}")
-    if finish.untracked:
+    if finish.tracking_pid is not None:
+        complain(
+            f"MLflow is slow and not complete yet ({finish.untracked}). Process {finish.tracking_pid} writes "
+            f"the rest in the background; whether it is complete: {command('status', folder)}"
+        )
+    elif finish.untracked:
         complain(f"MLflow or the Parquet files lack something: {finish.untracked}")
         complain(f"catch up with: {command('sync', folder)}")
     if (page := folder.report / "report.html").exists():

@@ -37,8 +37,8 @@ from orchestrator.trials import OutcomeKind, Record, num_ended
 from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
-DRAIN_S = 3600.0
-"""How long a healthy MLflow is given to take what it has not got yet."""
+DRAIN_S = 60.0
+"""How long the end of a session waits for a slow MLflow; the follower then goes on in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class SweepResult:
     """Number of failed confirm and posthoc trials, and of arms whose search finished no trial."""
     failing: str = ""
     """Error that stopped the sweep, since the first trials of an arm all crashed with it; else empty."""
+    tracking_pid: int | None = None
+    """Process that still writes what is `untracked`; None if no process does."""
 
     @property
     def exit_code(self) -> int:
@@ -109,7 +111,7 @@ class OpenSweep:
         recorder = self.recorder
         return Snapshot(recorder.progress(), recorder.held_open_s(), recorder.draining, recorder.outlook())
 
-    def note(self, ledger: Ledger, untracked: str) -> None:
+    def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
         """Sum up, from what is written."""
         ends: dict[str, OutcomeKind] = {}
         event = None
@@ -130,7 +132,7 @@ class OpenSweep:
         left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
         unanswered = _unanswered(self.plan, ends)
         self._finish = SweepResult(
-            counts, left, self.interrupted, untracked, spent, never, unanswered, failing
+            counts, left, self.interrupted, untracked, spent, never, unanswered, failing, tracking_pid
         )
 
 
@@ -170,7 +172,7 @@ def open_sweep(
         origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
-        untracked = ""
+        untracked, tracking_pid = "", None
 
         def begin() -> None:
             nonlocal follower
@@ -205,9 +207,11 @@ def open_sweep(
         finally:
             if follower is not None:
                 untracked = _behind(follower, summary, heard, watch)
-                if (untracked or follower.parquet_behind) and not heard.hurry.is_set():
+                if follower.detached:
+                    tracking_pid = follower.pid
+                elif (untracked or follower.parquet_behind) and not heard.hurry.is_set():
                     untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
-        run.note(ledger, untracked)
+        run.note(ledger, untracked, tracking_pid)
 
 
 def _close(recorder: Recorder, run: OpenSweep, places: InStore | None) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from orchestrator import disk
@@ -324,3 +324,12 @@ def _file_system(file: Path, mounts: Path) -> str | None:
         if file.is_relative_to(folder) and len(folder.parts) >= best:
             best, kind = len(folder.parts), name
     return kind
+
+
+def table_names(url: str) -> frozenset[str]:
+    """Return the names of the tables in any database, e.g. of MLflow. Raises SQLAlchemyError."""
+    engine = create_engine(url)
+    try:
+        return frozenset(inspect(engine).get_table_names())
+    finally:
+        engine.dispose()

@@ -2,8 +2,9 @@
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
 it writes what is in the ledger and what the report says of the arms, and ends; where Parquet could not be
-written last, its exit code says so to the parent, which then does it. If its parent is gone, or is stopped
-and has lost the sweep, it tries once to write what is in the ledger. Whoever comes next catches up.
+written last, its exit code says so to the parent, which then does it. If its parent is gone, waits no longer,
+or is stopped and has lost the sweep, it tries once to write what is in the ledger. Whoever comes next catches
+up.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url, redacted_stderr
-from orchestrator.tracking.background import LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
+from orchestrator.tracking.background import DETACH, LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
 from orchestrator.tracking.inputs import read_inputs
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
@@ -76,6 +77,7 @@ class FollowerLoop:
         self._error, self._failed_at = "", 0.0
         self._wait_s, self._not_before = BACKOFF_S[0], 0.0
         self._noted: tuple[int, str] | None = None
+        self._wrote_early = False
         self.parquet_behind = False
         """Whether the last attempt at the Parquet files failed."""
 
@@ -159,6 +161,10 @@ class FollowerLoop:
 
     def _asking(self, what: str) -> None:
         """MLflow will be asked for something, which may take long."""
+        if not self._wrote_early and self._finish_asked(0.0):
+            # The trials have ended, and readers of these files need not wait for MLflow.
+            self._wrote_early = True
+            self._write_parquet()
         now = time.monotonic()
         if now - self._noted_at >= NOTE_S:
             self._noted_at = now
@@ -216,11 +222,17 @@ def _follow() -> int:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
             asked = _StandardInput()
 
-            def parent_lives() -> bool:
-                return os.getppid() == args.parent and not _is_fenced(ledger, args.parent, args.token)
+            def is_followed() -> bool:
+                is_parent = os.getppid() == args.parent and not asked.detached
+                return is_parent and not _is_fenced(ledger, args.parent, args.token)
 
             loop = FollowerLoop(
-                folder, ledger, uri, asked, parent_lives, summary=lambda: read_summary(args.summary)
+                folder,
+                ledger,
+                uri,
+                asked,
+                is_followed,
+                summary=lambda: read_summary(args.summary),
             )
             if not loop.run():
                 return 1
@@ -249,12 +261,16 @@ class _StandardInput:
 
     def __init__(self) -> None:
         self._finish_asked = False
+        self.detached = False
+        """Whether nobody waits any more."""
 
     def __call__(self, seconds: float) -> bool:
-        if self._finish_asked:
+        if self.detached:
             time.sleep(seconds)
-        else:
-            self._finish_asked = bool(select.select([sys.stdin], [], [], seconds)[0])
+        elif select.select([sys.stdin], [], [], seconds)[0]:
+            said = os.read(sys.stdin.fileno(), 64)
+            self._finish_asked = True
+            self.detached = not said or DETACH in said
         return self._finish_asked
 
 

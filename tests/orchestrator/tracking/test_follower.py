@@ -358,6 +358,21 @@ class TestLoop:
         assert len(tries) == 1
         assert len(read_records(folder)) == len(plan.trials)
 
+    def test_once_the_trials_have_ended_parquet_is_written_before_mlflow_is_asked(
+        self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append_all(ledger, plan)
+        written: list[int] = []
+
+        class Watched(MlflowWriter):
+            def __init__(self, *args: object, **named: object) -> None:
+                super().__init__(*args, **named)  # type: ignore[arg-type]
+                written.append(len(read_records(folder)))
+
+        monkeypatch.setattr(followers, "MlflowWriter", Watched)
+        assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
+        assert written == [len(plan.trials)]
+
     def test_parquet_that_cannot_be_written_does_not_stop_mlflow(
         self,
         folder: SweepFolder,
