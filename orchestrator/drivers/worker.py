@@ -23,7 +23,7 @@ from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
 from orchestrator.isolation.child import received_signal
-from orchestrator.redact import redact, storable
+from orchestrator.redact import redact, redact_value, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.metrics import split_and_quantity
 from trainables.outside import load
@@ -125,6 +125,9 @@ class Harness:
 
         Raises Unreachable if the trial could not begin because its store of checkpoints does not answer.
         """
+        return _redacted(self._step(heard=heard))
+
+    def _step(self, *, heard: bool) -> Reply:
         if self._unreachable is not None:
             raise self._unreachable
         if self._failure is not None:
@@ -279,6 +282,23 @@ class Harness:
             raise
         except BaseException as error:  # the trial's outcome is known already
             _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
+
+
+def _redacted(reply: Reply) -> Reply:
+    """The reply without secrets in texts of the trial, which enter ledger, report and MLflow from here.
+
+    This runs in the process of the trial, whose environment may hold secrets that no other process knows.
+    """
+    measurement, ended = reply.measurement, reply.ended
+    if measurement is not None and (measurement.attributes or measurement.examples):
+        measurement = replace(
+            measurement,
+            attributes=redact_value(measurement.attributes),
+            examples=tuple(redact_value(measurement.examples)),
+        )
+    if ended is not None:
+        ended = replace(ended, reason=redact(ended.reason))
+    return replace(reply, measurement=measurement, ended=ended)
 
 
 @contextmanager

@@ -37,6 +37,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
     }
 )
 MOUNTS = Path("/proc/self/mounts")
+LEDGER_TABLE = "haltsweep_sweeps"
+"""Name of a table that marks a database as a ledger."""
 _WRITE = "haltsweep_write"
 _LOGGER = "haltsweep"
 """Ends the name of the logger of our connections, so that nobody else's is changed."""
@@ -295,12 +297,12 @@ def _set_limits(connection: Any, _: object) -> None:
 def _set_pragmas(connection: Any, _: object) -> None:
     # Transactions are begun by `_begin_sqlite`; the driver's own would begin them too late.
     connection.isolation_level = None
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        f"busy_timeout={BUSY_TIMEOUT_MS}",
-        "foreign_keys=ON",
-    ):
+    pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"]
+    # The journal mode is kept in the file, so that of another program's database must not change.
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables or LEDGER_TABLE in tables:
+        pragmas.append("journal_mode=WAL")
+    for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}")
 
 
