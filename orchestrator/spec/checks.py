@@ -268,6 +268,14 @@ def _repeated(written: _Written) -> Problems:
             yield keys, problem
 
 
+def _controls(written: _Written) -> Problems:
+    """Settings that nothing is searched for would be trained twice with the same seeds."""
+    for name, arm in written.mapping("arms").items():
+        if isinstance(arm, dict) and arm.get("control") is True and written.at("search") is None:
+            message = "needs a search: without one its trials are those of the baseline, seed by seed"
+            yield ("arms", name, "control"), message
+
+
 def _stop(written: _Written) -> Problems:
     """Looks are at differences of one assignment an arm, and need seeds to be spared."""
     if written.at("confirm", "stop") != "decided":
@@ -275,8 +283,12 @@ def _stop(written: _Written) -> Problems:
     keys = ("confirm", "stop")
     seeds, best = written.at("confirm", "seeds"), written.count("confirm", "best")
     number = len(seeds) if isinstance(seeds, list) else seeds
+    repeats, units = written.count("search", "repeats") or 1, "seeds"
+    if repeats > 1:
+        number, units = repeats, "repeats"
     if isinstance(number, int) and number < FEWEST_WITH_LOOKS:
-        yield keys, f"needs {FEWEST_WITH_LOOKS} seeds or more, there is a look after 3 at first, got {number}"
+        needs = f"needs {FEWEST_WITH_LOOKS} {units} or more"
+        yield keys, f"{needs}, there is a look after 3 at first, got {number}"
     if best is not None and best > 1:
         yield keys, f"needs confirm.best of 1, got {best}: several assignments of an arm have no one verdict"
     if isinstance(written.data, dict) and not any(written.at(each) for each in ("arms", "grid", "combine")):
@@ -484,6 +496,7 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _search,
     _confirm,
     _repeated,
+    _controls,
     _stop,
     _answer,
     _budget,
