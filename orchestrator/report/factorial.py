@@ -29,7 +29,8 @@ class FactorialEffect:
     """With the component minus without it, interval of the family; None where no seed has all arms."""
     p: float | None
     """Corrected for the family; None where a seed of some arm is lacking, and where all seeds are alike."""
-    by_seed: tuple[tuple[int, float], ...]
+    by_unit: tuple[tuple[int, float], ...]
+    """Value by seed, or by repeat where searches are repeated."""
     family: int
     """Terms times cells times primary outcomes."""
     level: float
@@ -81,7 +82,7 @@ def factorial_effects(
             cell=cell,
             estimate=of_paired(made, _span(plan, cell, metric, readings)) if made else None,
             p=made.p if made and not alike and not lacking[cell] else None,
-            by_seed=tuple(made.by_seed.items()) if made else (),
+            by_unit=tuple(made.by_seed.items()) if made else (),
             family=len(wanted),
             level=answer.level,
             lacking=lacking[cell],
@@ -97,7 +98,9 @@ def _arms(plan: Plan, cell: str) -> dict[frozenset[str], str]:
 
 def _values(plan: Plan, cell: str, metric: str, readings: Readings) -> dict[frozenset[str], dict[int, float]]:
     arms = _arms(plan, cell)
-    return {away: by_seed_alone(readings.by_seed(arm, metric)) for away, arm in arms.items()}
+    return {
+        away: readings.by_unit(by_seed_alone(readings.by_seed(arm, metric))) for away, arm in arms.items()
+    }
 
 
 def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float, float]:

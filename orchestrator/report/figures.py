@@ -151,7 +151,7 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
         if cell is None:
             continue
         _interval(axes, row, cell.estimate, BLUE, _mean(cell.estimate))
-        _seeds(axes, row, [value for _, value in cell.by_seed])
+        _seeds(axes, row, [value for _, value in cell.by_unit])
         for value, marker, label in (
             (cell.published, "D", "published"),
             (cell.published_median, "x", "published median"),
@@ -235,12 +235,12 @@ def _mark(verdict: ArmVerdict) -> tuple[str, str]:
 
 
 def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:
-    """By seed the arm minus its reference."""
+    """By seed, or by repeat, the arm minus its reference."""
     own, theirs = report.cell(arm, metric), report.cell(reference, metric)
     if own is None or theirs is None:
         return []
-    other = dict(theirs.by_seed)
-    return [minus(value, other[seed]) for seed, value in own.by_seed if seed in other]
+    other = dict(theirs.by_unit)
+    return [minus(value, other[unit]) for unit, value in own.by_unit if unit in other]
 
 
 def _rows(axes: "Axes", words: Sequence[str]) -> None:
