@@ -79,7 +79,7 @@ def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
     lost = [each for each in lost if each.trial_id in asked or _place(each) not in places]
     for each in lost[:1]:
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-        which = f"trial {each.arm}/{each.phase}/{each.number} ({each.trial_id}){more}"
+        which = f"trial {each.place} ({each.trial_id}){more}"
         yield f"{which}: would be another one, or none"
 
 
