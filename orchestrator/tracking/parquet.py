@@ -26,7 +26,7 @@ from orchestrator.tracking.projections import Projections, read_sound
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BLOCK = 10_000
 """Positions of the log a measurements file covers."""
 _VERSION, POSITION = b"haltsweep.schema", b"haltsweep.position"
@@ -40,6 +40,7 @@ RECORDS = pa.schema(
         ("arm", pa.string()),
         ("phase", pa.string()),
         ("number", pa.int64()),
+        ("repeat", pa.int64()),
         ("seed", pa.int64()),
         ("rank", pa.int64()),
         ("assignment", pa.string()),
