@@ -29,7 +29,7 @@ class FactorialEffect:
     """With the component minus without it, interval of the family; None where no seed has all arms."""
     p: float | None
     """Corrected for the family; None where a seed of some arm is lacking, and where all seeds are alike."""
-    by_unit: tuple[tuple[int, float], ...]
+    by_seed: tuple[tuple[int, float], ...]
     """Value by seed, or by repeat where searches are repeated."""
     family: int
     """Terms times cells times primary outcomes."""
@@ -82,7 +82,7 @@ def factorial_effects(
             cell=cell,
             estimate=of_paired(made, _span(plan, cell, metric, readings)) if made else None,
             p=made.p if made and not alike and not lacking[cell] else None,
-            by_unit=tuple(made.by_seed.items()) if made else (),
+            by_seed=tuple(made.by_seed.items()) if made else (),
             family=len(wanted),
             level=answer.level,
             lacking=lacking[cell],

@@ -37,12 +37,12 @@ def _seed_by_seed(
     report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
 ) -> Iterator[Rows]:
     """Every seed's value: a mean hides a seed that collapsed."""
-    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_unit) for each in own)]
+    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in own)]
     if not units:
         return
     rows = []
     for each in own:
-        values = dict(each.by_unit)
+        values = dict(each.by_seed)
         rows.append((_name(each, several), *(number_words(values.get(unit), "+") or "-" for unit in units)))
     title = f"{metric}, main effects and interactions {report.unit} by {report.unit}"
     yield title, ("components", *map(str, units)), tuple(rows)
@@ -54,7 +54,7 @@ def _name(each: FactorialEffect, several: bool) -> str:
 
 
 def _effect_cells(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
-    n, planned = len(each.by_unit), len(report.unit_seeds)
+    n, planned = len(each.by_seed), len(report.unit_seeds)
     return (
         f"{n} of {planned}",
         f"no value: no {report.unit} has all arms"
