@@ -61,11 +61,14 @@ def tries_each_once(sampler: Mapping[str, Any]) -> bool:
     return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
 
 
-def num_searched(arm: Arm, search: SearchPlan, best: int = 1) -> int:
+def num_searched(arm: Arm, search: SearchPlan, best: int = 1, repeat: int = 0) -> int:
     """Search trials of a repeat of `arm`: as asked for, but no combination twice where each is tried once.
 
-    An arm that searches nothing has one setting, so that nothing is chosen: as many as are confirmed.
+    An arm that searches nothing has one setting, so that nothing is chosen: as many as are confirmed, and
+    none in later repeats.
     """
+    if repeat and best == 1 and not arm.space.dimensions:
+        return 0
     if not arm.is_searched:
         return min(search.trials_per_arm, best)
     points = num_points(arm) if tries_each_once(search.sampler) else None
@@ -119,7 +122,7 @@ def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[st
 
 
 def _searched(arm: Arm, search: SearchPlan, repeat: int, best: int) -> Iterator[PlannedTrial]:
-    for number in range(num_searched(arm, search, best)):
+    for number in range(num_searched(arm, search, best, repeat)):
         yield search_trial(arm, search, repeat, number)
 
 

@@ -268,8 +268,8 @@ def _repeats(plan: Plan) -> str:
         return once * any(arm.is_searched for arm in plan.arms) + beside
     seeds = len(plan.confirm.seeds) // plan.repeats
     return (
-        f"\nEvery arm is searched {plan.repeats} times, {counted(plan.search.trials_per_arm, 'trial')} each, "
-        f"and every search is confirmed on {counted(seeds, 'seed')} of its own." + beside
+        f"\nEvery search runs {plan.repeats} times, {counted(plan.search.trials_per_arm, 'trial')} each, and "
+        f"is confirmed each time on {counted(seeds, 'seed')} of its own." + beside
     )
 
 

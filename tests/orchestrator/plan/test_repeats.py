@@ -34,9 +34,7 @@ def test_every_repeat_costs_a_search_and_its_seeds():
     assert {each.trial_id for each in once.trials} < {each.trial_id for each in thrice.trials}
     assert (thrice.power.seeds, thrice.unit, thrice.num_units) == (3, "repeat", 3)
     assert from_json(to_json(thrice)) == thrice
-    assert to_json(once) == to_json(plan(full(search={**SEARCH, "repeats": 1}))), (
-        "1 is as if it were left out"
-    )
+    assert to_json(once) == to_json(plan(full(search={**SEARCH, "repeats": 1}))), "1 is the default"
 
 
 def test_seeds_of_repeats_are_distinct_and_stay_when_repeats_are_added():
