@@ -301,10 +301,21 @@ class Plan:
         With several repeats that is the index of its repeat; else every seed stands for itself.
         """
         seeds = self.confirm.seeds if self.confirm is not None else ()
-        if self.repeats == 1:
-            return {seed: seed for seed in seeds}
-        each = len(seeds) // self.repeats
-        return {seed: place // each for place, seed in enumerate(seeds)}
+        return self.repeat_of or {seed: seed for seed in seeds}
+
+    @property
+    def repeat_of(self) -> Mapping[int, int]:
+        """Return the repeat by confirm seed; empty if every arm is searched once."""
+        seeds = self.confirm.seeds if self.confirm is not None and self.repeats > 1 else ()
+        return {seed: place * self.repeats // len(seeds) for place, seed in enumerate(seeds)}
+
+    @property
+    def unit_seeds(self) -> Mapping[int, tuple[int, ...]]:
+        """Return the seeds of every independent observation."""
+        found: dict[int, tuple[int, ...]] = {}
+        for seed, unit in self.units.items():
+            found[unit] = (*found.get(unit, ()), seed)
+        return found
 
     @property
     def unit(self) -> Literal["seed", "repeat"]:

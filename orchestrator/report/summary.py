@@ -74,18 +74,16 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     front, expected = keeps_front(plan), awaited(plan, known)
     names = metric_splits(plan.search, plan.confirm, answer)
     owed = [name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected]
-    units = plan.units if plan.repeats > 1 else {}
-    readings = Readings([each for each in confirmed if not (front and each.rank)], declared, owed, units)
+    kept = [each for each in confirmed if not (front and each.rank)]
+    readings = Readings(kept, declared, owed, plan.repeat_of)
     primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
     read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
     arms = tuple(arm.name for arm in plan.arms)
-    tallies = tuple(_tally(plan, arm, known, readings) for arm in arms)
-    searched = search_bests(plan, known)
+    tallies, searched = tuple(_tally(plan, arm, known, readings) for arm in arms), search_bests(plan, known)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     verdicts = tuple(answers.verdicts(plan, readings, answer, ended)) if answer else ()
-    controls = tuple(control_verdicts(plan, readings, answer, ended)) if answer else ()
     report = Report(
         sweep=plan.name,
         question=plan.question,
@@ -106,11 +104,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         answer=answer,
         verdicts=tuple(each for each in verdicts if not each.pooled),
         pooled=tuple(each for each in verdicts if each.pooled),
-        controls=controls,
-        control_rate=control_rate(controls, answer.level) if answer else None,
-        unit=plan.unit,
-        repeats=plan.repeats,
-        unit_seeds=tuple(_unit_seeds(plan).items()),
+        **_of_controls(plan, readings, answer, ended),
         contexts=tuple(_contexts(plan, declared, confirmed)),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
@@ -132,6 +126,9 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
     return replace(
         report,
         **_of_search(plan, records),
+        unit=plan.unit,
+        repeats=plan.repeats,
+        unit_seeds=tuple(plan.unit_seeds.items()),
         skipped=skipped(records),
         selected_on=plan.selected_on,
         code_versions=code_versions(records),
@@ -160,6 +157,16 @@ def _not_finite(records: Iterable[Record]) -> dict[str, int]:
             if not is_usable(value)
         )
     )
+
+
+def _of_controls(
+    plan: Plan, readings: Readings, answer: AnswerPlan | None, ended: frozenset[str]
+) -> dict[str, Any]:
+    """Return fields of a report about its controls."""
+    if answer is None:
+        return {}
+    controls = tuple(control_verdicts(plan, readings, answer, ended))
+    return {"controls": controls, "control_rate": control_rate(controls, answer.level)}
 
 
 def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
@@ -374,14 +381,6 @@ def _points(
 
 def _point(rank: int) -> str:
     return f"point {rank + 1}"
-
-
-def _unit_seeds(plan: Plan) -> dict[int, tuple[int, ...]]:
-    """Return the seeds of every independent observation."""
-    found: dict[int, tuple[int, ...]] = {}
-    for seed, unit in plan.units.items():
-        found[unit] = (*found.get(unit, ()), seed)
-    return found
 
 
 def _tally(plan: Plan, arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:

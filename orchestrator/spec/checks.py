@@ -36,8 +36,7 @@ def check(found: Document) -> list[Fault]:
     return [found.fault(keys, message) for rule in _RULES for keys, message in rule(written)]
 
 
-FEWEST_WITH_LOOKS: Final = 4
-"""Seeds: the first look is after three."""
+FEWEST_WITH_LOOKS: Final = 4  # of seeds or repeats, since the first look is after three
 LEAST: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
 """What no trial fits in limits nothing: none would run."""
 READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
@@ -122,6 +121,9 @@ class _Written:
 
 
 def _phases(written: _Written) -> Problems:
+    for name, arm in written.mapping("arms").items() if written.at("search") is None else ():
+        if isinstance(arm, dict) and arm.get("control") is True:
+            yield ("arms", name, "control"), "needs a search, or its trials are those of the baseline"
     if isinstance(written.data, dict) and written.at("search") is None and written.at("confirm") is None:
         yield (), "must have a search, a confirm or both, got neither"
     if written.mapping("posthoc") and written.at("confirm") is None:
@@ -268,27 +270,17 @@ def _repeated(written: _Written) -> Problems:
             yield keys, problem
 
 
-def _controls(written: _Written) -> Problems:
-    """Settings that nothing is searched for would be trained twice with the same seeds."""
-    for name, arm in written.mapping("arms").items():
-        if isinstance(arm, dict) and arm.get("control") is True and written.at("search") is None:
-            message = "needs a search: without one its trials are those of the baseline, seed by seed"
-            yield ("arms", name, "control"), message
-
-
 def _stop(written: _Written) -> Problems:
     """Looks are at differences of one assignment an arm, and need seeds to be spared."""
     if written.at("confirm", "stop") != "decided":
         return
     keys = ("confirm", "stop")
     seeds, best = written.at("confirm", "seeds"), written.count("confirm", "best")
-    number = len(seeds) if isinstance(seeds, list) else seeds
-    repeats, units = written.count("search", "repeats") or 1, "seeds"
-    if repeats > 1:
+    number, units = len(seeds) if isinstance(seeds, list) else seeds, "seeds"
+    if (repeats := written.count("search", "repeats") or 1) > 1:
         number, units = repeats, "repeats"
     if isinstance(number, int) and number < FEWEST_WITH_LOOKS:
-        needs = f"needs {FEWEST_WITH_LOOKS} {units} or more"
-        yield keys, f"{needs}, there is a look after 3 at first, got {number}"
+        yield keys, f"needs {FEWEST_WITH_LOOKS} {units} or more: the first look is after 3, got {number}"
     if best is not None and best > 1:
         yield keys, f"needs confirm.best of 1, got {best}: several assignments of an arm have no one verdict"
     if isinstance(written.data, dict) and not any(written.at(each) for each in ("arms", "grid", "combine")):
@@ -496,7 +488,6 @@ _RULES: Final[tuple[Callable[[_Written], Problems], ...]] = (
     _search,
     _confirm,
     _repeated,
-    _controls,
     _stop,
     _answer,
     _budget,
