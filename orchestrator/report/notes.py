@@ -151,10 +151,10 @@ def in_words(report: Report) -> list[str]:
             which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
             lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
     lines += [f"control: {each.line}" for each in report.controls]
-    return [*lines, f"controls: {rate}"] if (rate := _control_rate(report)) else lines
+    return [*lines, f"controls: {rate}"] if (rate := control_rate_words(report)) else lines
 
 
-def _control_rate(report: Report) -> str:
+def control_rate_words(report: Report) -> str:
     """How often controls differ; empty where none was tested."""
     found = report.control_rate
     if found is None:
@@ -200,7 +200,7 @@ def notes(report: Report) -> list[str]:
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
         found += [_searched(report), *_search_failed(report)]
     if report.controls:
-        found.append(CONTROLS.format(rate=_control_rate(report)).strip())
+        found.append(CONTROLS.format(rate=control_rate_words(report)).strip())
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(

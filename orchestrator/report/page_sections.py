@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.format import amount, count, duration, value_words
-from orchestrator.report import tables
+from orchestrator.report import repeat_tables, tables
 from orchestrator.report.arm_changes import in_full, is_cut
 from orchestrator.report.arm_changes import rows as change_rows
 from orchestrator.report.arm_facts import ArmFacts
@@ -13,6 +13,7 @@ from orchestrator.report.course_figures import cost_panels, curve_panels
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.halting_section import halting
+from orchestrator.report.notes import control_rate_words
 from orchestrator.report.page_parts import Card, PageSection, Part, pictures
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.searches import SearchCourse
@@ -77,6 +78,8 @@ def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str
         if not own and not controls and report.answer is not None:
             yield "", _reached(report, arm)
     yield from ((each.kind.split()[0], each.line) for each in report.pooled)
+    if rate := control_rate_words(report):
+        yield "control", f"controls: {rate}"
     yield from (("", _searched_best(report, each.arm)) for each in report.searched)
     if not report.verdicts and not report.searched and not any(report.cells):
         began = details is not None and any(each.ended for each in details.arms)
@@ -170,7 +173,8 @@ def _arms(report: Report, details: Details | None) -> PageSection:
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
     folded += [(f"all that {each.arm} changes", in_full(each)) for each in report.changes if is_cut(each)]
-    return PageSection("arms", "Arms", cards=cards, parts=(Part(folded=tuple(folded)),))
+    chosen = tuple(tables.Grid(*table) for table in repeat_tables.chosen(report))
+    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
 
 
 def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
