@@ -192,7 +192,7 @@ def test_reading_what_is_no_records_file(folder: SweepFolder) -> None:
         read_records(folder)
     Projections(folder).put(folder.records, _parquet(pa.table({"a": [1]})))
     with pytest.raises(
-        StoreError, match=r"must have schema version 2, got ''; make it again with `haltsweep sync`"
+        StoreError, match=r"must have schema version 1, got ''; make it again with `haltsweep sync`"
     ):
         read_records(folder)
 
