@@ -25,7 +25,7 @@ from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.format import setting_words
 from orchestrator.scopes import counted_name
-from orchestrator.trials import OutcomeKind, Record, skipped
+from orchestrator.trials import OutcomeKind, Record, numbered, skipped
 from search_spaces.wording import amount, visible
 
 SHOWN_FAILURES = 10
@@ -187,6 +187,7 @@ def _trial(record: Record) -> dict[str, object]:
         "arm": record.arm,
         "phase": record.phase,
         "number": record.number,
+        "repeat": record.repeat,
         "seed": record.seed,
         "outcome": record.outcome.value if record.outcome else None,
         "reason": record.reason,
@@ -199,7 +200,7 @@ def _trial(record: Record) -> dict[str, object]:
 
 def _print_failures(failed: list[Record]) -> None:
     for record in failed[:SHOWN_FAILURES]:
-        place = f"{record.arm} {record.phase} {record.number} ({record.trial_id})"
+        place = f"{record.arm} {record.phase} {numbered(record.repeat, record.number)} ({record.trial_id})"
         say(f"failed: {place}: {record.standing}: {shortened(record.reason)}")
     if len(failed) > SHOWN_FAILURES:
         say(f"... and {len(failed) - SHOWN_FAILURES} more failures; all with --json")
@@ -217,7 +218,7 @@ def _print_trials(records: list[Record]) -> None:
             record.trial_id,
             record.arm,
             record.phase,
-            str(record.number),
+            numbered(record.repeat, record.number),
             str(record.seed),
             record.standing,
             step,
