@@ -155,10 +155,17 @@ def _without_assigned(found: re.Match[str]) -> str:
     value = found["quoted"] or found["value"]
     # `pwd` is the working directory as often as a password.
     is_folder = _NO_LETTER.sub("", found["key"].lower()) == "pwd" and value.startswith(("/", "~"))
-    if is_folder or not _is_value_of_secret(found["key"], value):
+    if is_folder or _is_prose(found) or not _is_value_of_secret(found["key"], value):
         return found[0]
     after = "" if found["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
     return f"{found['start']}{found['quote'] or ''}{MASK}{after}"
+
+
+def _is_prose(found: re.Match[str]) -> bool:
+    """Whether a sentence follows the name, as in a message: `api_key: must hold no password`."""
+    word, rest = found["value"] or "", found.string[found.end() : found.end() + 2]
+    is_word = found["start"][-1:].isspace() and word.isalpha() and word.islower()
+    return is_word and rest[:1] == " " and rest[1:].isalpha()
 
 
 def _without_option(found: re.Match[str]) -> str:

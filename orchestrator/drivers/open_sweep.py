@@ -190,9 +190,8 @@ def open_sweep(
                 yield run
                 _close(recorder, run, places)
             ledger.release(lease)
-            # The follower writes what is in the ledger meanwhile.
             if ledger.begun and not heard.hurry.is_set():
-                summary = watch.on_end()
+                summary = watch.on_end()  # the follower writes what is in the ledger meanwhile
         except BaseException as error:
             gone = _gone(error, presence)
             if gone is None:

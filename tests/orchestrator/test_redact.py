@@ -350,7 +350,7 @@ def test_values_of_secret_environment_variables_are_masked(monkeypatch: pytest.M
         "commit: 0123456789abcdef0123456789abcdef01234567",
         "cache_key=resnet50_imagenet_224",
         "size mismatch for model.embed_tokens.weight: torch.Size([32000, 4096])",
-        "pwd=/home/ann/run",
+        "pwd=/srv/ann/run",
         "python train.py --pad-token <pad> --lr=0.1 --seed 3 --tokenizer gpt2",
         "author: Ann Other, session: 3, auth=none",
         "tokenizer: meta-llama/Llama-2-7b-hf",
