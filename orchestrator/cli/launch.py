@@ -99,6 +99,9 @@ def launch(
     storage: Storage = None,
     tracking: LaunchTracking = None,
     checkpoints: Checkpoints = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Let other users enter the sweep's folder, as the umask allows.")
+    ] = False,
 ) -> None:
     """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
     from orchestrator.cli import check
@@ -125,7 +128,7 @@ def launch(
         resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
     setup = _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen)
-    setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name))
+    setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name), shared=shared)
     _check_stores(setup)
     on_fenced = tell_fenced if take_over else None
     clear_unbegun(folder, on_fenced)

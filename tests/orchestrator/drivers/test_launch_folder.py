@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import stat
@@ -45,6 +46,19 @@ def test_everything_is_in_it_and_nothing_beside_it(folder):
 def test_urls_are_for_the_owner_alone(folder):
     made(folder, storage="postgresql://u:secret@h/d")
     assert (folder.root / launch_folder.SETUP).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("shared", "umask", "mode"), [(False, 0, 0o700), (True, 0, 0o775), (True, 0o077, 0o700)]
+)
+def test_other_users_enter_a_folder_only_if_it_is_shared(folder, shared, umask, mode):
+    before = os.umask(umask)
+    try:
+        made(folder, shared=shared)
+    finally:
+        os.umask(before)
+    found = [each.stat().st_mode & 0o777 for each in (folder.root, folder.root.parent)]
+    assert found == [mode, mode]
 
 
 @pytest.mark.parametrize(
