@@ -70,6 +70,9 @@ Debug = Annotated[
 Smoke = Annotated[
     bool, typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all.")
 ]
+Shared = Annotated[
+    bool, typer.Option("--shared", help="Let other users enter the sweep's folder, as the umask allows.")
+]
 ChangedCode = Annotated[
     bool,
     typer.Option("--changed-code", help="Go on though training code or data were changed since trials ran."),
@@ -99,9 +102,7 @@ def launch(
     storage: Storage = None,
     tracking: LaunchTracking = None,
     checkpoints: Checkpoints = None,
-    shared: Annotated[
-        bool, typer.Option("--shared", help="Let other users enter the sweep's folder, as the umask allows.")
-    ] = False,
+    shared: Shared = False,
 ) -> None:
     """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
     from orchestrator.cli import check
