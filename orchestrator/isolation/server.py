@@ -93,7 +93,7 @@ def prepare(module: str) -> str:
     threads = num_threads()
     with suppress(Exception):
         imported(module, "a trainable's module", with_siblings=True)
-    if started := num_threads() - threads:
+    if (started := num_threads() - threads) > 0:
         return f"importing {module} starts {amount(started, 'thread')}"
     if not LINUX:
         return f"processes cannot be forked safely on {sys.platform}"
