@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.identity import SweepFolder, canonical
+from orchestrator.isolation.unseen_writes import written_by_session
 from orchestrator.isolation.working_folder import Mode
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.trials import Trial
@@ -75,6 +76,8 @@ class WorkerJob:
     """Patterns of the trial's files to keep."""
     working_folder: Mode = "private"
     launch_folder: Path = field(default_factory=Path)
+    open_files: tuple[Path, ...] = ()
+    """Files that processes of the launcher's session write, such as the log of the launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class JobEncoder:
     launch_folder: Path = field(default_factory=Path.cwd)
     keep: tuple[str, ...] = ()
     working_folder: Mode = "private"
+    open_files: tuple[Path, ...] = field(default_factory=written_by_session)
 
     def order(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> WorkerJob:
         """Create the order for one attempt, with absolute paths, since workers run in other folders."""
@@ -114,6 +118,7 @@ class JobEncoder:
             keep=self.keep,
             working_folder=self.working_folder,
             launch_folder=self.launch_folder,
+            open_files=tuple(each for each in self.open_files if each.is_relative_to(self.launch_folder)),
         )
 
     def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:

@@ -166,7 +166,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     """Run a trial in this child process, and send its replies on the connection."""
     _limit_libraries(order)
     seed_generators(order.job.seed)
-    exempt = (order.kept.parents[1], order.job.data_dir)
+    exempt = (order.kept.parents[1], order.job.data_dir, *order.open_files)
     folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
     try:
         harness = Harness(

@@ -6,19 +6,25 @@ symbolic links to large files, source files and folders of source files. Links n
 with an error, since other trials would read the old content. An absolute path into the launch folder names
 the same file in all trials, so only the first trial may write that file.
 
-Limit: code in C that writes through a link to a source file or into a linked folder is not noticed.
+Other programs and native code raise no audit events. What they write in the launch folder is found when the
+trial ends, by comparing its files. Limit: source files and databases are not compared.
 """
 
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
 import stat
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from orchestrator.isolation.file_events import FileListener
+from orchestrator.isolation.unseen_writes import Version, version_of, versions_below
 
 COPIED_BYTES = 1 << 20
 """Maximum size of a copied file; larger files are linked."""
@@ -30,7 +36,7 @@ DEEPEST = 20
 """Maximum depth of copied folders; deeper folders are linked."""
 LEVELS_ABOVE = 2
 """Number of parents of the launch folder whose entries are linked."""
-PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__"})
+PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__", "mlruns", "mlartifacts"})
 """Names of folders that are linked; hidden folders, virtual environments and sweeps are linked too."""
 SWEEP, ENVIRONMENT = "plan.json", "pyvenv.cfg"
 """Files that mark the folder of a sweep and a virtual environment."""
@@ -40,14 +46,27 @@ SOURCES = frozenset(
 )
 """Suffixes of source files, which trials are expected to read only."""
 MODELS = frozenset(
-    {".bin", ".ckpt", ".h5", ".joblib", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth"}
-    | {".safetensors"}
+    {".arrow", ".bin", ".ckpt", ".feather", ".h5", ".joblib", ".npy", ".npz", ".onnx", ".parquet", ".pickle"}
+    | {".pkl", ".pt", ".pth", ".safetensors"}
 )
 """Suffixes of files that libraries may write in native code, so that no audit event is raised."""
+DATABASES = (".db", ".sqlite", ".sqlite3", "-journal", "-shm", "-wal")
+"""Ends of names of databases, which several processes may write; the launcher may track in one."""
 Mode = Literal["private", "shared"]
 LOCKS = "written"
 """Folder of locks, next to the temporary folders of running trials."""
-WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+PROGRAMS_STARTED = "programs-started"
+"""File in the temporary folder of a trial that has started other programs."""
+SPAWNING = "multiprocessing.popen_spawn_posix"
+"""Module that starts interpreters without an audit event; imported when it does so first."""
+UNSEEN = b"unseen:"
+"""Begins the name of a trial that may have written a file; without it the trial has written it."""
+CWD = 9
+"""Position of the argument `cwd` of `subprocess.Popen`."""
+APART = (
+    "write to a relative path while the trial runs, to trial.folder or to a name that holds the trial's seed "
+    "and arm, or set resources.working_folder: shared"
+)
 REMEDY = (
     "write to trial.folder or to another name, delete the old file before the launch, or set "
     "resources.working_folder: shared"
@@ -192,9 +211,6 @@ def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
     return True
 
 
-_Version = tuple[int, int, int]
-
-
 @dataclass
 class WorkingFolder:
     """The working folder of the one trial of this process."""
@@ -204,8 +220,10 @@ class WorkingFolder:
     scratch: Path
     """Temporary folder of the trial."""
     exempt: tuple[Path, ...] = ()
-    """Folders in which all trials may write at once: the sweep's folder and the datasets' folder."""
-    _versions: dict[str, _Version] = field(default_factory=dict)
+    """Files and folders that all processes may write: the sweep's folder, the datasets' folder, open logs."""
+    _versions: dict[str, Version] = field(default_factory=dict)
+    _before: dict[str, Version] = field(default_factory=dict)
+    """Files of the launch folder when the trial began, by absolute path."""
     _held: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -223,25 +241,40 @@ class WorkingFolder:
             self._fill()
         os.chdir(self.path)
         if self.mode == "private":
-            os.chdir = self._private_chdir(os.chdir)  # type: ignore[assignment]
-            sys.addaudithook(_hook(self._check_private))
+            self._before = self._versions_now()
+            self._redirect()
+            listener = FileListener(self._check_private, self._check_replaced, self._note_program)
         else:
-            sys.addaudithook(_hook(self._check_shared))
+            listener = FileListener(self._check_shared, self._check_shared, lambda: None)
+        sys.addaudithook(listener.hook)
 
-    def _private_chdir(self, chdir: Callable[[Any], None]) -> Callable[[Any], None]:
-        """A `chdir` that goes to the private counterpart of a folder of the launch folder.
+    def _redirect(self) -> None:
+        """Have `os.chdir` and programs go to private counterparts of folders of the launch folder.
 
         Scripts go to the folder of their own file, and write there by relative paths.
         """
+        chdir, start_program = os.chdir, subprocess.Popen.__init__
 
         def private_chdir(path: Any) -> None:
-            real = "" if isinstance(path, int) else os.path.realpath(os.fsdecode(path))
-            is_launch_folder = real and _is_below(real, os.path.realpath(self.files.root))
-            if is_launch_folder and not _is_below(real, os.path.realpath(self.scratch)):
-                path = self._counterpart(os.path.relpath(real, os.path.realpath(self.files.root))) or path
-            chdir(path)
+            chdir(self._private(path))
 
-        return private_chdir
+        @functools.wraps(start_program)
+        def start_privately(program: Any, *arguments: Any, **options: Any) -> None:
+            if options.get("cwd") is not None:
+                options["cwd"] = self._private(options["cwd"])
+            elif len(arguments) > CWD and arguments[CWD] is not None:
+                arguments = (*arguments[:CWD], self._private(arguments[CWD]), *arguments[CWD + 1 :])
+            start_program(program, *arguments, **options)
+
+        os.chdir = private_chdir
+        subprocess.Popen.__init__ = start_privately  # type: ignore[assignment, method-assign]
+
+    def _private(self, folder: Any) -> Any:
+        """The private counterpart of a folder; the folder itself if there is none."""
+        real = "" if isinstance(folder, int) else os.path.realpath(os.fsdecode(folder))
+        if not real or not _is_below(real, self._root) or _is_below(real, os.path.realpath(self.scratch)):
+            return folder
+        return self._counterpart(os.path.relpath(real, self._root)) or folder
 
     def _counterpart(self, folder: str) -> str:
         """The private folder for one of the launch folder; empty if there is none. A link is filled."""
@@ -269,12 +302,12 @@ class WorkingFolder:
             except OSError:  # the file cannot be read, by the trial neither
                 os.symlink(os.path.join(source, path), os.path.join(target, path))
                 continue
-            self._versions[path] = _version(os.path.join(target, path))
+            self._versions[path] = version_of(os.path.join(target, path))
         for path in self.files.linked:
             os.symlink(os.path.join(source, path), os.path.join(target, path))
             is_model = os.path.splitext(path)[1].lower() in MODELS and not path.startswith(os.pardir)
             if is_model and os.path.isfile(os.path.join(target, path)):
-                self._versions[path] = _version(os.path.join(target, path))
+                self._versions[path] = version_of(os.path.join(target, path))
 
     def require_unwritten(self) -> None:
         """Raise SharedFileWritten if the trial wrote a file that existed at launch."""
@@ -282,6 +315,26 @@ class WorkingFolder:
             # The trial may delete its copy.
             if os.path.exists(os.path.join(self.path, path)) and self.is_of_trial(path):
                 raise SharedFileWritten(_message(path))
+        programs_ran = os.path.lexists(self.scratch / PROGRAMS_STARTED) or SPAWNING in sys.modules
+        for path, version in self._versions_now().items() if self.mode == "private" else ():
+            is_suspect = programs_ran or os.path.splitext(path)[1].lower() in MODELS
+            if is_suspect and version != self._before.get(path):
+                self._claim_unseen(path)
+
+    def _versions_now(self) -> dict[str, Version]:
+        return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
+
+    def _is_ignored(self, entry: "os.DirEntry[str]") -> bool:
+        """Return whether changes of a file or folder of the launch folder are nobody's fault."""
+        if not self._is_shared(entry.path) or _is_tool(entry.name):
+            return True
+        if entry.is_dir():
+            return any(map(_is_sweep, _entries(Path(entry.path)))) or _is_sweep(entry)
+        return _has_suffix(entry, SOURCES) or entry.name.endswith(DATABASES)
+
+    def _note_program(self) -> None:
+        with open(self.scratch / PROGRAMS_STARTED, "w"):
+            pass
 
     def is_of_trial(self, path: str) -> bool:
         """Return whether the trial wrote the file at `path`; others are copies of files of the launch folder.
@@ -289,16 +342,26 @@ class WorkingFolder:
         Args:
             path: Path of a file, relative to the working folder.
         """
-        return _version(os.path.join(self.path, path)) != self._versions.get(path)
+        return version_of(os.path.join(self.path, path)) != self._versions.get(path)
 
     def _check_private(self, path: str) -> None:
         """Refuse to write through a link, and a file of the launch folder that another trial has written."""
         real, scratch = os.path.realpath(path), os.path.realpath(self.scratch)
         if _is_below(real, scratch):
             return
+        self._check_outside(path, real)
+
+    def _check_replaced(self, path: str) -> None:
+        """Check an entry of a folder that the trial is about to replace or remove."""
+        real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if os.path.lexists(real) and not _is_below(real, os.path.realpath(self.scratch)):
+            self._check_outside(path, real)
+
+    def _check_outside(self, path: str, real: str) -> None:
+        """Check a change outside the trial's folder: `path` as the trial wrote it, `real` without links."""
         if os.path.isabs(path):
             self._claim(real)
-        elif _is_below(real, self._root) or _is_below(os.path.abspath(path), scratch):
+        elif _is_below(real, self._root) or _is_below(os.path.abspath(path), os.path.realpath(self.scratch)):
             shared = os.path.relpath(real, self._root)
             raise SharedFileWritten(
                 f"{shared} is shared by all trials, and the trial was about to write "
@@ -326,28 +389,51 @@ class WorkingFolder:
         """Let the first trial that writes a file be the only one."""
         if not self._is_shared(real) or any(map(_is_tool, Path(real).relative_to(self._root).parts)):
             return
-        trial = self.scratch.name.rpartition("-")[0].encode()  # the same at each attempt
-        lock = self._lock_of(real)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        writer = os.read(lock, 100)
-        if not writer:
-            os.write(lock, trial)
-        os.close(lock)
-        if writer not in (b"", trial):
+        if self._note_writer(real, self._trial) not in (b"", self._trial, UNSEEN + self._trial):
             raise SharedFileWritten(
                 f"{os.path.relpath(real, self._root)} was written by another trial, and an absolute path "
-                "names the same file in all trials; write to a relative path while the trial runs, to "
-                "trial.folder or to a name that holds the trial's seed and arm, or set "
-                "resources.working_folder: shared"
+                f"names the same file in all trials; {APART}"
+            )
+
+    def _claim_unseen(self, real: str) -> None:
+        """Judge a file that changed while the trial ran, and not by Python code of this process."""
+        writer = self._note_writer(real, UNSEEN + self._trial)
+        if writer == self._trial or (writer and not writer.startswith(UNSEEN)):
+            return  # the change is that of a trial whose Python code wrote the file
+        ours = (self.scratch.name, LOCKS)
+        others = any(each.is_dir() and each.name not in ours for each in _entries(self.scratch.parent))
+        if others or writer not in (b"", UNSEEN + self._trial):
+            raise SharedFileWritten(
+                f"{os.path.relpath(real, self._root)} in the launch folder was changed while this trial and "
+                "another one ran, by a program that a trial has started, by native code or from outside, so "
+                f"that a trial may have read what another one wrote; {APART}"
             )
 
     @property
+    def _trial(self) -> bytes:
+        """Name of the trial, the same at each attempt."""
+        return self.scratch.name.rpartition("-")[0].encode()
+
+    def _note_writer(self, real: str, writer: bytes) -> bytes:
+        """Write down who has written a file unless somebody is noted; return who was noted before."""
+        lock = self._lock_of(real)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        before = os.read(lock, 100)
+        if not before:
+            os.write(lock, writer)
+        os.close(lock)
+        return before
+
+    @functools.cached_property
     def _root(self) -> str:
         return os.path.realpath(self.files.root)
 
+    @functools.cached_property
+    def _exempt(self) -> tuple[str, ...]:
+        return tuple(map(os.path.realpath, self.exempt))
+
     def _is_shared(self, real: str) -> bool:
-        exempt = any(_is_below(real, os.path.realpath(folder)) for folder in self.exempt)
-        return _is_below(real, self._root) and not exempt
+        return _is_below(real, self._root) and not any(_is_below(real, each) for each in self._exempt)
 
     def _lock_of(self, real: str) -> int:
         """Open a file that stands for another one among the trials on this machine."""
@@ -369,36 +455,8 @@ def _message(path: str) -> str:
     )
 
 
-def _version(path: str) -> _Version:
-    found = os.stat(path)
-    return found.st_ino, found.st_size, found.st_mtime_ns
-
-
 def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
-
-
-def _hook(check: Callable[[str], None]) -> Callable[[str, tuple[Any, ...]], None]:
-    """Return an audit hook that calls `check` with every path that is opened for writing."""
-    is_checking = False
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal is_checking
-        if event != "open" or is_checking:
-            return
-        path, mode, flags = arguments
-        if isinstance(path, int) or path is None:
-            return
-        writes = bool(flags & WRITE_FLAGS) if isinstance(flags, int) else any(each in mode for each in "wax+")
-        if not writes:
-            return
-        is_checking = True
-        try:
-            check(os.fsdecode(path))
-        finally:
-            is_checking = False
-
-    return hook
 
 
 def kept_files(patterns: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path]]:

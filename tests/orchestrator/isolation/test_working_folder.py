@@ -19,50 +19,12 @@ from orchestrator.isolation.working_folder import (
     WorkingFolder,
     kept_files,
 )
+from tests.orchestrator.isolation.conftest import PATIENCE_S
 from tests.support import children
 from tests.support.children import Work, order
+from tests.support.folders import content
 
-PATIENCE_S = 60
 LARGE = COPIED_BYTES + 1
-
-
-@pytest.fixture
-def launch(tmp_path):
-    """A launch folder as people have them."""
-    root = tmp_path / "launch"
-    for folder in ("data/deep", "results", ".cache", "venv/lib", "runs/earlier", "node_modules"):
-        (root / folder).mkdir(parents=True)
-    (root / "config.txt").write_text("small")
-    (root / "data" / "train.txt").write_text("train")
-    (root / "data" / "deep" / "rows.bin").write_bytes(b"x" * LARGE)
-    (root / "results" / "old.txt").write_text("old")
-    (root / ".cache" / "vocabulary.txt").write_text("words")
-    (root / "venv" / "pyvenv.cfg").touch()
-    (root / "venv" / "lib" / "module.py").touch()
-    (root / "runs" / "earlier" / "plan.json").touch()
-    return root
-
-
-@pytest.fixture
-def trial(launch, tmp_path):
-    """Runs code as trials of one session, one after the other; what they send."""
-    numbers = iter(range(100))
-    with closing(ChildServer(settings_here(children.MODULE, launch, ()))) as server:
-
-        def run(code, trial="", **more):
-            number = next(numbers)
-            scratch = tmp_path / "trials" / f"{trial or number}-{number}"
-            server.start(order(children.work, Work(code, scratch, **more)))
-            answer = server.receive(PATIENCE_S)
-            assert not isinstance(answer, ChildEnded), "the code fails"
-            return answer
-
-        yield run
-
-
-def content(root):
-    """Every file below a folder, as it is."""
-    return {str(path.relative_to(root)): path.read_bytes()[:20] for path in root.rglob("*") if path.is_file()}
 
 
 def test_files_of_the_launch_folder_are_read_by_relative_paths(trial):
@@ -166,18 +128,6 @@ os.remove("config.txt")
     assert trial(code) is None
     assert trial("import os; result = sorted(os.listdir('results'))") == ["old.txt"]
     assert content(launch) == before
-
-
-def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, launch):
-    """As scripts do that name their files by the folder of the script: the next trial would read them."""
-    write = f"open({str(launch / 'config.txt')!r}, 'w').write('absolute')"
-    assert trial(f"{write}; {write}", trial="a") is None
-    assert trial(write, trial="a") is None, "another attempt of this trial"
-    error = trial(write.replace("absolute", "other"), trial="b")
-    assert isinstance(error, SharedFileWritten)
-    assert "config.txt" in str(error)
-    assert (launch / "config.txt").read_text() == "absolute"
-    assert trial(write.replace("config", "of-b"), trial="b") is None
 
 
 def test_caches_of_tools_are_written_by_all_trials(trial, launch):

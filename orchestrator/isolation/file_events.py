@@ -1,0 +1,75 @@
+"""Reports which files the Python code of a process is about to change, by audit events."""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+NO_DESCRIPTOR = (-1, None)
+"""Values of `dir_fd` in audit events of paths that are relative to the working directory."""
+REPLACED = frozenset({"os.rename", "os.link", "os.symlink"})
+"""Events whose second argument is the path of an entry that is created or replaced."""
+REMOVED = frozenset({"os.remove", "shutil.rmtree"})
+PROGRAMS_STARTED = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.spawn"})
+
+
+@dataclass(frozen=True)
+class FileListener:
+    """What is called before a file changes; an exception that it raises prevents the change."""
+
+    on_write: Callable[[str], None]
+    """Called with the path of a file whose content changes; a link stands for its target."""
+    on_replace: Callable[[str], None]
+    """Called with the path of a folder's entry that is replaced or removed; a link stands for itself."""
+    on_program: Callable[[], None]
+    """Called before another program is started, whose changes are not reported."""
+
+    @property
+    def hook(self) -> Callable[[str, tuple[Any, ...]], None]:
+        """Return the audit hook, for `sys.addaudithook`."""
+        own_events = threading.local()
+
+        def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            if (event != "open" and event not in _OTHERS) or getattr(own_events, "are_coming", False):
+                return
+            own_events.are_coming = True
+            try:
+                self._handle(event, arguments)
+            finally:
+                own_events.are_coming = False
+
+        return hook
+
+    def _handle(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = arguments
+            by_flags = isinstance(flags, int)
+            if _is_path(path) and (flags & WRITE_FLAGS if by_flags else any(each in mode for each in "wax+")):
+                self.on_write(os.fsdecode(path))
+        elif event == "os.truncate":
+            if _is_path(arguments[0]):
+                self.on_write(os.fsdecode(arguments[0]))
+        elif event in PROGRAMS_STARTED:
+            self.on_program()
+        else:
+            path, descriptor = arguments[1 if event in REPLACED else 0], arguments[-1]
+            if descriptor in NO_DESCRIPTOR and _is_path(path):
+                for each in _files_of(os.fsdecode(path)) if event == "shutil.rmtree" else [os.fsdecode(path)]:
+                    self.on_replace(each)
+
+
+_OTHERS = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate"}
+
+
+def _is_path(path: object) -> bool:
+    return isinstance(path, str | bytes | os.PathLike)
+
+
+def _files_of(folder: str) -> list[str]:
+    """Return all files below a folder. A link is refused by `shutil.rmtree` itself."""
+    if Path(folder).is_symlink():
+        return []
+    return [str(Path(root, name)) for root, _, names in os.walk(folder) for name in names]

@@ -1,0 +1,86 @@
+"""Finds changes of files that no audit event reports: those by other programs and by native code."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+Version = tuple[int, int, int]
+"""Inode, bytes and time of the last change of a file."""
+
+
+def version_of(path: str) -> Version:
+    """Return what tells whether a file has changed.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    found = Path(path).stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def versions_below(
+    root: Path, is_ignored: Callable[["os.DirEntry[str]"], bool], most: int
+) -> dict[str, Version]:
+    """Return the versions of files below a folder, breadth first.
+
+    Args:
+        root: The folder; a missing one holds no files.
+        is_ignored: Whether to leave out a file or a folder. Links are left out, too.
+        most: Number of entries after which no further folder is read.
+
+    Returns:
+        Versions by absolute path.
+    """
+    found: dict[str, Version] = {}
+    waiting = deque([str(root)])
+    while waiting and most > 0:
+        try:
+            entries = list(os.scandir(waiting.popleft()))
+        except OSError:
+            continue
+        most -= len(entries)
+        for entry in entries:
+            if entry.is_symlink() or is_ignored(entry):
+                continue
+            if entry.is_dir():
+                waiting.append(entry.path)
+            else:
+                try:
+                    found[entry.path] = version_of(entry.path)
+                except OSError:  # deleted meanwhile
+                    continue
+    return found
+
+
+def written_by_session() -> tuple[Path, ...]:
+    """Return the files that processes of this login session have open for writing.
+
+    For example the file that standard output was redirected to, by `> launch.log` or `| tee launch.log`.
+    """
+    session, found = os.getsid(0), set[Path]()
+    for process in _numbered(Path("/proc")):
+        try:
+            if os.getsid(int(process.name)) != session:
+                continue
+            descriptors = _numbered(process / "fd")
+        except OSError:
+            continue
+        found.update(path for each in descriptors if (path := _written(process, each.name)) is not None)
+    return tuple(sorted(found))
+
+
+def _numbered(folder: Path) -> Collection[Path]:
+    try:
+        return [each for each in folder.iterdir() if each.name.isdecimal()]
+    except OSError:  # the process has ended, or belongs to another user
+        return ()
+
+
+def _written(process: Path, descriptor: str) -> Path | None:
+    try:
+        flags = (process / "fdinfo" / descriptor).read_text(encoding="ascii").split("flags:")[1].split()[0]
+        path = (process / "fd" / descriptor).readlink()
+        return path if int(flags, 8) & (os.O_WRONLY | os.O_RDWR) and path.is_file() else None
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,127 @@
+"""What trials write in the launch folder itself, where all of them would read it."""
+
+import pytest
+
+from orchestrator.isolation.working_folder import SharedFileWritten
+from tests.support.folders import content
+
+
+def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, launch):
+    """As scripts do that name their files by the folder of the script: the next trial would read them."""
+    write = f"open({str(launch / 'config.txt')!r}, 'w').write('absolute')"
+    assert trial(f"{write}; {write}", trial="a") is None
+    assert trial(write, trial="a") is None, "another attempt of this trial"
+    error = trial(write.replace("absolute", "other"), trial="b")
+    assert isinstance(error, SharedFileWritten)
+    assert "config.txt" in str(error)
+    assert (launch / "config.txt").read_text() == "absolute"
+    assert trial(write.replace("config", "of-b"), trial="b") is None
+
+
+def test_a_program_that_runs_in_the_launch_folder_stays_private(trial, launch):
+    """As scripts do that start a program in the folder of their own file."""
+    (launch / "job.py").write_text("open('score.txt', 'a').write('1')")
+    before = content(launch)
+    code = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "job.py"], cwd={str(launch)!r}, check=True)
+subprocess.Popen("echo 2 >> score.txt", 1, None, None, None, None, None, True, True, {str(launch)!r}).wait()
+subprocess.run("echo 3 >> old.txt", shell=True, cwd={str(launch / "data")!r}, check=True)
+result = open("score.txt").read(), open("data/old.txt").read()
+"""
+    for _ in range(2):
+        assert trial(code) == ("12\n", "3\n")
+    assert content(launch) == before
+
+
+PROGRAM = "import os; os.system('echo 1 > {}/{}')"
+SPAWNED = """
+import multiprocessing, pathlib
+multiprocessing.current_process()._config["daemon"] = False  # servers of tests are forks of a daemon
+path = pathlib.Path("{}/{}")
+worker = multiprocessing.get_context("spawn").Process(target=pathlib.Path.touch, args=(path,))
+worker.start()
+worker.join()
+"""
+
+
+def test_what_a_program_writes_by_an_absolute_path_is_written_once(trial, launch):
+    """A cache that the first trial has built is read by the next ones."""
+    build = (
+        f"import os; os.path.exists({str(launch / 'new.txt')!r}) or os.system('echo 1 > {launch}/new.txt')"
+    )
+    assert trial(build, trial="a") is None
+    assert trial(build, trial="b") is None
+    error = trial(PROGRAM.format(launch, "new.txt"), trial="c")
+    assert isinstance(error, SharedFileWritten)
+    assert "new.txt" in str(error)
+    assert trial(PROGRAM.format(launch, "of-c.txt"), trial="c") is None
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (PROGRAM, "results/scores.csv"),
+        (
+            "import pyarrow, pyarrow.parquet as pq; pq.write_table(pyarrow.table({{'a': [1]}}), '{}/{}')",
+            "a.parquet",
+        ),
+        (SPAWNED, "touched"),
+    ],
+    ids=["program", "pyarrow", "spawned"],
+)
+def test_what_is_written_unseen_while_another_trial_runs_is_an_error(trial, launch, tmp_path, write, name):
+    (tmp_path / "trials" / "other-1").mkdir(parents=True)
+    error = trial(write.format(launch, name), trial="a")
+    assert isinstance(error, SharedFileWritten)
+    assert name in str(error)
+    assert "resources.working_folder: shared" in str(error)
+
+
+@pytest.mark.parametrize(
+    "name", ["runs/earlier/log", ".cache/file", "mlruns/1/loss", "notes.md", "mlflow.db", "log"]
+)
+def test_files_that_others_write_are_nobody_s_fault(trial, launch, tmp_path, name):
+    (tmp_path / "trials" / "other-1").mkdir(parents=True)
+    (launch / "mlruns" / "1").mkdir(parents=True)
+    code = PROGRAM.format(launch, name)
+    assert trial(code, trial="a", exempt=(launch / "log",)) is None
+
+
+def test_what_another_trial_writes_is_not_blamed_on_one_with_programs(trial, launch):
+    write = f"open({str(launch / 'of-a.txt')!r}, 'w').write('1')"
+    assert trial(write, trial="a") is None
+    code = f"import os; os.system('true'); os.utime({str(launch / 'of-a.txt')!r})"
+    assert trial(code, trial="b") is None
+
+
+def test_files_of_another_trial_are_neither_replaced_nor_deleted(trial, launch):
+    """As code does that saves to a temporary file first, or begins with an empty folder of results."""
+    model = launch / "results" / "best.pt"
+    save = f"""
+import os, tempfile
+number, name = tempfile.mkstemp(dir={str(launch)!r})
+os.write(number, b"new")
+os.replace(name, {str(model)!r})
+"""
+    assert trial(save, trial="a") is None
+    assert trial(save, trial="a") is None, "another attempt of this trial"
+    for code in (
+        save,
+        f"import shutil; shutil.rmtree({str(launch / 'results')!r})",
+        f"import os; os.remove({str(model)!r})",
+        f"import os; os.truncate({str(model)!r}, 0)",
+    ):
+        error = trial(code, trial="b")
+        assert isinstance(error, SharedFileWritten), code
+        assert "results/best.pt" in str(error)
+    assert model.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("change", ["remove({!r})", "rename('own.txt', {!r})", "symlink('own.txt', {!r})"])
+def test_entries_of_linked_folders_are_neither_replaced_nor_deleted(trial, launch, change):
+    before = content(launch)
+    error = trial(f"import os; open('own.txt', 'w'); os.{change.format('.cache/vocabulary.txt')}")
+    assert isinstance(error, SharedFileWritten)
+    assert ".cache/vocabulary.txt" in str(error)
+    assert content(launch) == before
