@@ -96,13 +96,13 @@ def test_what_was_cut_off_before_its_manifest_is_absent_and_cleared_away(store, 
         put(self, path, content)
 
     monkeypatch.setattr(Elsewhere, "put", cut_off)
-    with pytest.raises(Unreachable, match=r"must answer, and .* does not: the line is cut; resume"):
+    with pytest.raises(Unreachable, match=r"must answer, and .* does not: the line is cut; try again"):
         write(store, 2)
     monkeypatch.undo()
     assert steps(store) == [1]
-    assert store._listed("trial") == ({1}, {1, 2})
+    assert store._steps("trial") == ({1}, {1, 2})
     store.clear_unfinished(TRIAL)
-    assert store._listed("trial") == ({1}, {1})
+    assert store._steps("trial") == ({1}, {1})
 
 
 def test_an_attempt_given_up_for_dead_does_not_spoil_what_its_successor_wrote(store, monkeypatch):
@@ -127,18 +127,21 @@ def test_damage_is_found_and_the_older_one_is_used(store):
     write(store, 1)
     write(store, 2)
     newest, older = store.complete(TRIAL)
-    (weights,) = [each for each in store._infos(store._trial("trial"), recursive=True) if is_weights(each, 2)]
-    store.put(weights.path, b"damaged")
+    (weights,) = [each for each in everything(store) if each.endswith("weights") and "step-000000002" in each]
+    store.put(weights, b"damaged")
     newest, older = store.complete(TRIAL)
     with pytest.raises(Damaged, match="deep/er/weights"):
         newest.measurement()
     assert older.measurement().step == 1
-    store.put(f"{store._trial('trial')}/step-000000002/checkpoint.json", b'{"state": ')
+    store.put(store._path("trial", "step-000000002", "checkpoint.json"), b'{"state": ')
     assert steps(store) == [1]
 
 
-def is_weights(info, step):
-    return info.path.endswith("weights") and f"step-{step:09d}" in info.path
+def everything(store, folder=None):
+    """Paths of all files of a store."""
+    folder = folder or store._path()
+    for name, is_folder in store.entries(folder).items():
+        yield from everything(store, f"{folder}/{name}") if is_folder else [f"{folder}/{name}"]
 
 
 def test_only_what_is_told_is_deleted(store):
@@ -168,7 +171,7 @@ def test_the_recorder_s_side_deletes_in_the_background(tmp_path):
 
 def test_a_place_is_tried_before_it_is_used(store, tmp_path):
     store.probe()
-    assert store._infos(store._root, recursive=True) == []
+    assert list(everything(store)) == []
     (tmp_path / "taken").touch()
     with pytest.raises(StoreError, match="--checkpoints must be a place that can be written"):
         Elsewhere(f"file://{tmp_path}/taken/below").probe()
@@ -240,6 +243,8 @@ def test_unknown_file_systems_are_refused(uri):
 def test_names_go_before_the_query():
     assert below("s3://bucket/folder/?region=x", "a", "b") == "s3://bucket/folder/a/b?region=x"
     assert below("s3://bucket", "a") == "s3://bucket/a"
+    assert below("hdfs:///folder?replication=2", "a") == "hdfs:///folder/a?replication=2"
+    assert below("file:///", "a") == "file:///a"
     assert sweep_uri("file:///store", "name") != sweep_uri("file:///store", "name")
 
 
