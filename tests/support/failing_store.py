@@ -1,4 +1,4 @@
-"""A file system whose operations fail while a file `away` lies in its folder, and a trainable that knows it."""
+"""A file system whose operations fail while a file `away` lies in its folder."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.support.workloads import Synthetic
 
 PROTOCOL = "failing"
 AWAY = "away"
-"""Its content: the name of the exception to raise, then how many operations still fail; without end if none."""
+"""It holds the name of the exception to raise, and how many operations fail; all of them without a number."""
 
 
 class LibraryError(Exception):

@@ -25,7 +25,9 @@ def store(tmp_path, monkeypatch):
     plan = make_plan(1)
     finished(tmp_path, plan, checkpoints=uri)
     writer = Elsewhere(uri)
-    writer.write(tmp_path / plan.trials[0].trial_id, Measurement(1, 0.5, {}), lambda path: (path / "w").touch())
+    writer.write(
+        tmp_path / plan.trials[0].trial_id, Measurement(1, 0.5, {}), lambda path: (path / "w").touch()
+    )
     writer.close()
     return place
 
