@@ -17,7 +17,7 @@ from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
 from orchestrator.scopes import counted_name
-from orchestrator.trials import Outcome, OutcomeKind, Record
+from orchestrator.trials import Outcome, OutcomeKind, Record, numbered
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -43,11 +43,13 @@ def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[P
     Without a holder nothing runs: what a killed process left open waits to be resumed.
     """
     planned = Counter(trial.arm for trial in plan.trials)
-    return tuple(_arm_progress(plan, arm.name, planned[arm.name], records, held=held) for arm in plan.arms)
+    of_arms: dict[str, list[Record]] = {arm.name: [] for arm in plan.arms}
+    for record in records:
+        of_arms[record.arm].append(record)
+    return tuple(_arm_progress(plan, arm, planned[arm], own, held=held) for arm, own in of_arms.items())
 
 
-def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record], *, held: bool) -> Progress:
-    own = [record for record in records if record.arm == arm]
+def _arm_progress(plan: Plan, arm: str, planned: int, own: Sequence[Record], *, held: bool) -> Progress:
     ended = Counter(record.outcome for record in own if record.outcome is not None)
     return Progress(
         arm=arm,
@@ -289,7 +291,7 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         complained = True
         every = chain(plan.trials, replacements(plan))
         trial = next(each for each in every if each.trial_id == trial_id)
-        place = f"{trial.arm} {trial.phase} {trial.number} ({trial_id})"
+        place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
         reason = shortened(outcome.reason)
         complain(
             f"first failure: {place} {outcome.kind}: {reason}; the sweep goes on, `{status}` tells of others"
@@ -316,5 +318,7 @@ def _moving(snapshot: "Snapshot") -> str:
     running = snapshot.outlook.running
     shown = [each for each in running if silence(each)] or running[:1]
     return "".join(
-        f"; {each.arm} {each.phase} {each.number} is at step {each.step:,}{silence(each)}" for each in shown
+        f"; {each.arm} {each.phase} {numbered(each.repeat, each.number)} is at step {each.step:,}"
+        f"{silence(each)}"
+        for each in shown
     )

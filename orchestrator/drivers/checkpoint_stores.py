@@ -34,7 +34,7 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from orchestrator.json_values import parsed
 from orchestrator.redact import redact, redact_url
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 from trainables.protocol import Measurement
 
 _log = logging.getLogger(__name__)
