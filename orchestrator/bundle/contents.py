@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import orchestrator
-from orchestrator.errors import StoreError
+from orchestrator.errors import InputError, StoreError
 from orchestrator.file_digests import digest_of, file_digest, sealed, unsealed
 from orchestrator.identity import digest
 from orchestrator.json_values import parsed
 from orchestrator.ledger import chain
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.rows import from_row
+from orchestrator.plan.reading import MOST_TRIALS
 from orchestrator.plan.serialise import from_json
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import installed
@@ -30,16 +31,36 @@ REPORT: Final = "report"
 SOURCES: Final = frozenset({".py", ".css", ".jinja"})
 
 
-MAX_LINE: Final = 64 * 1024**2
+MAX_LINE: Final = 8 * 1024**2
 """Bytes of one event."""
+MAX_ARMS: Final = 1000
+"""Arms of a sweep: the figures of a report take about a third of a second an arm."""
+MAX_VALUES: Final = 4_000_000
+"""Values of one file of JSON, and of one event: the plan of 200,000 trials has fewer."""
 SPEC: Final = "spec.yaml"
 DATA: Final = "data.json"
 
 
+def oversized(plan: Plan) -> str:
+    """Return why the report of a plan would take too long to be made again; empty if it would not."""
+    if len(plan.arms) <= MAX_ARMS and len(plan.trials) <= MOST_TRIALS:
+        return ""
+    return (
+        f"a bundle must have at most {MAX_ARMS:,} arms and {MOST_TRIALS:,} trials, got {len(plan.arms):,} "
+        f"and {len(plan.trials):,}; hand on the sweep's folder instead"
+    )
+
+
 def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
-    """Events as they are chained, a line each."""
+    """Events as they are chained, a line each. Raises InputError for one that `read_events` would refuse."""
     for row in chain_of([[uid]], map(list, rows)):
-        yield json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        line = json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        if len(line) > MAX_LINE:
+            raise InputError(
+                f"an event of a bundle must have at most {MAX_LINE:,} bytes, and event {row[0]} has "
+                f"{len(line):,}; hand on the sweep's folder instead"
+            )
+        yield line
 
 
 def environment() -> bytes:
@@ -67,7 +88,7 @@ def listing(sweep: str, files: Mapping[str, bytes | Path], more: Mapping[str, An
 def read_listing(folder: Path) -> dict[str, Any]:
     """The list of an unpacked bundle. Raises StoreError."""
     try:
-        return _of_this_format(unsealed((folder / LIST).read_bytes()))
+        return _of_this_format(unsealed(bounded((folder / LIST).read_bytes())))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{LIST} must be as `haltsweep bundle` wrote it: {error}") from error
 
@@ -76,6 +97,17 @@ def _of_this_format(values: dict[str, Any]) -> dict[str, Any]:
     if values["format"] != FORMAT or not isinstance(values["files"], dict):
         raise ValueError(f"its format must be {FORMAT}, got {values['format']!r}")
     return values
+
+
+def bounded(text: bytes) -> bytes:
+    """Return the JSON text. Raises ValueError for more than `MAX_VALUES` values, which is counted unparsed.
+
+    A value needs up to a hundred times the memory of its text: `[]` has two bytes there and 64 here.
+    """
+    values = sum(text.count(sign) for sign in (b",", b":", b"[", b"{"))
+    if values > MAX_VALUES:
+        raise ValueError(f"it must have at most {MAX_VALUES:,} values, got {values:,}")
+    return text
 
 
 def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -92,7 +124,14 @@ def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> It
 
 def read_plan(folder: Path) -> Plan:
     """The plan. Raises StoreError for what is none, and for one whose report would need code to be run."""
-    plan = from_json((folder / PLAN).read_bytes())
+    try:
+        plan = from_json(bounded((folder / PLAN).read_bytes()))
+    except ValueError as error:
+        raise StoreError(
+            f"{PLAN} is too large to be looked at: {error}; ask for the sweep's folder"
+        ) from error
+    if refusal := oversized(plan):
+        raise StoreError(refusal)
     if not plan.metrics and plan.trainable is None:
         raise StoreError(
             "the plan must declare what its trials measure, and is from before plans did: nothing but the "
@@ -105,7 +144,7 @@ def read_events(folder: Path) -> Iterator[Event]:
     """Every event, oldest first. Raises StoreError for the first that is not as it was written."""
     with (folder / LEDGER).open("rb") as stream:
         try:
-            (uid,) = parsed(_line(stream))
+            (uid,) = parsed(bounded(_line(stream)))
             previous, after = chain.first(str(uid)), 0
             while line := _line(stream):
                 row = _row(line, previous, after)
@@ -125,7 +164,7 @@ def _line(stream: IO[bytes]) -> bytes:
 
 def _row(line: bytes, previous: str, after: int) -> list[Any]:
     """The columns of the event that follows position `after`. Raises ValueError for what was not written."""
-    row = [*parsed(line)]
+    row = [*parsed(bounded(line))]
     if len(row) != len(chain.CHAINED) + 1:
         raise ValueError(f"an event must have {len(chain.CHAINED) + 1} columns, got {len(row)}")
     for broken in chain.breaks(previous, after, [row]):
@@ -157,7 +196,7 @@ def disagreements(
 def data_fault(folder: Path) -> str:
     """Why data.json holds no digests of data; empty if it does, or is not there."""
     try:
-        found = parsed((folder / DATA).read_bytes())
+        found = parsed(bounded((folder / DATA).read_bytes()))
     except FileNotFoundError:
         return ""
     except (ValueError, RecursionError) as error:

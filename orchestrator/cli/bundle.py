@@ -63,6 +63,8 @@ def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
     from orchestrator.file_digests import read_kept
 
     folder = sweep.folder
+    if refusal := contents.oversized(sweep.plan):
+        raise InputError(refusal)
     files: dict[str, bytes | Path] = {
         each.name: read_kept(each, "restore it from a backup")
         for each in (folder.spec, folder.plan, folder.provenance)

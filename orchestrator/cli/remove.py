@@ -132,10 +132,14 @@ def _what_goes(subject: _SweepToRemove, uri: str | None) -> list[str]:
 
 def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> None:
     from orchestrator.drivers import removal
+    from orchestrator.drivers.checkpoint_stores import Unreachable
 
     on_fenced = tell_fenced if take_over else None
     if subject.folder is not None:
-        removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)
+        try:
+            removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)
+        except Unreachable as error:
+            raise InputError(f"{subject.name} was not removed: {error}") from error
         return
     assert subject.storage is not None, "what has no folder was found in a database"
     removal.remove_rows(subject.storage, SweepFolder(subject.runs / subject.name), uri, on_fenced=on_fenced)

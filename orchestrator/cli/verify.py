@@ -40,7 +40,9 @@ def verify(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep; exit code 1 for damage.
+    """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep.
+
+    The exit code is 1 for damage, and 2 if nothing is damaged and a part could not be checked.
 
     Of a bundle: whether it is as written, and its report follows from its ledger; nothing of it is run, but
     with --rerun.
@@ -62,7 +64,7 @@ def verify(
     else:
         say(f"{folder.name}: {_sum(bad)}")
     if bad:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if any(each.verdict != "unknown" for each in bad) else 2)
 
 
 def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:

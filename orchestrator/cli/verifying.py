@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.cli.locations import command
 from orchestrator.drivers.extend_folder import editions
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
-from orchestrator.errors import NotAllowed, StoreError
+from orchestrator.errors import HaltsweepError, NotAllowed, StoreError
 from orchestrator.file_digests import damaged_files, read_manifest
 from orchestrator.findings import Finding, Soundness
 from orchestrator.identity import SweepFolder
@@ -124,16 +124,20 @@ def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
 
 def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every file of every checkpoint."""
-    from orchestrator.drivers.checkpoint_stores import store_at
+    from orchestrator.drivers.checkpoint_stores import COMMAND_PATIENCE_S, store_at
 
-    store, trials, sound = store_at(whole.setup.checkpoints), whole.plan.trials, 0
-    for number, trial in enumerate(trials):
-        on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
-        for each in store.complete(whole.folder.checkpoint(trial.trial_id)):
-            fault = _fault(each)
-            if fault:
-                yield fault
-            sound += fault == ""
+    store, trials, sound = store_at(whole.setup.checkpoints, COMMAND_PATIENCE_S), whole.plan.trials, 0
+    try:
+        for number, trial in enumerate(trials):
+            on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
+            for each in store.complete(whole.folder.checkpoint(trial.trial_id)):
+                fault = _fault(each)
+                if fault:
+                    yield fault
+                sound += fault == ""
+    except HaltsweepError as error:
+        yield Finding("checkpoints", "unknown", str(error))
+        return
     yield Finding("checkpoints", "sound", f"{amount(sound, 'checkpoint')} as written")
 
 

@@ -1,5 +1,8 @@
 """Where the checkpoints of a sweep are: in its folder, or on any file system that pyarrow or fsspec knows.
 
+Each operation of a store elsewhere is retried for a bounded time whatever it raises, since libraries of
+stores have exception classes of their own. Only the errors in `LASTING` are not retried.
+
 Of a store elsewhere nothing but its URI is written down; credentials come from the environment:
 
     <uri>/<trial id>/step-000001000/state-<unique>/   what the workload saved
@@ -16,18 +19,21 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from orchestrator.abandoned import CHECKPOINTS, clear_abandoned
 from orchestrator.drivers import worker_checkpoints as local
-from orchestrator.drivers.checkpoint_uris import below, file_system
+from orchestrator.drivers.checkpoint_uris import below, file_system, is_thread_safe
 from orchestrator.drivers.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint
-from orchestrator.errors import StoreError
+from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from orchestrator.json_values import parsed
-from orchestrator.redact import redact
+from orchestrator.redact import redact, redact_url
 from trainables.process_identity import process_label
 from trainables.protocol import Measurement
 
@@ -35,6 +41,14 @@ _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 PATIENCE_S = 60.0
 """For what a trial cannot do without: its checkpoint to go on from, the last one of a confirmed trial."""
+COMMAND_PATIENCE_S = 10.0
+"""For commands that somebody waits for, and for deletions."""
+LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""Errors that a retry cannot mend."""
+NO_FOLDERS = frozenset({"abfs", "gcs", "s3"})
+"""Protocols of stores in which folders exist only as parts of names."""
+TRANSFERS = 16
+"""Files that are copied at the same time."""
 FEW = 8
 """Fewer trials are deleted without a look at which are there."""
 
@@ -92,23 +106,29 @@ class InFolder:
 
 
 class Elsewhere:
-    """On the file system of a URI; see the module. Nothing but the trial's id is taken from its folder."""
+    """On the file system of a URI; see the module. Nothing but the trial's id is taken from its folder.
 
-    def __init__(self, uri: str) -> None:
+    Args:
+        uri: Folder of the sweep's checkpoints. The first operation connects to its file system.
+        patience_s: Seconds for which a failing operation is retried; by default `PATIENCE_S`.
+    """
+
+    def __init__(self, uri: str, patience_s: float | None = None) -> None:
         self.uri = uri
-        self._fs, self._root = file_system(uri)
+        self._patience_s = patience_s
+        self._connection: tuple[Any, str] | None = None
         self._scratch: Path | None = None
 
     def clear_unfinished(self, trial: Path) -> None:
         """Delete what has no manifest here or there. Raises Unreachable."""
         self.close()
-        kept, others = self._listed(trial.name)
+        kept, others = self._steps(trial.name)
         for step in others - kept:
-            self._delete(f"{self._trial(trial.name)}/{checkpoint_name(step)}")
+            self._try_to_delete(self._path(trial.name, checkpoint_name(step)))
 
     def complete(self, trial: Path) -> Iterator[Checkpoint]:
         """Each is fetched when it is asked for. Raises Unreachable."""
-        for step in sorted(self._listed(trial.name)[0], reverse=True):
+        for step in sorted(self._steps(trial.name)[0], reverse=True):
             try:
                 yield self._fetched(trial.name, step)
             except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
@@ -128,7 +148,7 @@ class Elsewhere:
             return None
         made = local.write(self._here(trial.name), measurement, save, flush=False)
         try:
-            patiently(lambda: self._upload(trial.name, made), patience_s, self.uri)
+            self._upload(trial.name, made, patience_s)
         finally:
             shutil.rmtree(made.folder, ignore_errors=True)
         self._prune(trial.name)
@@ -143,40 +163,52 @@ class Elsewhere:
         wanted = set(trial_ids)
         try:
             if len(wanted) > FEW:
-                wanted &= {Path(each.path).name for each in self._infos(self._root, recursive=False)}
+                wanted &= self.entries(self._path(), COMMAND_PATIENCE_S).keys()
             for trial_id in wanted:
-                self._delete(self._trial(trial_id))
-        except OSError as error:
+                self._delete(self._path(trial_id), COMMAND_PATIENCE_S)
+        except (Unreachable, InputError) as error:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
 
     def discard_all(self) -> None:
         """Delete everything, the sweep being removed. Raises Unreachable."""
-        patiently(lambda: self._delete_dir(self._root), 0.0, self.uri)
+        self._delete(self._path(), COMMAND_PATIENCE_S)
+
+    def require_answer(self) -> None:
+        """Raises Unreachable for a store that cannot list its files."""
+        self.entries(self._path(), COMMAND_PATIENCE_S)
 
     def probe(self) -> None:
         """Write, read and delete a file. Raises StoreError with what is in the way."""
-        path = f"{self._root}/.probe-{uuid.uuid4().hex}"
+        name = f".probe-{uuid.uuid4().hex}"
         try:
-            self.put(path, b"probe")
-            found = self.get(path)
-            self._fs.delete_file(path)
-        except OSError as error:
+            path = self._path(name)
+            self._retried(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
+            found = self._retried(lambda: self.get(path), COMMAND_PATIENCE_S)
+            self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
+        except (Unreachable, FileNotFoundError) as error:
             raise StoreError(
                 f"--checkpoints must be a place that can be written, read and deleted from, got {self.uri}: "
-                f"{redact(error)}; check bucket, region and credentials, which come from the environment"
+                f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
+                "the environment"
             ) from error
         assert found == b"probe", "a store must give back what it was given"
 
+    def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
+        """Names in a folder of the file system, and whether each is a folder; none of a missing folder.
+
+        Raises Unreachable.
+        """
+        return self._retried(lambda: self._entries(folder), patience_s)
+
     def put(self, path: str, content: bytes) -> None:
-        """Write one file, by its path in the file system. Raises OSError."""
+        """Write one file, by its path in the file system. Raises whatever the file system does."""
         self._make_folder(path.rpartition("/")[0])
-        with self._fs.open_output_stream(path) as stream:
+        with self._files.open(path, "wb") as stream:
             stream.write(content)
 
     def get(self, path: str) -> bytes:
-        """Read one file. Raises OSError."""
-        with self._fs.open_input_stream(path) as stream:
-            return bytes(stream.read())
+        """Read one file. Raises whatever the file system does."""
+        return bytes(self._files.cat_file(path))
 
     def close(self) -> None:
         """Delete this machine's copies."""
@@ -184,17 +216,37 @@ class Elsewhere:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
 
-    def _trial(self, trial_id: str) -> str:
-        return f"{self._root}/{trial_id}"
+    @property
+    def _files(self) -> Any:
+        return self._connected()[0]
+
+    def _path(self, *names: str) -> str:
+        """Path in the file system."""
+        return "/".join([self._retried(self._connected)[1], *names])
+
+    def _connected(self) -> tuple[Any, str]:
+        if self._connection is None:
+            self._connection = file_system(self.uri)
+        return self._connection
+
+    def _retried(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
+        standard = PATIENCE_S if self._patience_s is None else self._patience_s
+        return patiently(action, standard if patience_s is None else patience_s, self.uri)
+
+    def _for_each(self, action: Callable[[str], None], names: Iterable[str]) -> None:
+        """Call `action` with each name, in several threads if the file system allows it."""
+        with ThreadPoolExecutor(TRANSFERS if is_thread_safe(self._files) else 1) as pool:
+            for _ in pool.map(action, names):
+                pass
 
     def _prune(self, trial_id: str) -> None:
         try:
-            steps, _ = self._listed(trial_id, patience_s=0.0)
+            steps, _ = self._steps(trial_id, patience_s=0.0)
         except Unreachable as error:
             _log.warning("older checkpoints stay: %s", error)
         else:
             for old in sorted(steps, reverse=True)[KEPT:]:
-                self._delete(f"{self._trial(trial_id)}/{checkpoint_name(old)}")
+                self._try_to_delete(self._path(trial_id, checkpoint_name(old)))
 
     def _here(self, trial_id: str) -> Path:
         if self._scratch is None:
@@ -204,96 +256,142 @@ class Elsewhere:
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         return self._scratch / trial_id
 
-    def _listed(self, trial_id: str, patience_s: float | None = None) -> tuple[set[int], set[int]]:
+    def _steps(self, trial_id: str, patience_s: float | None = None) -> tuple[set[int], set[int]]:
         """Steps with a manifest, and all steps."""
-        folder = self._trial(trial_id)
-        paths = patiently(
-            lambda: [each.path for each in self._infos(folder, recursive=True)],
-            PATIENCE_S if patience_s is None else patience_s,
-            self.uri,
-        )
-        parts = [path.removeprefix(folder).strip("/").split("/") for path in paths]
-        steps = {step for first, *_ in parts if (step := checkpoint_step(first)) is not None}
-        whole = {checkpoint_step(first) for first, *rest in parts if rest == [MANIFEST]}
-        return steps & whole, steps
+        names = self.entries(self._path(trial_id), patience_s)
+        steps = {name: step for name in names if (step := checkpoint_step(name)) is not None}
+        whole = {
+            step
+            for name, step in steps.items()
+            if MANIFEST in self.entries(self._path(trial_id, name), patience_s)
+        }
+        return whole, set(steps.values())
 
-    def _infos(self, folder: str, *, recursive: bool) -> list[Any]:
-        from pyarrow.fs import FileSelector
+    def _entries(self, folder: str) -> dict[str, bool]:
+        # `find`, `walk`, `isdir` and `exists` of fsspec take a store that fails for one that is empty.
+        self._files.invalidate_cache()
+        try:
+            found = self._files.ls(folder, detail=True)
+        except FileNotFoundError:
+            return {}
+        paths = {each["name"].strip("/"): each["type"] == "directory" for each in found}
+        paths.pop(folder.strip("/"), None)  # some object stores list the folder itself
+        return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 
-        selector = FileSelector(folder, allow_not_found=True, recursive=recursive)
-        return list(self._fs.get_file_info(selector))
+    def _below(self, folder: str, prefix: str = "") -> Iterator[str]:
+        """Paths of all files, relative to the folder."""
+        for name, is_folder in self.entries(f"{folder}/{prefix}".rstrip("/")).items():
+            if is_folder:
+                yield from self._below(folder, f"{prefix}{name}/")
+            else:
+                yield f"{prefix}{name}"
 
-    def _upload(self, trial_id: str, made: Checkpoint) -> None:
-        target = f"{self._trial(trial_id)}/{made.folder.name}"
+    def _upload(self, trial_id: str, made: Checkpoint, patience_s: float) -> None:
+        target = self._path(trial_id, made.folder.name)
         state = f"{STATE}-{uuid.uuid4().hex}"
-        for path in sorted(each for each in made.state.rglob("*") if each.is_file()):
-            self._copy_up(path, f"{target}/{state}/{path.relative_to(made.state).as_posix()}")
+        paths = [each for each in made.state.rglob("*") if each.is_file()]
+        names = sorted(each.relative_to(made.state).as_posix() for each in paths)
+        for folder in sorted({f"{target}/{state}/{name}".rpartition("/")[0] for name in names}):
+            self._retried(partial(self._make_folder, folder), patience_s)
+
+        def copy(name: str) -> None:
+            self._retried(lambda: self._copy_up(made.state / name, f"{target}/{state}/{name}"), patience_s)
+
+        self._for_each(copy, names)
         manifest = {"state": state, "manifest": (made.folder / MANIFEST).read_text(encoding="utf-8")}
-        self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode())
+        self._retried(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
 
     def _copy_up(self, source: Path, target: str) -> None:
-        self._make_folder(target.rpartition("/")[0])
-        with source.open("rb") as file, self._fs.open_output_stream(target) as stream:
+        with source.open("rb") as file, self._files.open(target, "wb") as stream:
             shutil.copyfileobj(file, stream, length=1 << 20)
 
     def _fetched(self, trial_id: str, step: int) -> Checkpoint:
-        source = f"{self._trial(trial_id)}/{checkpoint_name(step)}"
+        source = self._path(trial_id, checkpoint_name(step))
         target = self._here(trial_id) / checkpoint_name(step)
-        manifest = parsed(patiently(lambda: self.get(f"{source}/{MANIFEST}"), PATIENCE_S, self.uri))
+        manifest = parsed(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
         state = f"{source}/{manifest['state']}"
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)
-        patiently(lambda: self._copy_down(state, target / STATE), PATIENCE_S, self.uri)
+
+        def copy(name: str) -> None:
+            path = target / STATE / name
+            if not path.resolve().is_relative_to((target / STATE).resolve()):
+                raise ValueError(f"files of a checkpoint must be below its folder, got {name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._retried(lambda: self._copy_down(f"{state}/{name}", path))
+
+        self._for_each(copy, list(self._below(state)))
         (target / MANIFEST).write_text(manifest["manifest"], encoding="utf-8")
         return Checkpoint(target, step)
 
     def _copy_down(self, source: str, target: Path) -> None:
-        from pyarrow.fs import FileType
-
-        for info in self._infos(source, recursive=True):
-            if info.type is FileType.File:
-                path = target / info.path.removeprefix(source).strip("/")
-                if not path.resolve().is_relative_to(target.resolve()):
-                    raise ValueError(f"files of a checkpoint must be below its folder, got {info.path}")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with self._fs.open_input_stream(info.path) as stream, path.open("wb") as file:
-                    shutil.copyfileobj(stream, file, length=1 << 20)
+        with self._files.open(source, "rb") as stream, target.open("wb") as file:
+            shutil.copyfileobj(stream, file, length=1 << 20)
 
     def _make_folder(self, folder: str) -> None:
-        if self._fs.type_name not in {"s3", "gcs", "abfs"}:  # there names have slashes, and folders are none
-            self._fs.create_dir(folder, recursive=True)
+        if self._files.protocol not in NO_FOLDERS:
+            self._files.makedirs(folder, exist_ok=True)
 
-    def _delete(self, folder: str) -> None:
+    def _try_to_delete(self, folder: str) -> None:
         try:
-            self._delete_dir(folder)
-        except OSError as error:
-            _log.warning("%s in %s could not be deleted: %s", folder, self.uri, error)
+            self._delete(folder, 0.0)
+        except Unreachable as error:
+            _log.warning("%s could not be deleted: %s", folder, error)
 
-    def _delete_dir(self, folder: str) -> None:
-        try:
-            self._fs.delete_dir(folder)
-        except FileNotFoundError:
-            return
+    def _delete(self, folder: str, patience_s: float) -> None:
+        """Delete a folder, which may be missing. Raises Unreachable."""
+
+        def is_there() -> bool:
+            self._files.invalidate_cache()
+            try:
+                self._files.ls(folder, detail=False)
+            except FileNotFoundError:
+                return False
+            return True
+
+        def delete() -> None:
+            if is_there():
+                with suppress(FileNotFoundError):
+                    self._files.rm(folder, recursive=True)
+                if is_there():  # `rm` of some file systems skips what it cannot list
+                    raise OSError(f"{folder} could not be deleted as a whole")
+
+        self._retried(delete, patience_s)
 
 
-def store_at(uri: str | None) -> CheckpointStore:
-    """The store of a sweep: at `uri`, or in the sweep's folder. Raises InputError."""
-    return InFolder() if uri is None else Elsewhere(uri)
+def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
+    """The store of a sweep: at `uri`, or in the sweep's folder; `patience_s` as for `Elsewhere`."""
+    return InFolder() if uri is None else Elsewhere(uri, patience_s)
 
 
 def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Found:
-    """What `action` gives, tried again for `patience_s` seconds while the store fails. Raises Unreachable."""
+    """Return what `action` does, which is retried for `patience_s` seconds while it raises.
+
+    Args:
+        action: One operation of a store of checkpoints.
+        patience_s: Seconds after the first error in which the operation is retried.
+        uri: The store, for the message.
+
+    Raises:
+        FileNotFoundError: The store answers that the file does not exist.
+        InputError: The URI names no file system that is installed here.
+        Unreachable: The last error cannot be mended by a retry, or the time is over.
+    """
     until, pause = time.monotonic() + patience_s, 0.5
     while True:
         try:
             return action()
-        except FileNotFoundError:
+        except (FileNotFoundError, InputError):
             raise
-        except OSError as error:
-            if time.monotonic() + pause > until:
+        except Exception as error:  # libraries of stores have classes of their own
+            if isinstance(error, LASTING) or time.monotonic() + pause > until:
                 raise Unreachable(
-                    f"the store of checkpoints must answer, and {uri} does not: {redact(error)}; resume the "
-                    "sweep when it does"
+                    f"the store of checkpoints must answer, and {redact_url(uri)} does not: "
+                    f"{_reason(error)}; try again when it does, a sweep with `haltsweep resume`"
                 ) from error
         time.sleep(pause)
         pause = min(pause * 2, 10.0)
+
+
+def _reason(error: BaseException) -> str:
+    return redact(str(error) or type(error).__name__)

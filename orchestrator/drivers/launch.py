@@ -41,7 +41,7 @@ from orchestrator.drivers.watchdog import silence_limit
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.engine import connect
+from orchestrator.ledger.engine import connect, require_locks
 from orchestrator.ledger.lease import LeaseHeld
 from orchestrator.ledger.store import OnFenced
 from orchestrator.plan.types import Plan
@@ -173,6 +173,7 @@ def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     if address is not None:
         check_address(address)
     connect(setup.ledger_url(folder)).dispose()
+    require_locks(setup.ledger_url(folder))
     if setup.tracking_uri is not None:
         check_uri(setup.tracking_uri)
     if setup.checkpoints is not None:

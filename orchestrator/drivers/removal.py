@@ -71,6 +71,8 @@ def remove(
         refuse_copy(folder, setup, STORES if tracking_uri is not None else STORES[:-1])
     # Claimed first: while a sweep runs its tracker is at work too, and is not what to wait for.
     with _claimed(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
+        if setup is not None and setup.checkpoints is not None:
+            Elsewhere(setup.checkpoints).require_answer()  # before anything is deleted
         if tracking_uri is not None and uid is not None:
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):

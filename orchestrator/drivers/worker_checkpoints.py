@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -25,6 +26,8 @@ from trainables.protocol import Measurement
 
 KEPT = 2
 """A second one, for the case that the newest turns out to be damaged."""
+FLUSHES = 8
+"""Files that are flushed at the same time: file systems write them to the disk together."""
 UNFINISHED = ".writing-"
 MANIFEST = "checkpoint.json"
 STATE = "state"
@@ -100,9 +103,11 @@ def write(
         }
         (unfinished / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
         if flush:
-            for path in (*unfinished.rglob("*"), unfinished):
-                if not path.is_symlink():  # which lead elsewhere, or nowhere from here
-                    to_disk(path)
+            # Links lead elsewhere, or nowhere from here.
+            written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
+            with ThreadPoolExecutor(FLUSHES) as pool:
+                for _ in pool.map(to_disk, written):
+                    pass
         made = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
         shutil.rmtree(made.folder, ignore_errors=True)
         unfinished.rename(made.folder)

@@ -1,11 +1,13 @@
 """Connections to the ledger's database: URLs, pragmas, transactions, and what its errors mean."""
 
+import fcntl
 import logging
 import re
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +20,24 @@ from orchestrator.redact import needs_encoding, redact_url
 from orchestrator.regular_files import found_instead
 
 BUSY_TIMEOUT_MS = 30_000
-NETWORK_FILE_SYSTEMS = frozenset(
+LOCAL_WITHOUT_DEVICE = frozenset(
     {
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "fuse.glusterfs",
-        "fuse.sshfs",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "nfs",
-        "nfs4",
-        "panfs",
-        "smb3",
-        "smbfs",
+        "aufs",
+        "bcachefs",
+        "ecryptfs",
+        "fuse.fuse-overlayfs",
+        "overlay",
+        "ramfs",
+        "rootfs",
+        "shiftfs",
+        "tmpfs",
+        "ubifs",
+        "virtiofs",
+        "zfs",
     }
 )
+"""Local file systems without a block device of their own. All others without one may be on a network."""
+KINDS = Path("/proc/filesystems")
 MOUNTS = Path("/proc/self/mounts")
 LEDGER_TABLE = "haltsweep_sweeps"
 """Name of a table that marks a database as a ledger."""
@@ -169,11 +171,32 @@ def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
 def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
     """Raises InputError if `file` is, or would be, where SQLite's locks cannot be trusted."""
     kind = _file_system(file, mounts)
-    if kind in NETWORK_FILE_SYSTEMS:
+    if kind is not None and kind not in LOCAL_WITHOUT_DEVICE and kind not in _with_device():
         raise InputError(
             f"a SQLite ledger must be on a local disk, and {str(file)!r} is on {kind}, where locks are not "
             "reliable; choose a local folder for the runs, or a PostgreSQL with --storage postgresql+psycopg://..."
         )
+
+
+def require_locks(url: str) -> None:
+    """Raises InputError for a ledger in a file where the file system has no file locks.
+
+    SQLite would call the database locked, as if another process held it.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() != "sqlite":
+        return
+    folder = next(each for each in database_file(parsed).parents if each.is_dir())
+    # Whoever writes the ledger reports a folder in which no file can be made.
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(
+                f"a SQLite ledger must be where files can be locked, and they cannot in {str(folder)!r} "
+                f"({error.strerror or error}); choose a local folder for the runs, or a PostgreSQL with "
+                "--storage postgresql+psycopg://..."
+            ) from error
 
 
 @contextmanager
@@ -316,8 +339,14 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
+def _with_device() -> set[str]:
+    """File systems that this kernel mounts from block devices."""
+    lines = KINDS.read_text().splitlines()
+    return {line.strip() for line in lines if not line.startswith("nodev")}
+
+
 def _file_system(file: Path, mounts: Path) -> str | None:
-    if not mounts.exists():
+    if not mounts.exists() or not KINDS.exists():
         return None
     best, kind = -1, None
     for line in mounts.read_text().splitlines():

@@ -60,8 +60,9 @@ def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
             yield f"a rank is confirmed once with each seed, got {each} again"
         if each.phase == "confirm":
             confirmed.add(place)
+    settings = {each.name: each.settings for each in plan.arms}
     for each in plan.trials:
-        yield from _unsettable(each.arm, plan.arm(each.arm).settings, each.overrides)
+        yield from _unsettable(each.arm, settings[each.arm], each.overrides)
         if each.phase == "posthoc" and (each.arm, each.rank, each.seed) not in confirmed:
             yield f"a posthoc trial must have a confirm trial to read again, got {each}"
         known = plan.confirm.splits if plan.confirm is not None else ()

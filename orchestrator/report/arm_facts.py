@@ -1,6 +1,6 @@
 """What every arm is and what became of its trials: why it is there, its size, its cost, its failures."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -55,8 +55,14 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     prices = {each.arm: each for each in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
     input_run = "one sequence of the longest training length" if plan.trainable is None else "its example"
+    planned: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for trial in plan.trials:
+        planned[trial.arm][trial.phase] += 1
+    of_arm: defaultdict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        of_arm[record.arm].append(record)
     for arm in plan.arms:
-        own = [each for each in records if each.arm == arm.name]
+        own = of_arm[arm.name]
         proof, price = proofs.get(arm.name), prices.get(arm.name)
         failed = Counter(
             (each.phase, each.outcome, each.reason)
@@ -74,7 +80,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             flops_of=input_run,
             step_flops=_range(price.train_flops_min, price.train_flops_max) if price else None,
             ended=_ended(own),
-            planned=dict(Counter(each.phase for each in plan.trials if each.arm == arm.name)),
+            planned=dict(planned[arm.name]),
             failures=named,
             more_failures=failed.total() - sum(each.count for each in named),
             device_s=sum(each.last.seconds for each in own if each.last) * devices,

@@ -12,12 +12,12 @@ from tests.support.histories import DEAD, history
 from tests.support.launched import launched
 
 
-def finished(root: Path, plan: Plan, seed: int = 0) -> SweepFolder:
+def finished(root: Path, plan: Plan, seed: int = 0, checkpoints: str | None = None) -> SweepFolder:
     """A sweep in `root / "runs"` of which every trial has ended; with `seed` 0 all have finished.
 
     Confirm trials measure `test/score` beside what made-up trials measure.
     """
-    folder = launched(root, plan)
+    folder = launched(root, plan, checkpoints=checkpoints)
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(DEAD)
         ledger.append(list(tested(plan, history(plan, seed))), lease)

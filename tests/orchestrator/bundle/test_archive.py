@@ -114,6 +114,26 @@ def test_a_bomb_is_refused_by_what_it_says_and_by_what_comes_out(place, monkeypa
     assert sum(each.stat().st_size for each in (place / "inside").rglob("*")) <= 100_000
 
 
+def test_a_small_archive_may_not_become_large(place, monkeypatch):
+    monkeypatch.setattr(archive, "FREE_BYTES", 100_000)
+    member = zipfile.ZipInfo("ledger.jsonl")
+    member.compress_type = zipfile.ZIP_DEFLATED
+    file = made(place, (member, b"\0" * 1_000_000))
+    most = archive.most_unpacked(file.stat().st_size)
+    assert 100_000 < most < 200_000
+    refused(file, place, f"would need more than {most:,} bytes unpacked")
+    assert not list((place / "inside").iterdir())
+    content = bytearray(file.read_bytes())
+    at = content.index(b"PK\x01\x02") + 24
+    content[at : at + 4] = struct.pack("<I", 10)  # it says that it is small
+    file.write_bytes(content)
+    refused(file, place, "it cannot be read|would need more")
+    assert sum(each.stat().st_size for each in (place / "inside").rglob("*")) <= most
+    with pytest.raises(InputError, match="hand on the sweep's folder instead"):
+        archive.write(place / "sweep.zip", {"ledger.jsonl": b"\0" * 1_000_000})
+    assert not (place / "sweep.zip").exists()
+
+
 def test_a_file_that_is_read_as_a_whole_is_no_bomb_either(place, monkeypatch):
     monkeypatch.setattr(archive, "MAX_FILE", 1000)
     file = made(place, ("ledger.jsonl", b"x" * 2000), ("plan.json", b"x" * 2000))

@@ -1,7 +1,9 @@
 """`haltsweep bundle` and `verify` of one: the same report elsewhere, and no code of whoever made it."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import weakref
 import zipfile
@@ -86,7 +88,7 @@ def test_a_report_that_says_something_else_than_the_ledger(haltsweep, bundled):
     )
     other = bundled["environment.txt"].replace(b"numpy==", b"numpy==0.")
     shown = haltsweep("verify", again(bundled, **{"report/report.md": lie, "environment.txt": other}))
-    assert shown.code == 1
+    assert shown.code == 2
     assert "report      unknown" in shown.out
     assert "make it with numpy 0." in shown.out
     shown = haltsweep("verify", again(bundled, "another", **{"report/report.md": lie}))
@@ -241,3 +243,63 @@ def test_what_is_run_again_is_drawn_the_same_every_time_and_only_of_bundles(halt
 def read_all(name):
     with opened(name, Path("runs")) as sweep:
         return sweep.records()
+
+
+BUDGET_MB = 200
+"""Memory that a bundle of anybody may take beyond that of the command itself."""
+OVERSIZED = """
+import resource, sys, tempfile
+from pathlib import Path
+from orchestrator.bundle import archive, contents
+from orchestrator.errors import HaltsweepError
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit = used + int(sys.argv[2]) * 10**6
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+with tempfile.TemporaryDirectory() as place:
+    folder = Path(place)
+    try:
+        archive.unpack(Path(sys.argv[1]), folder)
+        contents.read_listing(folder)
+        contents.read_plan(folder)
+        list(contents.read_events(folder))
+        print(contents.data_fault(folder) or "read")
+    except HaltsweepError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "piece", "times", "why"),
+    [
+        ("plan.json", b"[", b"[],", 10_000_000, "must have at most 4,000,000 values"),
+        ("plan.json", b"", b'{"":', 8_000_000, "must have at most 4,000,000 values"),
+        ("data.json", b"[", b"{},", 10_000_000, "must have at most 4,000,000 values"),
+        ("ledger.jsonl", b'["uid"]\n[', b"[],", 10_000_000, "must have at most 8,388,608 bytes"),
+        ("ledger.jsonl", b"", b"[", 8_000_000, "must have at most 4,000,000 values"),
+        ("bundle.json", b"[", b"[],", 10_000_000, "must have at most 4,000,000 values"),
+    ],
+)
+def test_an_oversized_file_is_refused_before_it_takes_memory(bundled, name, before, piece, times, why):
+    files = {**bundled, name: before + piece * times}
+    with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        for each, text in files.items():
+            file.writestr(each, text)
+    done = subprocess.run(
+        [sys.executable, "-c", OVERSIZED, "bomb.zip", str(BUDGET_MB)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(contents.__file__).parents[2])},
+    )
+    assert why in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("limit", ["MAX_ARMS", "MOST_TRIALS"])
+def test_more_arms_or_trials_than_a_report_is_made_of(haltsweep, bundled, monkeypatch, limit):
+    monkeypatch.setattr(contents, limit, 1)
+    shown = haltsweep("verify", "synthetic.bundle.zip")
+    assert shown.code == 1
+    assert "at most" in shown.out
+    made = haltsweep("bundle", "synthetic", "--to", "more.zip")
+    assert made.code == 2
+    assert not Path("more.zip").exists()

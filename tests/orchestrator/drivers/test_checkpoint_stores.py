@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -13,11 +14,18 @@ from orchestrator.drivers import checkpoint_stores
 from orchestrator.drivers.checkpoint_index import InStore
 from orchestrator.drivers.checkpoint_stores import Elsewhere, Unreachable
 from orchestrator.drivers.checkpoint_uris import below, check_uri, sweep_uri
+from orchestrator.drivers.inline import run_inline
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.worker import Harness
 from orchestrator.drivers.worker_checkpoints import Damaged
 from orchestrator.errors import InputError, StoreError
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
 from orchestrator.trials import OutcomeKind
-from tests.support.plans import SETTINGS
+from tests.support.failing_store import AWAY, PROTOCOL
+from tests.support.plans import SETTINGS, make_plan
 from tests.support.s3 import SECRET, s3_server
 from tests.support.workloads import PATH
 from trainables.protocol import Job, Measurement
@@ -96,13 +104,13 @@ def test_what_was_cut_off_before_its_manifest_is_absent_and_cleared_away(store, 
         put(self, path, content)
 
     monkeypatch.setattr(Elsewhere, "put", cut_off)
-    with pytest.raises(Unreachable, match=r"must answer, and .* does not: the line is cut; resume"):
+    with pytest.raises(Unreachable, match=r"must answer, and .* does not: the line is cut; try again"):
         write(store, 2)
     monkeypatch.undo()
     assert steps(store) == [1]
-    assert store._listed("trial") == ({1}, {1, 2})
+    assert store._steps("trial") == ({1}, {1, 2})
     store.clear_unfinished(TRIAL)
-    assert store._listed("trial") == ({1}, {1})
+    assert store._steps("trial") == ({1}, {1})
 
 
 def test_an_attempt_given_up_for_dead_does_not_spoil_what_its_successor_wrote(store, monkeypatch):
@@ -127,18 +135,21 @@ def test_damage_is_found_and_the_older_one_is_used(store):
     write(store, 1)
     write(store, 2)
     newest, older = store.complete(TRIAL)
-    (weights,) = [each for each in store._infos(store._trial("trial"), recursive=True) if is_weights(each, 2)]
-    store.put(weights.path, b"damaged")
+    (weights,) = [each for each in everything(store) if each.endswith("weights") and "step-000000002" in each]
+    store.put(weights, b"damaged")
     newest, older = store.complete(TRIAL)
     with pytest.raises(Damaged, match="deep/er/weights"):
         newest.measurement()
     assert older.measurement().step == 1
-    store.put(f"{store._trial('trial')}/step-000000002/checkpoint.json", b'{"state": ')
+    store.put(store._path("trial", "step-000000002", "checkpoint.json"), b'{"state": ')
     assert steps(store) == [1]
 
 
-def is_weights(info, step):
-    return info.path.endswith("weights") and f"step-{step:09d}" in info.path
+def everything(store, folder=None):
+    """Paths of all files of a store."""
+    folder = folder or store._path()
+    for name, is_folder in store.entries(folder).items():
+        yield from everything(store, f"{folder}/{name}") if is_folder else [f"{folder}/{name}"]
 
 
 def test_only_what_is_told_is_deleted(store):
@@ -168,7 +179,7 @@ def test_the_recorder_s_side_deletes_in_the_background(tmp_path):
 
 def test_a_place_is_tried_before_it_is_used(store, tmp_path):
     store.probe()
-    assert store._infos(store._root, recursive=True) == []
+    assert list(everything(store)) == []
     (tmp_path / "taken").touch()
     with pytest.raises(StoreError, match="--checkpoints must be a place that can be written"):
         Elsewhere(f"file://{tmp_path}/taken/below").probe()
@@ -240,6 +251,8 @@ def test_unknown_file_systems_are_refused(uri):
 def test_names_go_before_the_query():
     assert below("s3://bucket/folder/?region=x", "a", "b") == "s3://bucket/folder/a/b?region=x"
     assert below("s3://bucket", "a") == "s3://bucket/a"
+    assert below("hdfs:///folder?replication=2", "a") == "hdfs:///folder/a?replication=2"
+    assert below("file:///", "a") == "file:///a"
     assert sweep_uri("file:///store", "name") != sweep_uri("file:///store", "name")
 
 
@@ -277,6 +290,113 @@ class TestOutage:
         server.pause()
         threading.Timer(8, server.go_on).start()
         assert steps(store) == [3]
+
+
+class TestLibraryErrors:
+    """A store whose library has exceptions of its own goes away for some operations, or for good."""
+
+    @pytest.fixture
+    def place(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("orchestrator.drivers.checkpoint_stores.time.sleep", lambda _: None)
+        (tmp_path / "store").mkdir()
+        return tmp_path / "store"
+
+    @pytest.fixture
+    def failing(self, place):
+        made = Elsewhere(f"{PROTOCOL}://{place}/sweep")
+        yield made
+        made.close()
+
+    @pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError", "ValueError"])
+    def test_each_operation_is_retried_whatever_it_raises(self, failing, place, kind):
+        away = place / AWAY
+        for step in (1, 2):
+            away.write_text(f"{kind} 3")
+            assert failing.write(TRIAL, Measurement(step, 0.5, {}), save_one, patience_s=60.0) == step
+        away.write_text(f"{kind} 3")
+        assert steps(failing) == [2, 1]
+        away.write_text(f"{kind} 3")
+        failing.probe()
+        away.write_text(f"{kind} 3")
+        failing.clear_unfinished(TRIAL)
+        away.write_text(f"{kind} 3")
+        failing.discard(["trial"])
+        assert steps(failing) == []
+
+    def test_a_store_that_is_away_is_not_empty(self, failing, place, impatient):
+        write(failing, 1)
+        for kind in ("LibraryError", "ConnectionError", "ValueError"):
+            (place / AWAY).write_text(kind)
+            harness = Harness(PATH, store=failing)
+            harness.start(job(), TRIAL)
+            with pytest.raises(Unreachable, match="503 slow down"):
+                harness.advance()
+        (place / AWAY).unlink()
+        assert steps(failing) == [1]
+
+    def test_a_deletion_that_fails_is_reported_and_ends_nothing(self, place, monkeypatch, caplog):
+        monkeypatch.setattr(checkpoint_stores, "COMMAND_PATIENCE_S", 0.0)
+        uri = f"{PROTOCOL}://{place}/sweep"
+        store, recorders = Elsewhere(uri), InStore(uri)
+        write(store, 1, Path("a"))
+        write(store, 1, Path("b"))
+        (place / AWAY).write_text("LibraryError 1")
+        recorders.discard(["a"])
+        recorders.discard(["b"])
+        recorders.close()
+        assert [steps(store, Path(name)) for name in ("a", "b")] == [[1], []]
+        assert "could not be deleted" in caplog.text
+        store.close()
+
+    def test_no_retry_for_what_a_retry_cannot_mend(self, place):
+        calls = []
+
+        def refuse():
+            calls.append(1)
+            raise PermissionError("not yours")
+
+        with pytest.raises(Unreachable, match="not yours"):
+            checkpoint_stores.patiently(refuse, 60.0, "failing://x")
+        assert len(calls) == 1
+
+
+def save_one(folder):
+    (folder / "weights").write_bytes(b"w")
+
+
+@pytest.mark.slow
+def test_all_trials_finish_though_the_store_goes_away_for_seconds(tmp_path):
+    store = tmp_path / "store"
+    store.mkdir()
+    plan = make_plan(2, trials_per_arm=4, seeds=(7, 8))
+    folder = SweepFolder(tmp_path / "synthetic")
+    folder.root.mkdir()
+    uri = f"{PROTOCOL}://{store}/sweep"
+    away = store / AWAY
+
+    def outages():
+        for _ in range(3):
+            away.write_text("LibraryError")
+            time.sleep(2)
+            away.unlink()
+            time.sleep(2)
+
+    thread = threading.Thread(target=outages)
+    thread.start()
+    with Ledger.open(folder.ledger_url, "synthetic", create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        recorder = Recorder(plan, ledger, lease, folder, checkpoints=InStore(uri))
+        run_inline(
+            recorder,
+            "tests.support.failing_store:StoreUser",
+            data_dir=tmp_path / "data",
+            checkpoint_seconds=0.0,
+            checkpoints=uri,
+        )
+        recorder.close()
+        ended = [each.outcome for each in records(ledger.events(), plan)]
+    thread.join()
+    assert ended == [OutcomeKind.FINISHED] * 12
 
 
 def test_a_process_that_ends_leaves_no_copies(tmp_path):

@@ -1,5 +1,6 @@
 """What the ledger promises, on SQLite and, where one can be started, on PostgreSQL."""
 
+import errno
 import sqlite3
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from sqlalchemy.event import listen, remove
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.admission import TrialEnded
-from orchestrator.ledger.engine import ask, connect, transaction
+from orchestrator.ledger.engine import ask, connect, require_locks, transaction
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
@@ -335,7 +336,9 @@ class TestWhere:
         with pytest.raises(StoreError, match=refusal):
             Ledger.open(url, "sweep", create=create)
 
-    @pytest.mark.parametrize("kind", ["nfs4", "lustre", "cifs"])
+    @pytest.mark.parametrize(
+        "kind", ["nfs4", "lustre", "cifs", "wekafs", "9p", "vboxsf", "fuse.s3fs", "fuse", "made-up-next-year"]
+    )
     def test_network_file_systems_are_refused(self, kind: str, tmp_path: Path) -> None:
         point = tmp_path / "net work"
         mounts = tmp_path / "mounts"
@@ -346,6 +349,25 @@ class TestWhere:
         ):
             connect(f"sqlite:///{point / 'deep' / 'ledger.db'}", mounts)
         connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
+
+    @pytest.mark.parametrize("kind", ["ext4", "tmpfs", "overlay", "zfs"])
+    def test_local_file_systems_are_not(self, kind: str, tmp_path: Path) -> None:
+        mounts = tmp_path / "mounts"
+        mounts.write_text(f"x / {kind} rw 0 0\n")
+        connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
+
+    def test_a_file_system_without_locks_is_refused_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_locks(*_: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        require_locks(f"sqlite:///{tmp_path / 'deep' / 'ledger.db'}")
+        monkeypatch.setattr("fcntl.lockf", no_locks)
+        with pytest.raises(InputError, match=r"No locks available.*--storage postgresql"):
+            require_locks(f"sqlite:///{tmp_path / 'deep' / 'ledger.db'}")
+        require_locks("postgresql://somewhere/x")
+        assert list(tmp_path.iterdir()) == []
 
     def test_the_last_of_two_mounts_at_one_place_counts(self, tmp_path: Path) -> None:
         mounts = tmp_path / "mounts"

@@ -1,0 +1,59 @@
+"""`verify` and `remove` of a sweep whose store of checkpoints does not answer."""
+
+import json
+
+import pytest
+
+from orchestrator.drivers import checkpoint_stores
+from orchestrator.drivers.checkpoint_stores import Elsewhere
+from tests.support.commands import tree
+from tests.support.failing_store import AWAY, PROTOCOL
+from tests.support.finished import finished
+from tests.support.plans import make_plan
+from trainables.protocol import Measurement
+
+pytestmark = pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError"])
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """The folder of a store that holds a checkpoint of a finished sweep."""
+    monkeypatch.setattr(checkpoint_stores, "COMMAND_PATIENCE_S", 0.0)
+    place = tmp_path / "store"
+    place.mkdir()
+    uri = f"{PROTOCOL}://{place}/sweep"
+    plan = make_plan(1)
+    finished(tmp_path, plan, checkpoints=uri)
+    writer = Elsewhere(uri)
+    writer.write(
+        tmp_path / plan.trials[0].trial_id, Measurement(1, 0.5, {}), lambda path: (path / "w").touch()
+    )
+    writer.close()
+    return place
+
+
+def test_verify_reports_that_the_checkpoints_could_not_be_checked(haltsweep, store, kind):
+    def checked():
+        shown = haltsweep("verify", "synthetic", "--json")
+        assert "Traceback" not in shown.err
+        assert shown.code == 2, "the made-up data could not be checked"
+        (found,) = [each for each in json.loads(shown.out)["findings"] if each["what"] == "checkpoints"]
+        return found
+
+    assert (checked()["verdict"], checked()["detail"]) == ("sound", "1 checkpoint as written")
+    (store / AWAY).write_text(kind)
+    assert checked()["verdict"] == "unknown"
+    assert "503 slow down" in checked()["detail"]
+
+
+def test_remove_deletes_nothing_before_the_store_answers(haltsweep, store, kind, tmp_path):
+    (store / AWAY).write_text(kind)
+    before = {name for name in tree(tmp_path) if "ledger.db" not in name}
+    shown = haltsweep("remove", "synthetic", "--yes")
+    assert shown.code == 2
+    assert len(shown.err.strip().splitlines()) == 1
+    assert before <= set(tree(tmp_path))
+    (store / AWAY).unlink()
+    assert haltsweep("remove", "synthetic", "--yes").code == 0
+    assert list(store.iterdir()) == []
+    assert not (tmp_path / "runs" / "synthetic").exists()
