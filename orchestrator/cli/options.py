@@ -60,7 +60,7 @@ Tracking = Annotated[
 LaunchTracking = Annotated[
     str | None,
     typer.Option(
-        help="MLflow tracking URI, or none to write no MLflow until `haltsweep sync`; else "
+        help="MLflow tracking URI, or none to skip MLflow until `haltsweep sync`; else "
         "$MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
         parser=_place,
@@ -69,8 +69,8 @@ LaunchTracking = Annotated[
 Checkpoints = Annotated[
     str | None,
     typer.Option(
-        help="Where checkpoints go, e.g. s3://bucket/folder, so that machines need to share nothing; "
-        "else in the sweep's folder.",
+        help="URI for checkpoints, e.g. s3://bucket/folder, if machines share no folder; else in the sweep's "
+        "folder.",
         metavar="URI",
         parser=_place,
     ),
@@ -78,7 +78,7 @@ Checkpoints = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="A running Ray cluster; without it Ray is started here.", metavar="HOST:PORT", parser=_place
+        help="A running Ray cluster; else Ray is started on this machine.", metavar="HOST:PORT", parser=_place
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
@@ -86,6 +86,7 @@ TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Shut out a session that still holds the sweep but is gone or hangs: it can write nothing more.",
+        help="Take the sweep over from another session that has ended or hangs; that session can write "
+        "nothing more.",
     ),
 ]
