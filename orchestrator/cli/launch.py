@@ -83,19 +83,18 @@ ChangedCode = Annotated[
         "--changed-code", help="Continue even if training code or data changed after trials had run."
     ),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as `haltsweep plan` does.")]
+GoOn = Annotated[
+    bool, typer.Option("--continue", help="Resume the sweep if it was launched before with the same spec.")
+]
 
 
 def launch(
     spec: SpecPath,
     overrides: Overrides = None,
     profile: Profile = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan, as `haltsweep plan` does.")
-    ] = False,
-    go_on: Annotated[
-        bool,
-        typer.Option("--continue", help="Resume the sweep if it was launched before with the same spec."),
-    ] = False,
+    dry_run: DryRun = False,
+    go_on: GoOn = False,
     changed_code: ChangedCode = False,
     take_over: TakeOver = False,
     smoke: Smoke = False,

@@ -61,7 +61,7 @@ SPAWNING = "multiprocessing.popen_spawn_posix"
 """Standard module that starts interpreters without an audit event; Python imports it at the first start."""
 UNSURE_PREFIX = b"unseen:"
 """Prefix of a recorded writer: the trial may have written the file. Without the prefix it certainly has."""
-CWD_POSITION = 9
+CWD = 9
 """Position of the argument `cwd` of `subprocess.Popen`."""
 PRIVATE_REMEDY = (
     "inside the training function, write to a relative path or to trial.folder, or set "
@@ -262,12 +262,8 @@ class WorkingFolder:
         def start_privately(program: Any, *arguments: Any, **options: Any) -> None:
             if options.get("cwd") is not None:
                 options["cwd"] = self._private(options["cwd"])
-            elif len(arguments) > CWD_POSITION and arguments[CWD_POSITION] is not None:
-                arguments = (
-                    *arguments[:CWD_POSITION],
-                    self._private(arguments[CWD_POSITION]),
-                    *arguments[CWD_POSITION + 1 :],
-                )
+            elif len(arguments) > CWD and arguments[CWD] is not None:
+                arguments = (*arguments[:CWD], self._private(arguments[CWD]), *arguments[CWD + 1 :])
             start_program(program, *arguments, **options)
 
         os.chdir = private_chdir
