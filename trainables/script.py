@@ -1,5 +1,7 @@
 """A script as a trainable: run as `python script.py --lr 0.1` would run it, with the settings as its flags.
 
+A script whose function has the decorator `@hydra.main` gets Hydra's overrides instead, such as `lr=0.1`.
+
 A script reports by `haltsweep.current_trial().report(step, metrics)`, or appends a line of JSON for each
 report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. Those lines are read whenever
 the script opens the file, and when it has ended.
@@ -21,6 +23,10 @@ from trainables.source_files import SCRIPT, source_files
 
 METRICS: Final = "metrics.jsonl"
 CALLS_MAIN: Final = re.compile(r"^(?!\s*(?:async )?def ).*\bmain\(", re.MULTILINE)
+
+HYDRA_MAIN: Final = re.compile(r"^@hydra\.main\b", re.MULTILINE)
+READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
+"""Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
 
 
 def find_script(path: str) -> Path:
@@ -49,6 +55,13 @@ class Script:
         """Take the script in a file, which is read when it runs."""
         self._file = file
 
+    def _arguments(self, settings: Mapping[str, Any], seed: int, sources: Sequence[str]) -> list[str]:
+        if HYDRA_MAIN.search(self._file.read_text(encoding="utf-8")):
+            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra exits in place of raising the error
+            reads_seed = any(map(READS_SEED.search, sources)) and "seed" not in settings
+            return [*([f"++seed={seed}"] if reads_seed else []), *overrides(settings)]
+        return list(flags({"seed": seed, **settings} if _has("--seed", sources) else settings, sources))
+
     def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:
         """Run the script until it ends; one with a flag `--seed` gets the seed of the trial.
 
@@ -58,8 +71,7 @@ class Script:
         """
         modules = [each for each in source_files(str(self._file)) if each.suffix == SCRIPT]
         sources = [each.read_text(encoding="utf-8", errors="replace") for each in modules]
-        known = {"seed": trial.seed, **settings} if _has("--seed", sources) else settings
-        arguments = list(flags(known, sources))
+        arguments = self._arguments(settings, trial.seed, sources)
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
         before = sys.argv
@@ -98,6 +110,27 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
             yield from _boolean(flag, value, sources)
         elif value is not None:
             yield f"{flag}={value}"
+
+
+def overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Command line arguments of a Hydra application for settings; a mapping gives `model.width=8`."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from overrides(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}={_hydra_value(value)}"
+
+
+def _hydra_value(value: Any) -> str:
+    """Write a value in the grammar of Hydra's overrides."""
+    if isinstance(value, str):
+        escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + "\\" * bool(found[2]) + found[2], value)
+        return f"'{escaped}'"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_hydra_value(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_hydra_value, value)) + "]"
+    return json.dumps(value)
 
 
 def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from orchestrator.isolation.incoming import Incoming
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 
 MODULE = "orchestrator.isolation.server"
+HASH_SEED = "PYTHONHASHSEED"
 END_S = 15.0
 """Seconds that a server may take to end its child and itself."""
 
@@ -38,7 +39,7 @@ def settings_here(
         hides_gpus: Whether children see no GPU.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = dict(os.environ) | dict.fromkeys(names, str(threads))
+    environment = _with_hash_seed() | dict.fromkeys(names, str(threads))
     # Otherwise torch.cuda.is_available() would initialise CUDA, and the server could not fork any more.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     if environment.get("MLFLOW_TRACKING_URI") == "none":  # haltsweep: no tracking; MLflow: a folder
@@ -59,7 +60,13 @@ def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         pass_fds=[connection.fileno()],
+        env=_with_hash_seed(),
     )
+
+
+def _with_hash_seed() -> dict[str, str]:
+    """Return the environment; the order of sets of strings is the same in all trials unless it says otherwise."""
+    return {HASH_SEED: "0", **os.environ}
 
 
 class ChildServer:

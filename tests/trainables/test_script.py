@@ -9,7 +9,7 @@ import pytest
 from tests.support.own_code import importable
 from trainables import outside
 from trainables.protocol import Job, Measurement
-from trainables.script import flags
+from trainables.script import flags, overrides
 
 PARSER = """
 parser = argparse.ArgumentParser()
@@ -47,6 +47,28 @@ def main(shout, deep): ...
 )
 def test_settings_are_flags_as_the_script_has_them(settings: dict[str, Any], expected: list[str]) -> None:
     assert list(flags(settings, [PARSER, BESIDE])) == expected
+
+
+def test_settings_are_overrides_of_a_hydra_application() -> None:
+    settings = {
+        "lr": 1e-05,
+        "model": {"width": 8, "act": "true"},
+        "layers": [1, {"bias": False}],
+        "path": "it's \\",
+        "end": None,
+    }
+    arguments = list(overrides(settings))
+    assert arguments == [
+        "lr=1e-05",
+        "model.width=8",
+        "model.act='true'",
+        "layers=[1,{bias:false}]",
+        r"path='it\'s \\'",
+        "end=null",
+    ]
+    hydra = pytest.importorskip("hydra.core.override_parser.overrides_parser")
+    parsed = {each.key_or_group: each.value() for each in hydra.OverridesParser.create().parse_overrides(arguments)}
+    assert parsed == {"model.width": 8, "model.act": "true"} | {k: v for k, v in settings.items() if k != "model"}
 
 
 LINES = """
@@ -89,6 +111,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield start
 
 
+@pytest.fixture
+def hydra_cleared(monkeypatch: pytest.MonkeyPatch):
+    """Forgets what Hydra keeps of its one application, and restores the working directory."""
+    instance = pytest.importorskip("hydra.core.global_hydra").GlobalHydra.instance()
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    yield
+    instance.clear()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("keeps_open", "writes", "calls"),
@@ -126,6 +157,36 @@ def test_a_script_reports_to_the_current_trial(run) -> None:
     workload = run(code, lr=0.25)
     assert reported([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
     assert workload.advance() is None
+    workload.close()
+
+
+HYDRA = """
+import hydra, json
+
+@hydra.main(version_base="1.1", config_path="conf", config_name="config")
+def main(cfg):
+    if cfg.lr > 1:
+        raise ValueError("too fast")
+    with open("metrics.jsonl", "a") as log:
+        log.write(json.dumps({"step": 1, "valid/loss": cfg.lr + cfg.model.width, "valid/seed": cfg.seed}))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
+def test_a_hydra_application_gets_overrides_and_the_seed(run, tmp_path: Path, hydra_cleared) -> None:
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "config.yaml").write_text("defaults: [{model: small}, _self_]\nlr: 0.1\nseed: 0\n")
+    for name, width in (("small", 4), ("large", 8)):
+        (tmp_path / "conf" / "model" / f"{name}.yaml").write_text(f"width: {width}\n")
+    workload = run(HYDRA, lr=0.5, model="large")
+    assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
+    workload.close()
+    workload = run(HYDRA, lr=2.0)
+    with pytest.raises(ValueError, match="too fast"):
+        workload.advance()
     workload.close()
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.child_server import ChildServer, settings_here, start_interpreter
 from orchestrator.isolation.messages import ChildEnded, ServerReady
 from orchestrator.isolation.server import kill_descendants
 from tests.support import children
-from tests.support.children import order
+from tests.support.children import Work, order
 from tests.support.forks import Forked
 from tests.support.processes import wait_until
 
@@ -231,6 +231,21 @@ def test_a_killed_owner_leaves_no_process(tmp_path, number):
         assert not (tmp_path / "scratch").exists()
     finally:
         owner.end()
+
+
+def test_sets_have_the_same_order_in_all_slots_and_in_programs(tmp_path, monkeypatch):
+    """Else `enumerate(set(labels))` numbers classes by chance, and no seed of a trial changes that."""
+    monkeypatch.setattr(ChildServer, "start_process", staticmethod(start_interpreter))
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    ask = "hash('a'), __import__('subprocess').check_output([sys.executable, '-c', 'print(hash(\"a\"))'])"
+    found = set()
+    for slot in ("1", "2"):
+        with closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server:
+            work = Work(f"import sys; result = {ask}", tmp_path / "trials" / slot)
+            server.start(order(children.work, work))
+            mine, of_program = server.receive(PATIENCE_S)
+            found |= {mine, int(of_program)}
+    assert len(found) == 1
 
 
 def ready(settings):
