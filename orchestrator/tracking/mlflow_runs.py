@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from orchestrator import disk
 from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
+from orchestrator.known_addresses import require_known
 from orchestrator.ledger.engine import MOUNTS, hurried, refuse_network_file_system, relax
 from orchestrator.redact import MASK, needs_encoding, redact_url
 from orchestrator.sqlite_files import file_of, url_for_mlflow, url_of
@@ -175,8 +176,8 @@ class RunStore:
         with outages(uri):
             follow_move(uri, artifacts)
             self._store = open_store(uri, artifacts)
-            local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
-            location = (artifacts.resolve() / experiment).as_uri() if local else None
+            self._is_local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
+            location = (artifacts.resolve() / experiment).as_uri() if self._is_local else None
             self.experiment_id = self._experiment(experiment, location)
 
     def search(self, ledger_uid: str) -> dict[str, Stored]:
@@ -262,6 +263,8 @@ class RunStore:
         """Put `file` beside the run, under `folder` (empty: at the top)."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
+        if self._is_local:  # an experiment that somebody else made may name any server
+            require_known(stored.artifact_uri, "--tracking")
         with outages(self._uri):
             repository: Any = get_artifact_repository(stored.artifact_uri, tracking_uri=self._uri)
             repository.log_artifact(str(file), folder or None)
