@@ -84,7 +84,8 @@ _OTHER = (
 def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> Engine:
     """An engine for `url`, which opens nothing yet.
 
-    `write_ahead`: a SQLite ledger is switched to write-ahead logging, which its file keeps. Raises InputError for a URL that cannot hold a ledger, StoreError where something else than a file is.
+    `write_ahead`: a SQLite ledger is switched to write-ahead logging, which its file keeps. Raises InputError
+    for a URL that cannot hold a ledger, StoreError where something else than a file is.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":

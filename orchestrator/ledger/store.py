@@ -67,9 +67,9 @@ class Ledger:
 
         `clock` replaces the store's clock (PostgreSQL: the server's, SQLite: this machine's). A database that
         is away is waited for `patience_s` seconds; `on_outage` hears. A ledger of an earlier haltsweep is
-        upgraded by `create` and `claim`. A launch that must not continue somebody else's sweep opens with `create`, claims, and then
-        looks at `empty`. Raises InputError for a place that cannot hold a ledger, StoreError if it cannot be
-        read.
+        upgraded by `create` and `claim`. A launch that must not continue somebody else's sweep opens with
+        `create`, claims, and then looks at `empty`. Raises InputError for a place that cannot hold a ledger,
+        StoreError if it cannot be read.
         """
         database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:

@@ -31,14 +31,15 @@ READING = [
 ]
 """All commands that are no launch and have nothing to write into the folder."""
 NOBODY = 65534
+PATIENCE_S = 300.0
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A folder with one sweep that has ended."""
+    """A folder with one sweep that has ended, launched by a shell that lets all others write."""
     made = Shell.at(tmp_path_factory.mktemp("read"))
-    answer = made.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
-    assert answer.code == 0, answer.err
+    launch = (COMMAND, "launch", "tiny.yaml", "--profile", "short", "--driver", "inline", "--shared")
+    subprocess.run(launch, cwd=made.folder, env=made.environment, check=True, umask=0, timeout=PATIENCE_S)
     return made
 
 
@@ -50,14 +51,22 @@ def looked_at(folder: Path) -> Mapping[str, tuple[int, int, str]]:
     found = {}
     for path in (folder, *sorted(folder.rglob("*"))):
         state = path.lstat()
-        whole = (state.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()) if path.is_file() else (0, "")
-        found[str(path.relative_to(folder))] = (state.st_mode, *whole)
+        is_file = path.is_file()
+        changed_at = state.st_mtime_ns if is_file else 0
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if is_file else ""
+        found[str(path.relative_to(folder))] = (state.st_mode, changed_at, digest)
     return found
 
 
 def read(shell: Shell, *arguments: str) -> Answer:
     (shell.folder.parent / "tiny.bundle.zip").unlink(missing_ok=True)
     return shell.run(*arguments)
+
+
+@pytest.mark.slow
+def test_a_launch_leaves_nothing_that_all_users_can_write(shell: Shell) -> None:
+    found = [each for each in (shell.folder / "runs").rglob("*") if each.lstat().st_mode & 0o002]
+    assert not [each for each in found if not each.is_symlink()]
 
 
 @pytest.mark.slow
@@ -116,7 +125,7 @@ def test_a_user_who_may_only_read_can_read(command: str, shell: Shell, tmp_path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert looked_at(runs) == before

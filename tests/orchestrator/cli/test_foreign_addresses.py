@@ -2,7 +2,9 @@
 
 import json
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from orchestrator.drivers.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
-from tests.support.commands import Shell
+from tests.support.commands import TINY, Shell
 from tests.support.finished import finished
 from tests.support.in_process import Run
 from tests.support.launched import launched
@@ -197,3 +199,22 @@ def test_an_experiment_in_a_local_store_may_name_a_server_for_its_files(
     answer = haltsweep("sync", PLAN.name, "--tracking", url)
     assert answer.code == 2
     assert server.asked == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["launch", "sync"])
+def test_the_database_of_another_program_is_no_mlflow(command: str, tmp_path: Path, haltsweep: Run) -> None:
+    foreign = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE accounts (name TEXT)")
+        connection.commit()
+    before = foreign.read_bytes()
+    folder = finished(tmp_path, PLAN)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    subject = {"launch": ("tiny.yaml", "--driver", "inline"), "sync": (PLAN.name,)}[command]
+    answer = haltsweep(command, *subject, "--tracking", f"sqlite:///{foreign}")
+    assert answer.code == 2
+    assert "database of another program" in answer.err
+    assert foreign.read_bytes() == before
+    assert sorted(each.name for each in (tmp_path / "runs").iterdir()) == [PLAN.name]
+    assert not folder.report.exists()
