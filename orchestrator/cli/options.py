@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.errors import InputError
+from orchestrator.known_addresses import remember
 
 
 def _folder(text: str) -> Path:
@@ -20,6 +21,13 @@ def _place(text: str) -> str:
     if not text.strip():
         raise InputError("a place must have a name, got an empty one; leave the option out instead")
     return text
+
+
+def _own_address(text: str) -> str:
+    """Return the address that an option names, recorded as named by this user. Raises InputError."""
+    address = _place(text)
+    remember(address)
+    return address
 
 
 SpecPath = Annotated[Path, typer.Argument(help="Spec file (YAML).", metavar="SPEC")]
@@ -46,7 +54,7 @@ Storage = Annotated[
     typer.Option(
         help="Ledger URL, e.g. postgresql+psycopg://...; else in the sweep's folder.",
         metavar="URL",
-        parser=_place,
+        parser=_own_address,
     ),
 ]
 Tracking = Annotated[
@@ -54,7 +62,7 @@ Tracking = Annotated[
     typer.Option(
         help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
-        parser=_place,
+        parser=_own_address,
     ),
 ]
 LaunchTracking = Annotated[
@@ -63,7 +71,7 @@ LaunchTracking = Annotated[
         help="MLflow tracking URI, or none to skip MLflow until `haltsweep sync`; else "
         "$MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
-        parser=_place,
+        parser=_own_address,
     ),
 ]
 Checkpoints = Annotated[
