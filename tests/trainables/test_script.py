@@ -67,8 +67,12 @@ def test_settings_are_overrides_of_a_hydra_application() -> None:
         "end=null",
     ]
     hydra = pytest.importorskip("hydra.core.override_parser.overrides_parser")
-    parsed = {each.key_or_group: each.value() for each in hydra.OverridesParser.create().parse_overrides(arguments)}
-    assert parsed == {"model.width": 8, "model.act": "true"} | {k: v for k, v in settings.items() if k != "model"}
+    parsed = {
+        each.key_or_group: each.value() for each in hydra.OverridesParser.create().parse_overrides(arguments)
+    }
+    assert parsed == {"model.width": 8, "model.act": "true"} | {
+        k: v for k, v in settings.items() if k != "model"
+    }
 
 
 LINES = """
