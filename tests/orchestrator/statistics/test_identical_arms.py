@@ -23,15 +23,12 @@ def _outcome(number, planted, **kinds):
 @pytest.mark.slow
 def test_a_small_study_runs_and_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    designs = [Design("repeats", 2, 1, 1), Design("one search", 1, 1, 2)]
-    study(tmp_path, designs, sweeps=1, planted=1)
-    found = outcomes(tmp_path)
-    assert {(each.design, each.planted) for each in found} == {
-        (design.name, planted) for design in designs for planted in (False, True)
-    }
-    assert all(tuple(each.kinds) == ARMS for each in found)
-    study(tmp_path, designs, sweeps=1, planted=1)
-    assert outcomes(tmp_path) == found
+    designs = [Design("repeats", 2, 1, 1)]
+    study(tmp_path, designs, sweeps=0, planted=1)
+    (found,) = outcomes(tmp_path)
+    assert (found.design, found.planted, tuple(found.kinds)) == ("repeats", True, ARMS)
+    study(tmp_path, designs, sweeps=0, planted=1)
+    assert outcomes(tmp_path) == [found]
 
 
 def test_the_starter_repeats_its_searches():
