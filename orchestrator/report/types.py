@@ -119,6 +119,9 @@ class ArmVerdict:
     covers: Coverage = "given settings"
     """What the interval and p hold for: the settings that one search of each arm found, the search itself
     where it is repeated, or settings that no search chose."""
+    missing: int = 0
+    """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
+    the intervals of all these values, and p is the largest."""
 
 
 @dataclass(frozen=True, slots=True)

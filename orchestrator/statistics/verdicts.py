@@ -5,7 +5,8 @@ wrong: better and worse where the interval leaves out 0; no difference larger th
 within the margin on both sides, which is two one-sided tests at level / (2 m) each. A verdict is withheld
 
 - below 3 seeds;
-- where a seed of the arm or its reference failed, for what failed is not known to be like what finished;
+- where a seed of the arm or its reference failed, for what failed is not known to be like what finished,
+  unless every value that it could have had gives the same verdict (`statistics.missing`);
 - where a single seed makes it: from 4 seeds on, without any one of them the others must still show the
   difference on their own, at twice the level and uncorrected. With four arms and more this costs no power;
   with one arm it costs some (0.31 of effects of 2 standard deviations found instead of 0.48 at 4 seeds, 0.92
@@ -21,6 +22,7 @@ from itertools import count
 from typing import Literal
 
 from orchestrator.statistics.paired import Paired, critical, deviation, p_without
+from search_spaces.wording import amount
 
 Kind = Literal["better", "worse", "higher", "lower", "no difference", "undecided"]
 """`higher` and `lower` in quantities of which nobody said what is good."""
@@ -64,6 +66,8 @@ def verdict(
     make no difference. `better`: which values are good. `failed`: seeds of the arm and its reference that
     failed. `unit`: word for an independent observation, seed or repeat.
     """
+    if found is not None and found.missing:
+        return _at_any_value(found, margin, better, unit)
     if found is None or failed or found.n < SEEDS_LEAST or found.spread is None:
         return _unusable(found, failed, unit)
     if found.shown:
@@ -74,6 +78,15 @@ def verdict(
         return Verdict("no difference", f"no difference larger than {margin:g}")
     more = more_seeds(found, margin)
     return Verdict("undecided", f"undecided{_more(more, unit, ':')}", more)
+
+
+def _at_any_value(
+    found: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
+) -> Verdict:
+    """Return the verdict that holds for every value of the failed units."""
+    kind: Kind = _direction(found.mean, better) if found.shown else "no difference"
+    said = kind + _small(found, margin) if found.shown else f"no difference larger than {margin:g}"
+    return Verdict(kind, f"{said}, for any value of {amount(found.missing, f'failed {unit}')}")
 
 
 def _unusable(found: Paired | None, failed: int, unit: str) -> Verdict:
