@@ -20,6 +20,7 @@ from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Coverage, Effect, interval_words, p_words
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import MOST_MISSING
+from orchestrator.statistics.outlook import TIMES, Outlook, outlooks
 from orchestrator.statistics.paired import Key, Paired
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
@@ -146,17 +147,21 @@ def judged(
     goal = goal_of(plan, answer, metric, readings)
     failed = lacking.spoiled if untested or found is None else 0
     said = verdict(found, failed=failed, unit=readings.unit, **goal)
+    few = found is None or found.n < SEEDS_LEAST or found.spread is None
     if untested or found is None:
-        few = found is None or found.n < SEEDS_LEAST or found.spread is None
         said = _with_reason(said, contrast, metric, readings, lacking=lacking, few=few)
+    is_open = said.kind == "undecided" and not untested and not few
+    more = outlooks(found, goal["margin"]) if is_open and found else ()
     covers, later = coverage(plan, contrast.arms), exploratory(plan, contrast.pairs)
     made = ArmVerdict(
         arm=contrast.arm,
         reference=contrast.reference,
         metric=metric,
         kind=said.kind,
-        text=said.text if said.kind == "undecided" else said.text + RIDERS[covers] + later,
-        more_seeds=said.more_seeds,
+        text=_undecided(said, more, readings.unit)
+        if said.kind == "undecided"
+        else said.text + RIDERS[covers] + later,
+        outlooks=more,
         difference=of_paired(found, _span(contrast, metric, readings)) if found else None,
         p=found.p if found and not untested else None,
         level=answer.level,
@@ -167,6 +172,15 @@ def judged(
         missing=found.missing if found else 0,
     )
     return replace(made, line=line_of(made, answer, contrast.contexts))
+
+
+def _undecided(said: Verdict, more: Sequence[Outlook], unit: str) -> str:
+    """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
+    if not more:
+        return said.text
+    found = more[TIMES.index(1.0)]
+    chance = f"{amount(found.more, f'more {unit}')} would decide it in {found.chance:.0%} of cases"
+    return f"{said.text}{';' if said.withheld else ':'} {chance}"
 
 
 RIDERS: Mapping[Coverage, str] = {
@@ -211,7 +225,7 @@ def _with_reason(
         return replace(said, text=f"{said.text}{why}", withheld=f"{said.withheld}{why}")
     if lacking.waiting:
         text = f"undecided: {amount(lacking.waiting, lacking.unit)} not run"
-        return replace(said, kind="undecided", text=text, more_seeds=lacking.waiting)
+        return replace(said, kind="undecided", text=text)
     if not readings.all_values(metric):
         return replace(said, text="undecided: no trial measured it")
     if lacks := _never_measured(contrast.arms, metric, readings):
@@ -271,7 +285,6 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         metric=metric,
         kind=said.kind,
         text=said.text if said.kind == "undecided" else said.text + RIDERS[covers],
-        more_seeds=None,
         difference=of_paired(found, readings.span_of_difference(metric, decision.arm, reference)),
         p=found.p,
         level=decision.level,

@@ -35,6 +35,7 @@ def control_verdicts(
             made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
         elif made.p is not None:
             made = replace(made, text=f"{made.kind}, {AS_EXPECTED}")
+        made = replace(made, outlooks=())  # of which it is known that nothing differs
         yield replace(made, line=line_of(made, answer))
 
 

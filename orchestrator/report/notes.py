@@ -56,7 +56,12 @@ LOOKS = (
 VERDICTS = (
     "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where it depends "
     "on the value of a failed seed, below 3 {unit}s, and where without one single {unit} the others would "
-    "not show it. Else it is undecided; the number of further {unit}s takes those to come to be like these."
+    "not show it. Else it is undecided."
+)
+OUTLOOK = (
+    "The chance that more {unit}s decide assumes that before any result an effect was as likely as none, and "
+    "normal with the standard deviation of one paired difference. If nothing differs, fewer decide than "
+    "stated."
 )
 COUNTED = (
     "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
@@ -340,6 +345,7 @@ def _claims(report: Report) -> list[str]:
         claims,
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
         VERDICTS.format(margin=margin, unit=report.unit),
+        *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
         EXPLORATORY.format(
             many=worded(every, intervals=MANY, means="", one=""),
             where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,
