@@ -3,7 +3,6 @@
 Arms that were decided before their last seed have the verdict of the look that decided it.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,75 +10,23 @@ from itertools import product
 from statistics import fmean
 
 from orchestrator.conductor.rounds import decisions, measured
-from orchestrator.plan.answer import answer_plan, better, metric_splits
+from orchestrator.plan.answer import answer_plan, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.report.contrasts import Comparisons, Contrast, contrast_groups, goal_of, paired_seeds
 from orchestrator.report.extensions import exploratory
-from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
+from orchestrator.report.failed_seeds import difference_bounds, withheld_words
+from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Coverage, Effect, interval_words, p_words
 from orchestrator.spec.scalars import assignments
-from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
+from orchestrator.statistics.missing import MOST_MISSING
+from orchestrator.statistics.outlook import TIMES, Outlook, outlooks
+from orchestrator.statistics.paired import Key, Paired
 from orchestrator.statistics.sequential import EarlyVerdict
-from orchestrator.statistics.verdicts import Verdict, verdict
+from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from orchestrator.trials import OutcomeKind
 from search_spaces.wording import amount
 from trainables.metrics import Metric, split_and_quantity
-
-
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """An arm minus its reference, or the mean of this difference over all contexts."""
-
-    arm: str
-    """Name of the arm; without the values of a context if the contrast is over all contexts."""
-    reference: str
-    pairs: tuple[tuple[str, str], ...]
-    """Names of arm and reference, one pair for each context."""
-    contexts: tuple[str, ...] = ()
-    """Names of the contexts; empty for an arm of one context."""
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """All arms and references of the contrast."""
-        return tuple(name for pair in self.pairs for name in pair)
-
-
-@dataclass(frozen=True, slots=True)
-class ContrastGroup:
-    """Contrasts with comparable variances: those of one context, or those over all contexts."""
-
-    contrasts: tuple[Contrast, ...]
-    contexts: tuple[tuple[str, ...], ...]
-    """Arms of the contrasts, by context."""
-
-
-def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
-    """Return one group for each context, and one over all contexts if `answer` asks for it."""
-    contexts = tuple(tuple(arm.name for arm in arms) for arms in plan.contexts)
-    for arms, names in zip(plan.contexts, contexts, strict=True):
-        pairs = ((arm.name, arm.reference) for arm in arms if arm.reference and not arm.control)
-        yield ContrastGroup(tuple(Contrast(*pair, pairs=(pair,)) for pair in pairs), (names,))
-    if answer.pooled:
-        yield ContrastGroup(tuple(_pooled(plan)), contexts)
-
-
-def _pooled(plan: Plan) -> Iterator[Contrast]:
-    for name, arms in plan.pools.items():
-        yield Contrast(
-            name,
-            plan.arm(arms[0].reference).name_in_context,
-            tuple((arm.name, arm.reference) for arm in arms),
-            tuple(assignments(arm.context) for arm in arms),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PairedSeeds:
-    """A contrast measured by one metric."""
-
-    record_ids: tuple[tuple[str, str], ...]
-    by_unit: Mapping[int, float]
-    """Difference by seed, or by repeat, averaged over contexts; only those with values in all contexts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +91,18 @@ def effects(
     outcomes alone."""
     shown = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
-    primary = _primary(plan, answer, readings) | _at_looks(looked)
+    primary = Comparisons(plan, answer, readings, to_run).primary() | _at_looks(looked)
     references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
     for metric, (arm, reference) in product(shown, references.items()):
-        each = _pairs(((arm, reference),), metric, readings)
+        each = paired_seeds(((arm, reference),), metric, readings)
         if not each.by_unit:
             continue
         values = list(each.by_unit.values())
         claimed = primary.get((arm, metric))
         span = readings.span_of_difference(metric, arm, reference)
-        whole = arm in looked or not _lacking((arm, reference), readings, to_run).any
-        tested = claimed is not None and whole
+        lacking = _lacking((arm, reference), readings, to_run)
+        whole = arm in looked or not _untested(lacking, ((arm, reference),), metric, readings)
+        tested = claimed is not None and (whole or claimed.missing > 0)
         yield Effect(
             arm=arm,
             reference=reference,
@@ -163,7 +111,7 @@ def effects(
             pairs=each.record_ids,
             primary=claimed is not None,
             p=claimed.p if claimed and tested else None,
-            p_sign_flips=sign_flip_p(values) if tested else None,
+            p_sign_flips=sign_flip_p(values) if claimed and whole else None,
             spread_raised=claimed.raised if claimed else False,
         )
 
@@ -172,8 +120,8 @@ def verdicts(
     plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[ArmVerdict]:
     """Return one verdict per arm with a reference and primary outcome; those over all contexts come last."""
-    primary = _primary(plan, answer, readings)
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
+    primary = Comparisons(plan, answer, readings, to_run).primary()
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
     for metric, contrast in product(answer.outcomes, sorted(contrasts, key=_place_in(plan))):
         if contrast.arm in looked:
@@ -195,27 +143,44 @@ def judged(
 ) -> ArmVerdict:
     """Return what `found` lets say of a contrast in a primary outcome; `to_run`: open seeds by arm."""
     lacking = _lacking(contrast.arms, readings, to_run)
-    margin = answer.margin if metric == answer.outcomes[0] else None
-    good = better(readings.known(metric), metric, plan.search)
-    said = verdict(found, margin=margin, better=good, failed=lacking.spoiled, unit=readings.unit)
-    said = _with_reason(said, contrast, metric, readings, lacking)
+    untested = _untested(lacking, contrast.pairs, metric, readings) and not (found and found.missing)
+    goal = goal_of(plan, answer, metric, readings)
+    failed = lacking.spoiled if untested or found is None else 0
+    said = verdict(found, failed=failed, unit=readings.unit, **goal)
+    few = found is None or found.n < SEEDS_LEAST or found.spread is None
+    if untested or found is None:
+        said = _with_reason(said, contrast, metric, readings, lacking=lacking, few=few)
+    is_open = said.kind == "undecided" and not untested and not few
+    more = outlooks(found, goal["margin"]) if is_open and found else ()
     covers, later = coverage(plan, contrast.arms), exploratory(plan, contrast.pairs)
     made = ArmVerdict(
         arm=contrast.arm,
         reference=contrast.reference,
         metric=metric,
         kind=said.kind,
-        text=said.text if said.kind == "undecided" else said.text + RIDERS[covers] + later,
-        more_seeds=said.more_seeds,
+        text=_undecided(said, more, readings.unit)
+        if said.kind == "undecided"
+        else said.text + RIDERS[covers] + later,
+        outlooks=more,
         difference=of_paired(found, _span(contrast, metric, readings)) if found else None,
-        p=found.p if found and not lacking.any else None,
+        p=found.p if found and not untested else None,
         level=answer.level,
         seeds=_ended(plan, contrast, metric, readings, to_run),
         context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
         pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         covers=covers,
+        missing=found.missing if found else 0,
     )
     return replace(made, line=line_of(made, answer, contrast.contexts))
+
+
+def _undecided(said: Verdict, more: Sequence[Outlook], unit: str) -> str:
+    """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
+    if not more:
+        return said.text
+    found = more[TIMES.index(1.0)]
+    chance = f"{amount(found.more, f'more {unit}')} would decide it in {found.chance:.0%} of cases"
+    return f"{said.text}{';' if said.withheld else ':'} {chance}"
 
 
 RIDERS: Mapping[Coverage, str] = {
@@ -234,21 +199,36 @@ def coverage(plan: Plan, arms: Iterable[str]) -> Coverage:
 
 
 def _with_reason(
-    said: Verdict, contrast: Contrast, metric: str, readings: Readings, lacking: Lacking
+    said: Verdict, contrast: Contrast, metric: str, readings: Readings, *, lacking: Lacking, few: bool
 ) -> Verdict:
-    """Return the verdict with the reason for which it is withheld, where it is."""
+    """Return the verdict with the reason for which it is withheld, where it is.
+
+    `few`: whether even with all values there could be no verdict.
+    """
     own = any(readings.failed_seeds(arm) for arm, _ in contrast.pairs)
     if lacking.failed and not lacking.unmeasured and not own:
         # Beside `all seeds finished` it must be said whose they are.
         said = replace(said, text=f"{said.text} in {contrast.reference}")
+    bounds = difference_bounds(contrast.pairs, metric, readings)
+    why = (
+        withheld_words(bounds, metric, MOST_MISSING)
+        if lacking.spoiled and not lacking.waiting and bounds != {}
+        else ""
+    )
+    why = ""
+    if lacking.spoiled and not lacking.waiting and not few:
+        bounds = difference_bounds(contrast.pairs, metric, readings)
+        why = withheld_words(bounds, metric, MOST_MISSING)
     if lacking.unmeasured:
-        return replace(said, text=f"undecided: {lacking.words}", withheld=lacking.words)
-    if lacking.waiting and not lacking.failed:
+        return replace(said, text=f"undecided: {lacking.words}{why}", withheld=f"{lacking.words}{why}")
+    if lacking.failed:
+        return replace(said, text=f"{said.text}{why}", withheld=f"{said.withheld}{why}")
+    if lacking.waiting:
         text = f"undecided: {amount(lacking.waiting, lacking.unit)} not run"
-        return replace(said, kind="undecided", text=text, more_seeds=lacking.waiting)
-    if not lacking.failed and not readings.all_values(metric):
+        return replace(said, kind="undecided", text=text)
+    if not readings.all_values(metric):
         return replace(said, text="undecided: no trial measured it")
-    if lacks := [] if lacking.failed else _never_measured(contrast.arms, metric, readings):
+    if lacks := _never_measured(contrast.arms, metric, readings):
         reason = f"no seed of {' and of '.join(lacks)} measured it"
         return replace(said, text=f"undecided: {reason}", withheld=reason)
     return said
@@ -305,7 +285,6 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         metric=metric,
         kind=said.kind,
         text=said.text if said.kind == "undecided" else said.text + RIDERS[covers],
-        more_seeds=None,
         difference=of_paired(found, readings.span_of_difference(metric, decision.arm, reference)),
         p=found.p,
         level=decision.level,
@@ -330,83 +309,6 @@ def line_of(made: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str]
     return f"{arm}: {made.text} ({made.metric} {difference} {against}{p}, {made.seeds})"
 
 
-def _pairs(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> PairedSeeds:
-    """Return differences by seed, averaged over `pairs` of arm and reference; only seeds of all pairs."""
-    records: list[tuple[str, str]] = []
-    found: list[Mapping[int, float]] = []
-    for arm, reference in pairs:
-        own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
-        shared = [key for key in own if key in theirs]
-        differences: Seeded = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
-        records += [(own[key][1], theirs[key][1]) for key in shared]
-        found.append(by_seed_alone(differences))
-    first, *others = found
-    in_all = [seed for seed in first if all(seed in each for each in others)]
-    by_seed = {seed: fmean(each[seed] for each in found) for seed in in_all}
-    return PairedSeeds(tuple(records), readings.by_unit(by_seed))
-
-
-def _primary(plan: Plan, answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
-    """Return what is found in primary outcomes, by arm and outcome.
-
-    Variances and resolutions differ between contexts, so bounds come from the same context.
-    """
-    groups = [*contrast_groups(plan, answer)]
-    wanted = [_differences(group, answer.outcomes, readings) for group in groups]
-    family = max(answer.family, sum(map(len, wanted)))
-    found: dict[Key, Paired] = {}
-    for group, differences in zip(groups, wanted, strict=True):
-        found |= _compared(group, differences, readings, family, answer.level)
-    return found
-
-
-def compared_alone(
-    plan: Plan, contrast: Contrast, metric: str, readings: Readings, level: float
-) -> Paired | None:
-    """Return what one contrast says by itself, uncorrected; None without a difference."""
-    names = next(each for each in plan.contexts if contrast.arm in {arm.name for arm in each})
-    group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
-    differences = _differences(group, (metric,), readings)
-    return _compared(group, differences, readings, 1, level).get((contrast.arm, metric))
-
-
-def _differences(
-    group: ContrastGroup, outcomes: Sequence[str], readings: Readings
-) -> dict[Key, Mapping[int, float]]:
-    return {
-        (each.arm, metric): by_unit
-        for metric, each in product(outcomes, group.contrasts)
-        if (by_unit := _pairs(each.pairs, metric, readings).by_unit)
-    }
-
-
-def _compared(
-    group: ContrastGroup,
-    differences: Mapping[Key, Mapping[int, float]],
-    readings: Readings,
-    family: int,
-    level: float,
-) -> dict[Key, Paired]:
-    """Return what differences say; without p-values if seeds change nothing in an arm and its reference."""
-    steps = {metric: _step(group, metric, readings) for _, metric in differences}
-    compared = compare(differences, family=family, level=level, resolutions=steps)
-    idle = {arm for arms in group.contexts for arm in arms if readings.same_in_every_seed(arm)}
-    without_chance = {
-        each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
-    }
-    return {key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()}
-
-
-def _step(group: ContrastGroup, metric: str, readings: Readings) -> float:
-    """Return the resolution of differences for `compare`, which expects r / sqrt(6), the rounding of a
-    difference.
-
-    Rounding gives the mean of k differences of steps r1 ... rk a k-th of sqrt((r1^2 + ... + rk^2) / 6).
-    """
-    steps = [resolution(readings.all_values(metric, arms)) for arms in group.contexts]
-    return math.hypot(*steps) / len(steps)
-
-
 def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
     """By arm, seeds that have still to run."""
     found: dict[str, set[int]] = defaultdict(set)
@@ -414,6 +316,13 @@ def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
         if each.phase == "confirm" and each.trial_id not in ended:
             found[each.arm].add(each.seed)
     return found
+
+
+def _untested(lacking: Lacking, pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> bool:
+    """Return whether seeds are still to run, or have no value of this metric."""
+    if lacking.waiting or not lacking.spoiled:
+        return lacking.waiting > 0
+    return difference_bounds(pairs, metric, readings) != {}
 
 
 def _lacking(arms: Sequence[str], readings: Readings, to_run: Mapping[str, set[int]]) -> Lacking:

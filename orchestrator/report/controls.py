@@ -10,7 +10,8 @@ from dataclasses import replace
 from itertools import product
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.answers import Contrast, compared_alone, judged, line_of, open_seeds
+from orchestrator.report.answers import judged, line_of, open_seeds
+from orchestrator.report.contrasts import Comparisons, Contrast
 from orchestrator.report.readings import Readings
 from orchestrator.report.statistics import rate_interval
 from orchestrator.report.types import ArmVerdict, ControlRate
@@ -28,12 +29,13 @@ def control_verdicts(
     for metric, arm in product(answer.outcomes, controls):
         pair = (arm.name, arm.reference)
         contrast = Contrast(*pair, pairs=(pair,))
-        found = compared_alone(plan, contrast, metric, readings, answer.level)
+        found = Comparisons(plan, answer, readings, to_run).alone(contrast, metric)
         made = judged(plan, readings, answer, contrast, metric, found=found, to_run=to_run)
         if made.kind not in {"undecided", "no difference"}:
             made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
         elif made.p is not None:
             made = replace(made, text=f"{made.kind}, {AS_EXPECTED}")
+        made = replace(made, outlooks=())  # of which it is known that nothing differs
         yield replace(made, line=line_of(made, answer))
 
 

@@ -54,9 +54,14 @@ LOOKS = (
     "decide it."
 )
 VERDICTS = (
-    "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where a seed "
-    "failed, below 3 {unit}s, and where without one single {unit} the others would not show it. Else it is "
-    "undecided; the number of further {unit}s takes those to come to be like these."
+    "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where it depends "
+    "on the value of a failed seed, below 3 {unit}s, and where without one single {unit} the others would "
+    "not show it. Else it is undecided."
+)
+OUTLOOK = (
+    "The chance that more {unit}s decide assumes that before any result an effect was as likely as none, and "
+    "normal with the standard deviation of one paired difference. If nothing differs, fewer decide than "
+    "stated."
 )
 COUNTED = (
     "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
@@ -88,11 +93,11 @@ UNMET = (
 )
 FAILURES = (
     "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
-    "the seeds that finished, there is no p, and the verdict of the arm is undecided."
+    "the seeds that finished. The arm has a verdict and a p only if they are the same for every value that "
+    "the failed seeds could have had in the declared range of the metric."
 )
 UNMEASURED = (
-    "A seed that finished without a primary outcome counts like one that failed: that it has no value may "
-    "depend on what the value would have been: {arms}."
+    "A seed that finished without a primary outcome counts like one that failed in that outcome: {arms}."
 )
 SPREAD = (
     "Over {seeds} {unit}s {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
@@ -340,6 +345,7 @@ def _claims(report: Report) -> list[str]:
         claims,
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
         VERDICTS.format(margin=margin, unit=report.unit),
+        *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
         EXPLORATORY.format(
             many=worded(every, intervals=MANY, means="", one=""),
             where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,

@@ -1,11 +1,13 @@
 """Seeds and repeats of the search as rows of text: values one by one, spreads, chosen settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from statistics import fmean, stdev, variance
 
 from orchestrator.plan.format import setting_words
 from orchestrator.report.types import Report, Rows, number_words
+from orchestrator.statistics.outlook import Outlook
+from search_spaces.wording import amount
 
 FEWEST = 2
 """Values that a standard deviation needs."""
@@ -48,6 +50,25 @@ def seed_by_seed(report: Report, metric: str) -> Iterator[Rows]:
     repeat_of = {seed: repeat for repeat, own in report.unit_seeds for seed in own}
     shown = (f"{repeat_of[seed]}: {seed}" if seed in repeat_of else str(seed) for seed in seeds)
     yield f"{metric}, seed by seed after the repeat of the search", ("arm", *shown), rows
+
+
+def outlooks(report: Report, metric: str) -> Iterator[Rows]:
+    """Yield the table of what more seeds or repeats would show of undecided arms."""
+    verdicts = [each for each in report.verdicts if each.metric == metric and each.outlooks]
+    if not verdicts:
+        return
+    numbers = sorted({found.more for each in verdicts for found in each.outlooks})
+    rows = tuple((each.arm, *(_outlook_words(each.outlooks, more) for more in numbers)) for each in verdicts)
+    title = (
+        f"{metric}, undecided: chance that more {report.unit}s decide, and the difference that all of them "
+        "find 8 times in 10"
+    )
+    yield title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows
+
+
+def _outlook_words(found: Sequence[Outlook], more: int) -> str:
+    words = (f"{each.chance:.0%}, {number_words(each.difference)}" for each in found if each.more == more)
+    return next(words, "-")
 
 
 def spreads(report: Report, metric: str) -> Iterator[Rows]:

@@ -171,6 +171,7 @@ def _answers(report: Report) -> list[Grid]:
     found = []
     for metric in report.outcomes:
         found += _verdicts(report, report.verdicts, metric)
+        found += [Grid(*table) for table in repeat_tables.outlooks(report, metric)]
         found += _controls(report, metric)
         found += [Grid(*table, narrow=True) for table in repeat_tables.seed_by_seed(report, metric)]
         found += [Grid(*table) for table in repeat_tables.spreads(report, metric)]

@@ -13,6 +13,7 @@ from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
 from orchestrator.report.statistics import Estimate
+from orchestrator.statistics.outlook import Outlook
 from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
@@ -100,8 +101,6 @@ class ArmVerdict:
     kind: str
     """better, worse, higher, lower, no difference or undecided."""
     text: str
-    more_seeds: int | None
-    """About how many more seeds would decide it, where some would."""
     difference: Estimate | None
     p: float | None
     level: float
@@ -119,6 +118,11 @@ class ArmVerdict:
     covers: Coverage = "given settings"
     """What the interval and p hold for: the settings that one search of each arm found, the search itself
     where it is repeated, or settings that no search chose."""
+    outlooks: tuple[Outlook, ...] = ()
+    """What more seeds, or repeats, would show of an undecided verdict that no failure withholds."""
+    missing: int = 0
+    """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
+    the intervals of all these values, and p is the largest."""
 
 
 @dataclass(frozen=True, slots=True)

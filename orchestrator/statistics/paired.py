@@ -72,6 +72,9 @@ class Paired:
     """Whether the spread is larger than that of these differences, by one of the two bounds."""
     spread_least: float = 0.0
     """The bound."""
+    missing: int = 0
+    """Units without a value, whatever value of which interval, p and verdict hold for; see
+    `statistics.missing`."""
 
     @property
     def n(self) -> int:

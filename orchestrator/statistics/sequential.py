@@ -27,7 +27,7 @@ from typing import Literal
 
 from orchestrator.statistics.paired import Key, Paired, compare, critical, minus, resolution
 from orchestrator.statistics.power import chance
-from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, more_seeds, verdict
+from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from search_spaces.wording import amount
 
 LOOK_SHARE = 0.05
@@ -138,10 +138,8 @@ def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> 
         return said
     if at_end.shown or chance_left(at_end, question.seeds, margin) >= HOPELESS:
         return None
-    more = more_seeds(at_end, margin)
-    unit = question.unit
-    needs = f"no number of {unit}s like these" if more is None else f"about {amount(more, f'more {unit}')}"
-    return Verdict("undecided", f"undecided: {needs} would decide it, and all {question.seeds} hardly", more)
+    all_units = amount(question.seeds, question.unit)
+    return Verdict("undecided", f"undecided: all {all_units} would hardly decide it")
 
 
 def chance_left(found: Paired, seeds: int, margin: float | None) -> float:

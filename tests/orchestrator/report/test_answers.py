@@ -188,6 +188,23 @@ def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
     assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith("/p")]
 
 
+def test_what_is_undecided_says_how_likely_more_seeds_decide_it() -> None:
+    found = summarise(plan(answer=AnswerPlan(("iid/accuracy",), None, 0.05, 3)), records())
+    (open_,) = [each for each in found.verdicts if each.kind == "undecided"]
+    assert [each.more for each in open_.outlooks] == [4, 8, 24]
+    assert all(0 <= each.chance <= 1 for each in open_.outlooks)
+    differences = [each.difference for each in open_.outlooks]
+    assert differences == sorted(differences, reverse=True)
+    chance = f"{open_.outlooks[1].chance:.0%}"
+    assert open_.text == f"undecided: 8 more seeds would decide it in {chance} of cases"
+    assert not any(each.outlooks for each in found.verdicts if each is not open_)
+    (grid,) = [each for each in grids(found) if "chance that more seeds decide" in each.title]
+    assert grid.headers == ("arm", "4 more seeds", "8 more seeds", "24 more seeds")
+    assert [row[0] for row in grid.rows] == [open_.arm]
+    assert grid.rows[0][2].startswith(chance)
+    assert json.loads(as_json(found))["verdicts"][2]["outlooks"][1]["more"] == 8
+
+
 def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
     assert set(kinds(summarise(plan(), records(baseline=(103,)))).values()) == {"undecided"}
 

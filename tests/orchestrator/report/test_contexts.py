@@ -220,7 +220,7 @@ def test_a_seed_that_has_still_to_run_in_one_context_is_waited_for():
     known = records(made, {"arm[dataset=easy]": -0.1, "arm[dataset=hard]": -0.1})
     report = summarise(made, [each for each in known if each.trial_id != open_trial.trial_id])
     (pooled,) = report.pooled
-    assert (pooled.kind, pooled.more_seeds, pooled.p) == ("undecided", 1, None)
+    assert (pooled.kind, pooled.outlooks, pooled.p) == ("undecided", (), None)
 
 
 def test_seeds_that_change_nothing_in_one_context_say_nothing_of_chance_over_all():

@@ -16,7 +16,7 @@ from orchestrator.report.write import write
 from tests.orchestrator.report.studies import SPLITS, Study, study, without
 
 OUTCOME, OTHER = f"{SPLITS[0]}/accuracy", f"{SPLITS[0]}/loss"
-LINE = "undecided: 3 seeds lack a primary outcome"
+LINE = "undecided: 3 seeds lack a primary outcome; their values could change the verdict"
 
 
 def lacking(arm: str = "arm-1", seeds: tuple[int, ...] = (101, 102, 103), outcome: str = OUTCOME) -> Study:
@@ -74,11 +74,12 @@ def test_an_arm_that_never_measured_it_has_no_seeds() -> None:
     assert (said.kind, said.seeds) == ("undecided", "0 of 8 seeds measured it")
 
 
-def test_one_of_several_outcomes_withholds_all_as_looks_do() -> None:
-    """And what the seeds measured of the others stays."""
+def test_an_outcome_that_all_seeds_measured_keeps_its_verdict() -> None:
     made = two_outcomes(lacking(outcome=OTHER))
     found = made.report()
-    assert [each.text for each in found.verdicts] == [LINE, LINE]
+    first, second = found.verdicts
+    assert (first.kind, first.missing) == ("worse", 0)
+    assert (second.text, second.p) == ("undecided: 3 seeds lack a primary outcome", None)
     assert [each.seeds for each in found.verdicts] == ["8 of 8 seeds measured it", "5 of 8 seeds measured it"]
     cell = found.cell("arm-1", OUTCOME)
     assert cell is not None
