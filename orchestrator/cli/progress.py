@@ -43,11 +43,13 @@ def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[P
     Without a holder nothing runs: what a killed process left open waits to be resumed.
     """
     planned = Counter(trial.arm for trial in plan.trials)
-    return tuple(_arm_progress(plan, arm.name, planned[arm.name], records, held=held) for arm in plan.arms)
+    of_arms: dict[str, list[Record]] = {arm.name: [] for arm in plan.arms}
+    for record in records:
+        of_arms[record.arm].append(record)
+    return tuple(_arm_progress(plan, arm, planned[arm], own, held=held) for arm, own in of_arms.items())
 
 
-def _arm_progress(plan: Plan, arm: str, planned: int, records: Sequence[Record], *, held: bool) -> Progress:
-    own = [record for record in records if record.arm == arm]
+def _arm_progress(plan: Plan, arm: str, planned: int, own: Sequence[Record], *, held: bool) -> Progress:
     ended = Counter(record.outcome for record in own if record.outcome is not None)
     return Progress(
         arm=arm,

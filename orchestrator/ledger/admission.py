@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, union_all
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.schema import events
+from orchestrator.ledger.schema import events, is_retry
 
 Row = Mapping[str, Any]
 
@@ -28,13 +28,13 @@ def admitted(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> list
 
 def _refuse_ended(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> None:
     ids = {row["trial_id"] for row in rows} - {None}
-    query = (
-        select(events.c.trial_id, events.c.outcome)
-        .where(events.c.sweep_id == sweep_id, events.c.trial_id.in_(ids))
-        .where(events.c.outcome.is_not(None) | (events.c.kind == EventKind.RETRIED.value))
-        .order_by(events.c.seq)
+    of_trials = select(events.c.trial_id, events.c.outcome, events.c.seq).where(
+        events.c.sweep_id == sweep_id, events.c.trial_id.in_(ids)
     )
-    newest = {row.trial_id: row.outcome for row in connection.execute(query)} if ids else {}
+    # Each condition has an index. SQLite would read all events for a disjunction, or to sort them by position.
+    query = union_all(of_trials.where(events.c.outcome.is_not(None)), of_trials.where(is_retry()))
+    turns = sorted(connection.execute(query), key=lambda row: row.seq) if ids else []
+    newest = {row.trial_id: row.outcome for row in turns}
     ended = {trial_id: outcome for trial_id, outcome in newest.items() if outcome is not None}
     for row in rows:
         trial_id = row["trial_id"]
@@ -55,13 +55,20 @@ def _unknown(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> Iter
         if row["step"] is not None:
             asked.setdefault(row["trial_id"], []).append(row["step"])
     known: set[tuple[str, int]] = set()
+    mine = events.c.sweep_id == sweep_id
+    last_retry = (
+        select(events.c.trial_id, func.max(events.c.seq))
+        .where(mine, events.c.trial_id.in_(asked), is_retry())
+        .group_by(events.c.trial_id)
+    )
+    retried_at = {trial_id: seq for trial_id, seq in connection.execute(last_retry)} if asked else {}
     for trial_id, steps in asked.items():
-        of_trial = (events.c.sweep_id == sweep_id) & (events.c.trial_id == trial_id)
-        retried = select(func.max(events.c.seq)).where(of_trial, events.c.kind == EventKind.RETRIED.value)
-        query = select(events.c.step).where(
-            of_trial, events.c.step.in_(steps), events.c.seq > func.coalesce(retried.scalar_subquery(), 0)
+        # The positions are compared here: a bound on them in the query makes SQLite read all events.
+        query = select(events.c.step, events.c.seq).where(
+            mine, events.c.trial_id == trial_id, events.c.step.is_not(None), events.c.step.in_(steps)
         )
-        known |= {(trial_id, step) for step in connection.scalars(query)}
+        since = retried_at.get(trial_id, 0)
+        known |= {(trial_id, step) for step, seq in connection.execute(query) if seq > since}
     for row in rows:
         key = row["trial_id"], row["step"]
         if row["kind"] == EventKind.RETRIED.value:

@@ -11,7 +11,7 @@ from orchestrator.ledger.chain import Break
 from orchestrator.ledger.database import Database
 from orchestrator.ledger.engine import DAMAGED
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.schema import events, sweeps
+from orchestrator.ledger.schema import events, is_retry, sweeps
 from orchestrator.trials import OutcomeKind
 
 READ_ROWS = 5000
@@ -89,7 +89,7 @@ class Reader:
             .subquery()
         )
         before = events.alias()
-        retried = select(events.c.trial_id).where(self._mine, events.c.kind == EventKind.RETRIED.value)
+        retried = select(events.c.trial_id).where(self._mine, is_retry())
         again = events.c.trial_id.in_(retried)
         unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
         records = and_(events.c.step.is_(None), events.c.kind.not_in(unread))

@@ -5,6 +5,7 @@ from functools import cache
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Double,
     ForeignKey,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     Table,
     Text,
     inspect,
+    literal_column,
     select,
     text,
 )
@@ -21,7 +23,7 @@ from sqlalchemy import (
 from orchestrator.errors import StoreError
 from orchestrator.ledger.engine import DAMAGED
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 READABLE_VERSION = 2
 """Oldest version that can be read without an upgrade. Ledgers are upgraded before the first write."""
 CREATION_LOCK = 0x6861_6C74
@@ -68,18 +70,27 @@ The digest chains it to the one before: see `chain.py`.
 """
 
 
+def is_retry() -> ColumnElement[bool]:
+    """Condition on events: a trial was retried.
+
+    The kind stands in the query as text, since databases use a partial index only for the very text.
+    """
+    return events.c.kind == literal_column("'retried'")
+
+
 UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial")
 """Indexes of version 2. A trial that is retried has several ends, and may measure a step again."""
 
 
 @cache
 def lookups() -> tuple[Index, ...]:
-    """Return the indexes by which `admission` and `reading` find measurements and ends of trials.
+    """Return the indexes by which `admission` and `reading` find measurements, ends and retries of trials.
 
     Called only where tables are created, since partial indexes import the drivers of both databases.
     """
     trial = (events.c.sweep_id, events.c.trial_id)
     step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)
+    retry = is_retry()
     return (
         Index(
             "haltsweep_measurements_of_trials",
@@ -89,6 +100,13 @@ def lookups() -> tuple[Index, ...]:
             postgresql_where=step,
         ),
         Index("haltsweep_ends_of_trials", *trial, sqlite_where=end, postgresql_where=end),
+        Index(
+            "haltsweep_retries_of_trials",
+            *trial,
+            events.c.seq,
+            sqlite_where=retry,
+            postgresql_where=retry,
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger import chain, schema
 from orchestrator.ledger.engine import DAMAGED, connect, database_file, store_time, transaction
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.schema import events, sweeps
+from orchestrator.ledger.schema import events, is_retry, sweeps
 from orchestrator.ledger.store import LEASE_S, lease_of
 from orchestrator.trials import OutcomeKind
 
@@ -110,7 +110,7 @@ def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[Outc
     of_sweeps = events.c.sweep_id.in_(ids)
     retried = (
         select(events.c.sweep_id, events.c.trial_id, func.max(events.c.seq).label("seq"))
-        .where(of_sweeps, events.c.kind == EventKind.RETRIED.value)
+        .where(of_sweeps, is_retry())
         .group_by(events.c.sweep_id, events.c.trial_id)
         .subquery()
     )

@@ -18,8 +18,8 @@ _COLUMNS = [("haltsweep_events", "digest"), ("haltsweep_sweeps", "head"), ("halt
 def upgrade(connection: Connection, found: int, now: float) -> None:
     """Upgrade a ledger of version `found`, inside the caller's write transaction.
 
-    Rows of version 1 had no digests. Version 2 allowed only one end per trial, and so no retries. Raises
-    StoreError while a process of version 1 may be writing.
+    Rows of version 1 had no digests. Version 2 allowed only one end per trial, and so no retries. Version 3
+    had no index of retries. Raises StoreError while a process of version 1 may be writing.
     """
     if found < 2:
         _chain_all(connection, now)

@@ -260,6 +260,7 @@ class TestUpgrade:
             "DROP INDEX haltsweep_ends_of_trials",
             "CREATE UNIQUE INDEX haltsweep_one_end_a_trial ON haltsweep_events (sweep_id, trial_id) "
             "WHERE outcome IS NOT NULL",
+            "DROP INDEX haltsweep_retries_of_trials",
             "UPDATE haltsweep_schema SET version = 2",
         )
         (found,) = summaries(any_url)

@@ -1,5 +1,6 @@
 """What the ledger promises, on SQLite and, where one can be started, on PostgreSQL."""
 
+import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import Engine, text
+from sqlalchemy.event import listen, remove
 
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.ledger import events as log
@@ -24,7 +26,7 @@ from orchestrator.ledger.summary import summaries
 from orchestrator.redact import storable_value
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.examples import examples
-from tests.support.histories import DEAD, history, measurement
+from tests.support.histories import DEAD, history, measurement, trial_of
 from tests.support.plans import make_plan
 
 FINISHED = Outcome(OutcomeKind.FINISHED, "all steps done")
@@ -154,6 +156,35 @@ def test_only_the_newest_end_of_a_retried_trial_is_counted(store: Ledger, any_ur
     store.append([log.ended(3.0, "a", FINISHED)], lease)
     (found,) = summaries(any_url)
     assert found.ended == {OutcomeKind.FINISHED: 1}
+
+
+def test_an_event_takes_no_more_work_in_a_long_ledger(tmp_path: Path) -> None:
+    """Counted in steps of SQLite's virtual machine, which depend on no clock."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    def watch(connection: sqlite3.Connection, _: object) -> None:
+        connection.set_progress_handler(count, 1)
+
+    taken = []
+    listen(Engine, "connect", watch)
+    try:
+        for trials in (20, 400):
+            plan = make_plan(1, trials_per_arm=trials)
+            with Ledger.open(f"sqlite:///{tmp_path / str(trials)}.db", "sweep", create=True) as ledger:
+                lease = ledger.claim(Holder.current())
+                ledger.append(list(history(plan, closed=None)), lease)
+                trial = replace(trial_of(plan, 0), planned=replace(plan.trials[0], trial_id="another"))
+                ledger.append([log.asked(1.0, trial)], lease)
+                before = steps
+                ledger.append([log.measured(1.0, "another", measurement(1))], lease)
+                taken.append(steps - before)
+    finally:
+        remove(Engine, "connect", watch)
+    assert taken[1] < 2 * taken[0]
 
 
 def test_a_stopped_trial_goes_on(store: Ledger) -> None:
