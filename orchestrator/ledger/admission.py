@@ -31,7 +31,7 @@ def _refuse_ended(connection: Connection, sweep_id: int, rows: Sequence[Row]) ->
     of_trials = select(events.c.trial_id, events.c.outcome, events.c.seq).where(
         events.c.sweep_id == sweep_id, events.c.trial_id.in_(ids)
     )
-    # Each condition has an index. SQLite would read all events for a disjunction, or to sort them by position.
+    # Each condition has an index. For a disjunction, or to sort by position, SQLite would read all events.
     query = union_all(of_trials.where(events.c.outcome.is_not(None)), of_trials.where(is_retry()))
     turns = sorted(connection.execute(query), key=lambda row: row.seq) if ids else []
     newest = {row.trial_id: row.outcome for row in turns}
@@ -61,7 +61,7 @@ def _unknown(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> Iter
         .where(mine, events.c.trial_id.in_(asked), is_retry())
         .group_by(events.c.trial_id)
     )
-    retried_at = {trial_id: seq for trial_id, seq in connection.execute(last_retry)} if asked else {}
+    retried_at = {row[0]: row[1] for row in connection.execute(last_retry)} if asked else {}
     for trial_id, steps in asked.items():
         # The positions are compared here: a bound on them in the query makes SQLite read all events.
         query = select(events.c.step, events.c.seq).where(
