@@ -1,6 +1,8 @@
 """The attempts at one trial: which may write, how far they got, how many in a row died of what they ran."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import Outcome, OutcomeKind
@@ -56,6 +58,17 @@ class Attempts:
             self.step = self.saved = event.payload["step"]
             self.losses, self.ended, self.kept = 0, None, None
             self.attributes.clear()
+
+    def to_json(self) -> list[Any]:
+        """Return the state as JSON values, in the order of the fields."""
+        return [getattr(self, each.name) for each in fields(self)]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> "Attempts":
+        """Return the attempts whose state `to_json` returned."""
+        made = cls(*values)
+        made.ended = made.ended and OutcomeKind(made.ended)
+        return made
 
     def loss(self, what: str, reason: str, retries: int) -> Outcome:
         """How the trial goes on after one more of its processes, called `what`, died without a word.

@@ -4,7 +4,9 @@ Everything follows from what trials measured and how they ended, in the order of
 decides the same. Work that was lost with its process and done again is counted once, as measured.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from orchestrator.ledger.events import BUDGET, ERROR, Event, EventKind
 from orchestrator.plan.types import Limits, Plan
@@ -82,6 +84,18 @@ class Spending:
             each.device_s += max(0.0, seconds) * self._devices
             each.flops += max(0.0, flops)
 
+    def to_json(self) -> list[Any]:
+        """Return what was used as JSON values."""
+        searches = [[name, astuple(used), astuple(self._progress[name])] for name, used in self._searches.items()]
+        return [astuple(self._sweep), searches]
+
+    def load(self, values: Sequence[Any]) -> None:
+        """Set what was used to what `to_json` returned."""
+        sweep, searches = values
+        self._sweep = Used(*sweep)
+        self._searches = {name: Used(*used) for name, used, _ in searches}
+        self._progress = {name: Progressing(*progress) for name, _, progress in searches}
+
     def search_ended(self, arm: str, value: float | None) -> None:
         """A search trial of `arm` ended for good, with `value` of the first objective if it finished."""
         self._progress[arm].ended(None if value is None else self._sign * value)
@@ -126,6 +140,14 @@ class HeldOpen:
             self._earlier_s = self.seconds(self._last_at)
             self._opened_at = event.at
         self._last_at = event.at
+
+    def to_json(self) -> list[float | None]:
+        """Return the state as JSON values."""
+        return [self._earlier_s, self._opened_at, self._last_at]
+
+    def load(self, values: Sequence[Any]) -> None:
+        """Set the state to what `to_json` returned."""
+        self._earlier_s, self._opened_at, self._last_at = values
 
     def seconds(self, now: float) -> float:
         """Unix time `now` falls in the newest session."""

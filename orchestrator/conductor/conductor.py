@@ -54,9 +54,9 @@ class Conductor:
             arm_state.trials.append(state)
             self._states[planned.trial_id] = state
         if plan.search is not None:
-            from orchestrator.conductor.arm_search import ArmSearch
+            from orchestrator.conductor.search_journal import SearchJournal
 
-            self._searches = {arm.name: ArmSearch(arm, plan.search) for arm in plan.arms}
+            self._searches = {arm.name: SearchJournal(arm, plan.search) for arm in plan.arms}
         for arm_state in self._arms.values():
             self._link(arm_state)
 
@@ -367,7 +367,7 @@ class Conductor:
 
     def _end(self, state: TrialState, outcome: Outcome) -> None:
         planned, arm_state = state.planned, self._arms[state.planned.arm]
-        state.status, state.outcome = TrialStatus.ENDED, outcome
+        state.end(outcome)
         self._left -= 1
         arm_state.ended[outcome.kind] += 1
         if planned.phase == "search":

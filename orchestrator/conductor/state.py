@@ -54,6 +54,16 @@ class TrialState:
     source_id: str | None = None
     """`posthoc`: the confirmed trial that is read again."""
 
+    def end(self, outcome: Outcome) -> None:
+        """Record the outcome, and drop what only a trial needs that goes on or is retried."""
+        self.status, self.outcome = TrialStatus.ENDED, outcome
+        self.counted = None
+        if outcome.kind.failed:
+            return
+        self.trial = self.saved = self.saved_counted = None
+        if self.last is not None and self.planned.phase == "search":
+            self.last = Measurement(self.last.step, self.last.seconds, {})
+
 
 @dataclass(slots=True)
 class ArmState:

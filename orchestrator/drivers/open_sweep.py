@@ -179,7 +179,9 @@ def open_sweep(
         try:
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
                 places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
-                recorder = Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places)
+                recorder = Recorder(
+                    plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger
+                )
                 recorder.on_failure = watch.on_failure
                 run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
                 if ledger.begun:
