@@ -102,6 +102,7 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
                         yield Finding(what, "unknown", detail, "put right what is above, and check again")
                     return
                 whole = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
+                yield from verifying.snapshot(whole)
                 yield from verifying.checkpoints(whole, waiting.update)
                 yield from verifying.data(whole, waiting.update)
                 yield from verifying.parquet(whole)

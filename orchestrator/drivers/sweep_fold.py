@@ -61,6 +61,13 @@ class SweepFold:
         packed = [packer.compress(f"{_dumps(each)}\n".encode()) for each in self._chunks()]
         return b"".join([*packed, packer.flush()])
 
+    def matches(self, content: bytes) -> bool:
+        """Return whether a snapshot has this state, however it is compressed."""
+        try:
+            return zlib.decompress(content) == zlib.decompress(self.content())
+        except zlib.error:
+            return False
+
     @classmethod
     def restored(cls, plan: Plan, seq: int, content: bytes) -> "SweepFold | None":
         """Return the fold with the state of a snapshot at position `seq`; None if it cannot be read."""

@@ -6,6 +6,7 @@ made for. One that does not fit the ledger, or is damaged, is as good as none.
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Integer,
     LargeBinary,
+    Row,
     Table,
     Text,
     delete,
@@ -66,9 +68,7 @@ def write(connection: Connection, sweep_id: int, head: str, new: Snapshot) -> No
 
 def read(connection: Connection, sweep_id: int) -> Snapshot | None:
     """Return the snapshot of a sweep; None if there is none that fits the events."""
-    if not inspect(connection).has_table(snapshots.name):
-        return None
-    row = connection.execute(select(snapshots).where(snapshots.c.sweep_id == sweep_id)).one_or_none()
+    row = _row(connection, sweep_id)
     if row is None or not isinstance(row.content, bytes) or not isinstance(row.seq, int):
         return None
     found = Snapshot(row.seq, str(row.made_for), row.content)
@@ -77,10 +77,21 @@ def read(connection: Connection, sweep_id: int) -> Snapshot | None:
     return found if fits else None
 
 
+def is_unfit(connection: Connection, sweep_id: int) -> bool:
+    """Return whether the sweep has a snapshot that does not fit its events."""
+    return _row(connection, sweep_id) is not None and read(connection, sweep_id) is None
+
+
 def remove(connection: Connection, sweep_id: int) -> None:
     """Delete the snapshot of a sweep, inside the caller's write transaction."""
     if inspect(connection).has_table(snapshots.name):
         connection.execute(delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
+
+
+def _row(connection: Connection, sweep_id: int) -> Row[Any] | None:
+    if not inspect(connection).has_table(snapshots.name):
+        return None
+    return connection.execute(select(snapshots).where(snapshots.c.sweep_id == sweep_id)).one_or_none()
 
 
 def _digest(head: str, of: Snapshot) -> str:

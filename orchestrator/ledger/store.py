@@ -215,6 +215,10 @@ class Ledger:
         """Return the newest snapshot; None if there is none, or only one that does not fit the events."""
         return self._database.run(lambda connection: snapshots.read(connection, self._id), write=False)
 
+    def has_unfit_snapshot(self) -> bool:
+        """Return whether there is a snapshot that does not fit the events."""
+        return self._database.run(lambda connection: snapshots.is_unfit(connection, self._id), write=False)
+
     def save_snapshot(self, new: Snapshot, lease: Lease) -> None:
         """Store a snapshot in place of the one before, tried once. Raises as `append`.
 
