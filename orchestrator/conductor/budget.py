@@ -86,7 +86,8 @@ class Spending:
 
     def to_json(self) -> list[Any]:
         """Return what was used as JSON values."""
-        searches = [[name, astuple(used), astuple(self._progress[name])] for name, used in self._searches.items()]
+        progress = self._progress
+        searches = [[arm, astuple(used), astuple(progress[arm])] for arm, used in self._searches.items()]
         return [astuple(self._sweep), searches]
 
     def load(self, values: Sequence[Any]) -> None:

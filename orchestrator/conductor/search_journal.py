@@ -13,6 +13,8 @@ from orchestrator.plan.types import Arm, SearchPlan
 from search_spaces.dimensions import Assignment
 
 _OPERATIONS = ("asked", "hear", "finished", "pruned", "infeasible", "diverged", "failed", "retried")
+_PLACES = 8
+"""An operation and a trial's number are kept as one number: number * _PLACES + operation."""
 _ASKED, _HEAR, _FAILED, _RETRIED = map(_OPERATIONS.index, ("asked", "hear", "failed", "retried"))
 
 
@@ -54,7 +56,7 @@ class SearchJournal:
         """Record the values that count so far; return whether the early stopper ends the trial."""
         if self._can_stop:
             self._catch_up()
-        self._calls.extend((_HEAR, number, step, *values))
+        self._calls.extend((number * _PLACES + _HEAR, step, *values))
         if not self._can_stop:
             return False
         self._passed_on = len(self._calls)
@@ -80,6 +82,10 @@ class SearchJournal:
         """Record that the trial says nothing about its assignment."""
         self._add(_FAILED, number)
 
+    def assignment(self, number: int) -> Assignment:
+        """Return the assignment of trial `number`, which was asked for."""
+        return self._assignments[number]
+
     def to_json(self) -> dict[str, Any]:
         """Return all calls as JSON values."""
         return {"calls": self._calls.tolist(), "assignments": list(self._assignments.items())}
@@ -91,7 +97,7 @@ class SearchJournal:
         self._assignments = {int(number): assignment for number, assignment in values["assignments"]}
 
     def _add(self, operation: int, number: int, assignment: Assignment | None = None) -> None:
-        self._calls.extend((operation, number))
+        self._calls.append(number * _PLACES + operation)
         if assignment is not None:
             self._assignments[number] = assignment
 
@@ -103,8 +109,8 @@ class SearchJournal:
     def _waiting(self) -> Iterator[tuple[Any, ...]]:
         calls, at = self._calls, self._passed_on
         while at < len(calls):
-            operation, number = int(calls[at]), int(calls[at + 1])
-            at += 2
+            number, operation = divmod(int(calls[at]), _PLACES)
+            at += 1
             if operation in {_ASKED, _RETRIED}:
                 yield _OPERATIONS[operation], number, self._assignments[number]
             elif operation == _HEAR:

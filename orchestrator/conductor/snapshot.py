@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.conductor.messages import Stop
@@ -19,6 +20,8 @@ from trainables.protocol import Measurement
 if TYPE_CHECKING:
     from orchestrator.conductor.conductor import Conductor
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""Shared by the many measurements of which only step and seconds are kept."""
 CHUNK = 1000
 """Trials in one JSON value: bounds the memory."""
 
@@ -53,14 +56,14 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
     head = next(chunks)
     for arm_state in list(conductor._arms.values()):
         values, calls = next(chunks)
-        _load_arm(conductor, arm_state, values)
         if calls is not None:
             conductor._searches[arm_state.arm.name].load(calls)
+        _load_arm(conductor, arm_state, values)
     objectives = conductor._plan.search.objectives if conductor._plan.search is not None else ()
-    reasons: dict[str, str] = {}
+    ends: dict[Any, Any] = {}
     for chunk in chunks:
         for trial_id, *values in chunk:
-            _load_trial(conductor._states[trial_id], values, objectives, reasons)
+            _load_trial(conductor._states[trial_id], values, objectives, ends)
     conductor._again = dict.fromkeys(head["again"])
     for values, kind, reason in head["unrunnable"]:
         trial = trial_from_json(values)
@@ -85,7 +88,7 @@ def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned:
         "ready": sorted(ready),
         "searching": arm_state.searching,
         "winners": arm_state.winners,
-        "candidates": [[each.number, each.assignment, each.values] for each in arm_state.candidates],
+        "candidates": [[each.number, each.values] for each in arm_state.candidates],
         "first": arm_state.first,
         "ended": {kind.value: count for kind, count in arm_state.ended.items() if count},
         "seconds": arm_state.seconds,
@@ -104,7 +107,8 @@ def _load_arm(conductor: "Conductor", arm_state: ArmState, values: Mapping[str, 
     arm_state.searching = values["searching"]
     arm_state.winners = list(values["winners"])
     arm_state.candidates = [
-        Candidate(number, assignment, tuple(found)) for number, assignment, found in values["candidates"]
+        Candidate(number, conductor._searches[arm_state.arm.name].assignment(number), tuple(found))
+        for number, found in values["candidates"]
     ]
     arm_state.first = dict(values["first"])
     arm_state.ended = Counter({OutcomeKind(kind): count for kind, count in values["ended"].items()})
@@ -128,25 +132,34 @@ def _trial_to_json(state: TrialState) -> list[Any]:
 
 
 def _load_trial(
-    state: TrialState, values: Sequence[Any], objectives: Sequence[Objective], reasons: dict[str, str]
+    state: TrialState, values: Sequence[Any], objectives: Sequence[Objective], ends: dict[Any, Any]
 ) -> None:
     status, trial, last, evaluated, saved, found, counted, saved_counted, standing, outcome = values
 
-    def told(make: Callable[[OutcomeKind, str], Any], pair: Sequence[str] | None) -> Any:
-        # Most trials end for the same reason: its text is kept once.
-        return pair and make(OutcomeKind(pair[0]), reasons.setdefault(pair[1], pair[1]))
+    def end(make: Callable[[OutcomeKind, str], Any], pair: Sequence[str] | None) -> Any:
+        # Most trials end for the same reason: it is kept once.
+        if pair is None:
+            return None
+        key = make, *pair
+        if key not in ends:
+            ends[key] = make(OutcomeKind(pair[0]), pair[1])
+        return ends[key]
 
     state.status = TrialStatus[status]
     state.trial = trial and trial_from_json(trial)
-    state.last = last and Measurement(*last)
+    state.last = last and _measurement(*last)
     state.evaluated = evaluated
-    state.saved = saved and Measurement(*saved)
+    state.saved = saved and _measurement(*saved)
     state.values = found and tuple(found)
     state.counted = counted and CountedReports.from_json(objectives, counted)
     state.saved_counted = saved_counted and CountedReports.from_json(objectives, saved_counted)
-    state.standing = told(Stop, standing)
-    state.outcome = told(Outcome, outcome)
+    state.standing = end(Stop, standing)
+    state.outcome = end(Outcome, outcome)
+
+
+def _measurement(step: int, seconds: float, metrics: Mapping[str, float]) -> Measurement:
+    return Measurement(step, seconds, metrics or _NOTHING, attributes=_NOTHING)
 
 
 def _measurement_to_json(measurement: Measurement | None) -> list[Any] | None:
-    return measurement and [measurement.step, measurement.seconds, measurement.metrics]  # type: ignore[return-value]
+    return None if measurement is None else [measurement.step, measurement.seconds, dict(measurement.metrics)]

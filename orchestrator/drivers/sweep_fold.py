@@ -75,8 +75,10 @@ class SweepFold:
         try:
             chunks = map(json.loads, _lines(content))
             fold.held.load(next(chunks))
+            ids = {each.trial_id: each.trial_id for each in plan.trials}  # a text is kept once
             for _ in range(next(chunks)):
-                fold.attempts |= {name: Attempts.from_json(values) for name, values in next(chunks)}
+                for name, values in next(chunks):
+                    fold.attempts[ids.get(name, name)] = Attempts.from_json(values)
             snapshot.from_chunks(fold.conductor, chunks)
         except (zlib.error, ValueError, TypeError, LookupError, AttributeError, StopIteration):
             return None

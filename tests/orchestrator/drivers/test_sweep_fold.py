@@ -57,7 +57,7 @@ def test_a_restored_state_is_the_folded_one_after_any_event(scope: str) -> None:
 
 @examples(15)
 @given(st.lists(st.integers(0, 9), max_size=60), st.sampled_from(["random", "tpe"]))
-def test_random_histories_with_deaths_and_retries_are_restored_as_folded(acts: list[int], sampler: str) -> None:
+def test_histories_with_deaths_and_retries_are_restored_as_folded(acts: list[int], sampler: str) -> None:
     """Acts: 0 kills the session, 1 loses a worker, 2 stops one, 3 retries what failed; others go on."""
     plan, log = plan_of(sampler), MemoryLog()
     recorder, workers = record(plan, log, snapshot_every=1), []
