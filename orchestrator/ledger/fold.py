@@ -24,7 +24,7 @@ def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list
     `best` is by the first objective of the search, the earlier step on a tie, and None without a search.
     A trial that was stopped and goes on is open again; its attempts are counted over all holders.
     `brief`: the events were left out by which trials were asked for that have ended; the plan says what they
-    are, but for their assignments and settings.
+    are, but for their assignments and settings. `best` and `judged` are None.
     """
     fold = Fold(plan, brief=brief)
     for event in events:
@@ -72,11 +72,11 @@ class Fold:
     """Records of a log that is still growing: hears each event once, answers at any time."""
 
     def __init__(self, plan: Plan, *, brief: bool = False) -> None:
-        """With `brief`, events that a trial was asked for may be missing."""
+        """With `brief`, events that a trial was asked for may be missing, and no measurement is judged."""
         self._plan = plan
         self._brief = brief
         self._unasked: dict[str, PlannedTrial] = {}
-        self._objectives = tuple(plan.search.objectives) if plan.search is not None else ()
+        self._objectives = tuple(plan.search.objectives) if plan.search is not None and not brief else ()
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
 

@@ -1,5 +1,6 @@
 """What the search of every arm tried and found, trial by trial. Values of the split that chose them."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from orchestrator.report.types import SearchBest
 from orchestrator.scopes import counted_name
 from orchestrator.spec.section import Objective
 from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, by_arm
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Powers, Value, greatest
 
 if TYPE_CHECKING:
@@ -117,14 +118,12 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
     if plan.search is None:
         return
     devices = plan.resources.gpus or plan.resources.cpus
+    ended = by_arm(each for each in records if each.phase == "search" and each.outcome and each.outcome.final)
+    planned = Counter(each.arm for each in plan.trials if each.phase == "search")
     for arm in plan.arms:
         if not arm.space.paths:
             continue
-        own = [
-            each
-            for each in records
-            if each.arm == arm.name and each.phase == "search" and each.outcome and each.outcome.final
-        ]
+        own = [*ended[arm.name]]
         own.sort(key=lambda each: (each.ended_at or 0.0, each.number))
         ran = (each for each in own if each.outcome is not OutcomeKind.SKIPPED)
         trials = tuple(_trial(each, plan.search.objectives, devices) for each in ran)
@@ -132,7 +131,7 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
         yield SearchCourse(
             arm=arm.name,
             objectives=plan.search.objectives,
-            planned=sum(each.arm == arm.name and each.phase == "search" for each in plan.trials),
+            planned=planned[arm.name],
             sampler=str(plan.search.sampler["name"]),
             dimensions=tuple(each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)),
             trials=trials,

@@ -33,6 +33,7 @@ from orchestrator.spec.scalars import assignments
 from orchestrator.trials import (
     OutcomeKind,
     Record,
+    by_arm,
     is_usable,
     num_ended,
     skipped,
@@ -78,7 +79,8 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     metrics = tuple(dict.fromkeys((*primary, *measured)))
     read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
     arms = tuple(arm.name for arm in plan.arms)
-    tallies = tuple(_tally(arm, known, readings) for arm in arms)
+    of_arms = by_arm(known)
+    tallies = tuple(_tally(arm, of_arms[arm], readings) for arm in arms)
     searched = search_bests(plan, known)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
@@ -357,8 +359,7 @@ def _point(rank: int) -> str:
     return f"point {rank + 1}"
 
 
-def _tally(arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:
-    own = [record for record in records if record.arm == arm]
+def _tally(arm: str, own: Sequence[Record], readings: Readings) -> ArmTally:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for record in own:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
