@@ -50,9 +50,9 @@ class Opened:
     def newest_records(self, *, brief: bool = False) -> list[Record]:
         """The same at a fraction of the cost, but that `best` is the last measurement.
 
-        `brief`: `best` is None. A trial that has ended for good has no assignment and settings, attempts and
-        `started_at` only if it failed, and stands where it was measured last. All measurements are read if the
-        last measurement of a finished search trial lacks an objective, or if earlier reports count too.
+        `brief`: a trial that has ended for good has no assignment and settings, attempts and `started_at`
+        only if it failed, and stands where it was measured last. All measurements are read if the last
+        measurement of a finished search trial lacks an objective, or if earlier reports count too.
         """
         objectives = self.plan.search.objectives if self.plan.search is not None else ()
         if any(each.scope != "last" for each in objectives):

@@ -49,7 +49,7 @@ def test_a_brief_look_leaves_out_what_ended_trials_were_given_and_tells_how_they
         left_out: dict[str, Any] = {"assignment": {}, "settings": {}} if ended else {}
         if ended and not whole.outcome.failed:
             left_out |= {"attempts": 0, "started_at": None}
-        assert quick[whole.trial_id] == replace(whole, best=None, **left_out)
+        assert quick[whole.trial_id] == replace(whole, best=whole.last, **left_out)
     assert any(each.attempts == 0 for each in quick.values())
     begun = {each.outcome for each in quick.values() if each.attempts}
     assert begun == {OutcomeKind.STOPPED, *(kind for kind in OutcomeKind if kind.failed)}
