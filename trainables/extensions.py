@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
+from trainables.fork_safety import num_threads
 from trainables.source_files import OURS as OUR_PACKAGES
 from trainables.source_files import names_file
 
@@ -192,14 +193,6 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
 def started_threads(module: str) -> int:
     """Return the number of threads that the first import of `module` in this process has left running."""
     return _STARTED.get(module, 0)
-
-
-def num_threads() -> int:
-    """Return the number of threads of this process, including native threads where the system lists them."""
-    try:
-        return len(list(Path("/proc/self/task").iterdir()))
-    except OSError:
-        return threading.active_count()
 
 
 def is_importing() -> bool:

@@ -40,6 +40,8 @@ def settings_here(
     environment = dict(os.environ) | dict.fromkeys(names, str(threads))
     # Without it torch.cuda.is_available() would initialise CUDA, and the server could not fork any more.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    if environment.get("MLFLOW_TRACKING_URI") == "none":  # to haltsweep: no tracking; to MLflow: a folder
+        del environment["MLFLOW_TRACKING_URI"]
     if hides_gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     here = str(Path.cwd())

@@ -27,7 +27,8 @@ from orchestrator.isolation.child_log import ChildLog
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
-from trainables.extensions import imported, num_threads
+from trainables.extensions import imported
+from trainables.fork_safety import num_threads
 from trainables.source_files import mentions
 
 LOOK_S = 0.5
@@ -84,8 +85,6 @@ def prepare(module: str) -> str:
     Returns:
         The reason why children cannot be forks of this process; empty if they can.
     """
-    import numpy as np  # noqa: F401 - the threads of its linear algebra survive a fork
-
     threads = num_threads()
     with suppress(Exception):
         imported(module, "a trainable's module", with_siblings=True)
