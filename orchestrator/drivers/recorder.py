@@ -21,7 +21,7 @@ from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.snapshots import Snapshot
+from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
@@ -50,10 +50,10 @@ class EventLog(Protocol):
 class SnapshotLog(Protocol):
     """What the recorder needs of a ledger that keeps snapshots."""
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> LedgerSnapshot | None:
         """Return the newest snapshot that fits the events."""
 
-    def save_snapshot(self, new: Snapshot, lease: Lease) -> None:
+    def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
         """Replace it, if `new` ends at the newest event."""
 
 
@@ -371,7 +371,7 @@ class Recorder:
             return
         self._snapshot_at = self._fold.seq
         with suppress(StoreError):  # the events are enough
-            found = Snapshot(self._fold.seq, self._made_for, self._fold.content())
+            found = LedgerSnapshot(self._fold.seq, self._made_for, self._fold.content())
             self._snapshots.save_snapshot(found, self._lease)
 
     def _tidy(self, trial_ids: Iterable[str]) -> None:

@@ -41,7 +41,7 @@ snapshots = Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LedgerSnapshot:
     """The state after the event at position `seq`."""
 
     seq: int
@@ -50,7 +50,7 @@ class Snapshot:
     content: bytes
 
 
-def write(connection: Connection, sweep_id: int, head: str, new: Snapshot) -> None:
+def write(connection: Connection, sweep_id: int, head: str, new: LedgerSnapshot) -> None:
     """Replace the snapshot of a sweep, inside the caller's write transaction; `head`: digest of its event."""
     snapshots.create(connection, checkfirst=True)  # a ledger of an earlier version lacks it
     connection.execute(delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
@@ -66,12 +66,12 @@ def write(connection: Connection, sweep_id: int, head: str, new: Snapshot) -> No
     )
 
 
-def read(connection: Connection, sweep_id: int) -> Snapshot | None:
+def read(connection: Connection, sweep_id: int) -> LedgerSnapshot | None:
     """Return the snapshot of a sweep; None if there is none that fits the events."""
     row = _row(connection, sweep_id)
     if row is None or not isinstance(row.content, bytes) or not isinstance(row.seq, int):
         return None
-    found = Snapshot(row.seq, str(row.made_for), row.content)
+    found = LedgerSnapshot(row.seq, str(row.made_for), row.content)
     at = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == found.seq)
     fits = connection.scalar(at) == row.head and _digest(str(row.head), found) == row.digest
     return found if fits else None
@@ -94,7 +94,7 @@ def _row(connection: Connection, sweep_id: int) -> Row[Any] | None:
     return connection.execute(select(snapshots).where(snapshots.c.sweep_id == sweep_id)).one_or_none()
 
 
-def _digest(head: str, of: Snapshot) -> str:
+def _digest(head: str, of: LedgerSnapshot) -> str:
     content = hashlib.blake2b(f"{of.seq} {head} {of.made_for}\n".encode(), digest_size=SIZE)
     content.update(of.content)
     return content.hexdigest()

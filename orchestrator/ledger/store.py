@@ -19,7 +19,7 @@ from orchestrator.ledger.outage import OnOutage
 from orchestrator.ledger.reading import Reader
 from orchestrator.ledger.rows import from_row, to_row
 from orchestrator.ledger.schema import events, sweeps
-from orchestrator.ledger.snapshots import Snapshot
+from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.ledger.stops import StopRequest
 
 LEASE_S = 60.0
@@ -211,7 +211,7 @@ class Ledger:
 
         self._database.run(write, write=True)
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> LedgerSnapshot | None:
         """Return the newest snapshot; None if there is none, or only one that does not fit the events."""
         return self._database.run(lambda connection: snapshots.read(connection, self._id), write=False)
 
@@ -219,7 +219,7 @@ class Ledger:
         """Return whether there is a snapshot that does not fit the events."""
         return self._database.run(lambda connection: snapshots.is_unfit(connection, self._id), write=False)
 
-    def save_snapshot(self, new: Snapshot, lease: Lease) -> None:
+    def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
         """Store a snapshot in place of the one before, tried once. Raises as `append`.
 
         A snapshot that does not end at the newest event is ignored.

@@ -10,7 +10,7 @@ from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.snapshots import Snapshot
+from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind
 
@@ -48,12 +48,12 @@ class MemoryLog:
         self.batches: list[int] = []
         """Length of the log after each append: where a crash can leave it."""
         self.token = 0
-        self.kept: Snapshot | None = None
+        self.kept: LedgerSnapshot | None = None
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> LedgerSnapshot | None:
         return self.kept
 
-    def save_snapshot(self, new: Snapshot, lease: Lease) -> None:
+    def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
         assert lease.token == self.token, "only the holder saves"
         assert new.seq == len(self.written), "a snapshot must end at the newest event"
         self.kept = new

@@ -14,7 +14,7 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.snapshots import Snapshot
+from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.ledger.store import Ledger
 from tests.support.histories import history
 from tests.support.plans import make_plan
@@ -28,7 +28,7 @@ def written(url: str, sweep: str = SWEEP) -> tuple[int, Lease]:
     with Ledger.open(url, sweep, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append(list(history(PLAN, closed=None)), lease)
-        ledger.save_snapshot(Snapshot(ledger.last_seq(), "plan", b"state"), lease)
+        ledger.save_snapshot(LedgerSnapshot(ledger.last_seq(), "plan", b"state"), lease)
         return ledger.last_seq(), lease
 
 
@@ -42,11 +42,11 @@ def execute(url: str, statement: str) -> None:
 def test_a_snapshot_stays_until_another_replaces_it(any_url: str) -> None:
     seq, lease = written(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
-        assert ledger.snapshot() == Snapshot(seq, "plan", b"state")
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
         ledger.append([log.closed(1.0, "done")], lease)
-        assert ledger.snapshot() == Snapshot(seq, "plan", b"state"), "of events that are there still"
-        ledger.save_snapshot(Snapshot(seq + 1, "plan", b"later"), lease)
-        assert ledger.snapshot() == Snapshot(seq + 1, "plan", b"later")
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state"), "of events that are there still"
+        ledger.save_snapshot(LedgerSnapshot(seq + 1, "plan", b"later"), lease)
+        assert ledger.snapshot() == LedgerSnapshot(seq + 1, "plan", b"later")
         assert not ledger.has_unfit_snapshot()
         assert ledger.verify() == []
 
@@ -55,16 +55,16 @@ def test_a_snapshot_that_does_not_end_at_the_newest_event_is_not_stored(any_url:
     seq, lease = written(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
         for other in (seq - 1, seq + 1):
-            ledger.save_snapshot(Snapshot(other, "plan", b"other"), lease)
-        assert ledger.snapshot() == Snapshot(seq, "plan", b"state")
+            ledger.save_snapshot(LedgerSnapshot(other, "plan", b"other"), lease)
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
 
 
 def test_only_the_holder_stores_one(any_url: str) -> None:
     seq, lease = written(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
         with pytest.raises(LeaseLost):
-            ledger.save_snapshot(Snapshot(seq, "plan", b"mine"), replace(lease, token=lease.token + 1))
-        assert ledger.snapshot() == Snapshot(seq, "plan", b"state")
+            ledger.save_snapshot(LedgerSnapshot(seq, "plan", b"mine"), replace(lease, token=lease.token + 1))
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_snapshot_of_another_sweep_or_of_events_that_are_gone_is_not_read(url:
     execute(url, "UPDATE haltsweep_snapshots SET sweep_id = 1")
     with Ledger.open(url, SWEEP) as ledger:
         assert ledger.snapshot() is None
-        ledger.save_snapshot(Snapshot(ledger.last_seq(), "plan", b"state"), lease)
+        ledger.save_snapshot(LedgerSnapshot(ledger.last_seq(), "plan", b"state"), lease)
         assert ledger.snapshot() is not None
     execute(url, "DELETE FROM haltsweep_events WHERE seq = (SELECT max(seq) FROM haltsweep_events)")
     with Ledger.open(url, SWEEP) as ledger:
@@ -106,7 +106,7 @@ def test_a_ledger_from_before_there_were_snapshots_gets_them(any_url: str) -> No
     execute(any_url, "DROP TABLE haltsweep_snapshots")
     with Ledger.open(any_url, SWEEP) as ledger:
         assert ledger.snapshot() is None
-        ledger.save_snapshot(Snapshot(seq, "plan", b"state"), lease)
+        ledger.save_snapshot(LedgerSnapshot(seq, "plan", b"state"), lease)
         assert ledger.snapshot() is not None
 
 
