@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from haltsweep.code import module_path
 from orchestrator import read
 from orchestrator.cli.earlier import found_by, spread_of
+from orchestrator.cli.fencing import tell_fenced
 from orchestrator.cli.locations import data_root, runs_root, tracked_by_launch
 from orchestrator.errors import FaultyInput, InputError
 from orchestrator.identity import SweepFolder
@@ -90,6 +91,7 @@ class Sweep:
         tracking: str | None = None,
         address: str | None = None,
         changed_code: bool = False,
+        take_over: bool = False,
     ) -> "SweepResult":
         """Run the sweep to its end; one that was launched before and has the same spec is continued.
 
@@ -99,6 +101,7 @@ class Sweep:
             tracking: URI of MLflow, or `none`; as `haltsweep launch --tracking`.
             address: A running Ray cluster.
             changed_code: Whether to go on although the training code has changed since trials ran.
+            take_over: Whether to shut out a session that still holds the sweep but is gone or hangs.
 
         Returns:
             How many trials have ended how, and the exit code that `haltsweep launch` would give.
@@ -118,12 +121,12 @@ class Sweep:
         source, plan = self._planned()
         folder = SweepFolder(self._runs / plan.name)
         watch = Listeners(on_end=partial(_write_report, folder))
-        clear_unbegun(folder)
+        on_fenced = tell_fenced if take_over else None
+        clear_unbegun(folder, on_fenced)
         with interrupts():
             if folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
-                return resume_sweep(
-                    folder, driver=driver, address=address, watch=watch, changed_code=changed_code
-                )
+                resume = partial(resume_sweep, folder, driver=driver, address=address, watch=watch)
+                return resume(changed_code=changed_code, on_fenced=on_fenced)
             refuse_existing(plan, folder)
             setup = Setup(
                 data_root(None if data is None else Path(data)),

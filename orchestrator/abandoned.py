@@ -8,36 +8,60 @@ import os
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
-
-from trainables.process_label import origin
+from trainables.process_identity import ProcessState, state_of_label
 from trainables.protocol import TRIALS
 
 RAY = "hs-ray-"
 """Files of a Ray of this machine's own and of Tune; the label of a process follows, as in all of these."""
 CHECKPOINTS = "haltsweep-checkpoints-"
 """Copies of checkpoints that are kept elsewhere."""
-UNKNOWN_S = 7 * 24 * 3600.0
-"""Age in seconds at which a folder is removed if nobody can look up its process."""
+SILENCE_S = 7 * 24 * 3600.0
+"""What belongs to a process that nobody can look up is removed after so long without a sign of life."""
 SHORT = 9
 """Ray's sockets are up to 98 bytes below it, and the path of a socket may have 107."""
 
 
 def clear_folders(parent: Path, prefix: str) -> None:
-    """Remove folders of this user in `parent` called `<prefix><process label>-...` whose process is gone.
+    """Remove folders of this user in `parent` called `<prefix><process label>-...` whose process is dead.
 
-    The folder of a process in another container or on another machine that shares `parent` is removed only
-    when the folder is old, since that process cannot be looked up.
+    If nobody can look the process up, since it ran in another container or on another machine, its folder is
+    removed once it `is_silent`.
     """
     for path in _named(parent, prefix):
-        label = path.name.removeprefix(prefix).split("-")
-        is_dead = _is_old(path) if label[1:2] != [origin()] else not _is_running(label[0])
-        if is_dead and own_folder(path):
+        state = state_of_label(path.name.removeprefix(prefix))
+        if state in {None, ProcessState.ALIVE} or not own_folder(path):
+            continue
+        if state is ProcessState.DEAD or is_silent(path):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def is_silent(folder: Path) -> bool:
+    """Return whether nothing in `folder` has changed for `SILENCE_S`.
+
+    A change of any file or folder is a sign of life; processes that may write nothing for days touch the
+    folder. The age is measured by the clock of the file system, since clocks of machines differ. A folder
+    that cannot be read is not silent.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder.parent) as fresh:
+            limit = os.fstat(fresh.fileno()).st_mtime - SILENCE_S
+        return all(path.lstat().st_mtime < limit for path in _everything_in(folder))
+    except OSError:
+        return False
+
+
+def _everything_in(folder: Path) -> Iterator[Path]:
+    """Yield `folder` and all that is below it, and follow no link. Raises OSError."""
+    yield folder
+    for place, folders, files in os.walk(folder, onerror=_raise):
+        yield from (Path(place, name) for name in (*folders, *files))
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def own_folder(path: Path) -> bool:
@@ -64,18 +88,6 @@ def _named(parent: Path, prefix: str) -> Iterator[Path]:
     except OSError:
         return
     yield from (parent / name for name in names if name.startswith(prefix))
-
-
-def _is_running(pid: str) -> bool:
-    # A process id has at most 9 digits.
-    return not (pid.isascii() and pid.isdecimal() and len(pid) < 10) or psutil.pid_exists(int(pid))
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return time.time() - path.lstat().st_mtime > UNKNOWN_S
-    except OSError:
-        return False
 
 
 def short_folder() -> Path:

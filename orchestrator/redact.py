@@ -5,12 +5,14 @@ hold any character, so whatever stands between `://` and the last `@` before a s
 one.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO, cast
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 MASK = "***"
 
@@ -39,7 +41,8 @@ _PART_OF_CHANGES = ("@@", "diff ")
 _PRIVATE_KEY = re.compile(r"(?<=-----BEGIN ).*?(?=-----END |\Z)", re.DOTALL)
 _REMARK = re.compile(r"(?P<start>#[^\n]{0,100}?(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})\s{0,4}[:=])[^\n]+")
 _ISSUED = re.compile(
-    r"\b(?:gh[opsu]_|github_pat_|glpat-|hf_|sk-|xox[abps]-|AKIA|ASIA|pypi-|ya29\.|eyJ)[\w.-]{12,}"
+    r"\b(?:gh[oprsu]_|github_pat_|glpat-|hf_|sk-|xox[abps]-|AKIA|ASIA|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\."
+    r"|wandb_v\d_)[\w.-]{12,}"
 )
 """Tokens as those who issue them write them."""
 _HEADER = re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?P<value>[\w+/.~-]{8,}={0,2})")
@@ -58,6 +61,32 @@ _VARIABLE = re.compile(
     r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE
 )
 """A line of what `env` prints."""
+_ASSIGNED = re.compile(
+    r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,60})\s{0,4}[:=]\s{0,4}(?:(?:Basic|Bearer|Token)\s{1,4})?)"
+    r"(?:(?P<quote>[\"'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n]){1,500})(?=(?P=quote))|(?P<value>(?![\"'])(?:(?![;&,][A-Za-z_][\w.-]{0,60}\s{0,4}[:=])\S){1,500}))"
+)
+"""`key=value` and `key: value` in a text: connection strings, settings, headers of requests."""
+_OPTION = re.compile(
+    r"(?P<start>(?<![\w-])--(?P<key>[A-Za-z][\w-]{0,60})(?:=|\s{1,4}|[\"'],\s{0,4})[\"']?)"
+    r"(?P<value>(?!--)[^\s\"']{1,500})"
+)
+"""An option of a command line, as text or as a list that Python printed."""
+_WEBHOOK = re.compile(
+    r"(?P<start>\b(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks"
+    r"|(?:[\w-]{1,60}\.)?webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook"
+    r"|hooks\.zapier\.com/hooks/catch)/)[^\s\"'<>]{1,500}"
+)
+"""Addresses that are themselves the permission to write there."""
+_KEY_BLOCK = re.compile(r"(?<=-----BEGIN )[A-Z ]{0,40}PRIVATE KEY.*?(?=-----END |\Z)", re.DOTALL)
+_OWN_TOKEN = re.compile(
+    "(?:^|access|auth|api|bearer|refresh|session|hf|hub|github|gitlab|wandb|secret|personal|bot|slack)token$"
+)
+"""Names of tokens that are secrets: others, as `pad_token`, are words of a vocabulary."""
+_AFTER_VALUE = ")]}>.,;:"
+_ENVIRONMENT = re.compile(
+    r"(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS)$", re.IGNORECASE
+)
+_SHORTEST_VALUE, _SHORTEST_WORD = 6, 8
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 """What may have been drawn at random: keys and tokens of services that mark theirs by nothing."""
 _HEX_FROM, _PIECE_FROM = 32, 10
@@ -69,7 +98,7 @@ _SECRET = re.compile(
 )
 _NAMED = re.compile(
     "(?:password|passwd|passphrase|apikey|secretkey|secretaccesskey|privatekey|accesstoken|authtoken|apitoken"
-    "|clientsecret|credentials?)$|^(?:pwd|secret)$"
+    "|clientsecret|accountkey|sharedaccesskey|credentials?)$|^(?:pwd|secret)$"
 )
 """Fields that hold nothing but a secret: others, as `tokenizer`, only sound like it."""
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
@@ -82,7 +111,8 @@ def redact(text: object) -> str:
     of a secret: training code may print or raise one. A URL in a text ends at the next white space; for a
     value that is a URL and nothing else see `redact_url`.
     """
-    message = str(text)
+    message = _without_environment(_KEY_BLOCK.sub(MASK, str(text)))
+    message = _WEBHOOK.sub(lambda found: found["start"] + MASK, message)
     parts: list[str] = []
     done = 0
     for found in _SEPARATOR.finditer(message):
@@ -99,9 +129,84 @@ def redact(text: object) -> str:
         message = fields.sub(
             lambda found: found["start"] + MASK if _holds_secret(found["key"]) else found[0], message
         )
-    return _HEADER.sub(
+    message = _HEADER.sub(
         lambda found: found["start"] + (MASK if _is_mixed(found["value"]) else found["value"]), message
     )
+    return _OPTION.sub(_without_option, _ASSIGNED.sub(_without_assigned, message))
+
+
+def redact_value(value: Any) -> Any:
+    """Return a JSON value in which every text is redacted. Keys of mappings stay as they are."""
+    match value:
+        case str():
+            return redact(value)
+        case Mapping():
+            return {
+                key: MASK if isinstance(each, str) and is_named_secret(str(key)) else redact_value(each)
+                for key, each in value.items()
+            }
+        case list() | tuple():
+            return [redact_value(each) for each in value]
+        case _:
+            return value
+
+
+def _without_assigned(found: re.Match[str]) -> str:
+    value = found["quoted"] or found["value"]
+    # `pwd` is the working directory as often as a password.
+    is_folder = _NO_LETTER.sub("", found["key"].lower()) == "pwd" and value.startswith(("/", "~"))
+    if is_folder or _is_prose(found) or not _is_value_of_secret(found["key"], value):
+        return found[0]
+    after = "" if found["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
+    return f"{found['start']}{found['quote'] or ''}{MASK}{after}"
+
+
+def _is_prose(found: re.Match[str]) -> bool:
+    """Whether a sentence follows the name, as in a message: `api_key: must hold no password`."""
+    word, rest = found["value"] or "", found.string[found.end() : found.end() + 2]
+    is_word = found["start"][-1:].isspace() and word.isalpha() and word.islower()
+    return is_word and rest[:1] == " " and rest[1:].isalpha()
+
+
+def _without_option(found: re.Match[str]) -> str:
+    value = found["value"]
+    if not _is_value_of_secret(found["key"], value):
+        return found[0]
+    return f"{found['start']}{MASK}{value[len(value.rstrip(_AFTER_VALUE)) :]}"
+
+
+def _is_value_of_secret(key: str, value: str) -> bool:
+    """Whether the key names nothing but secrets, or sounds like it and the value looks drawn at random."""
+    name = key.rpartition(".")[2]
+    if not any(map(str.isalnum, value)):  # a bracket, behind which code goes on
+        return False
+    if is_named_secret(name) or name.lower() == "authorization":
+        return True
+    is_token = _OWN_TOKEN.search(_NO_LETTER.sub("", name.lower())) is not None
+    if is_token and "(" not in value and _is_mixed(value) and len(value) >= _PIECE_FROM:
+        return True
+    return _is_secret(name) and any(map(_is_drawn, _RUN.findall(value)))
+
+
+def _without_environment(text: str) -> str:
+    """`text` without values of environment variables that are named for a secret."""
+    for name, value in os.environ.items():
+        if not _ENVIRONMENT.search(name) or len(value) < _SHORTEST_VALUE:
+            continue
+        # A word of few letters may be in any text, and some of these variables name a file.
+        if (len(value) < _SHORTEST_WORD and not _is_mixed(value)) or _is_path(value):
+            continue
+        for each in {value, quote(value, safe="")}:
+            if each in text:
+                text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", MASK, text)
+    return text
+
+
+def _is_path(value: str) -> bool:
+    try:
+        return Path(value).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def redact_url(url: str) -> str:
@@ -119,12 +224,14 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     before = ""
     for argument in arguments:
         option, equals, value = argument.partition("=")
-        if before in URL_OPTIONS or "://" in argument:
+        if before.startswith("--") and "=" not in before and _is_value_of_secret(before[2:], argument):
+            found.append(MASK)
+        elif before in URL_OPTIONS or "://" in argument:
             found.append(redact_url(argument))
         elif option in URL_OPTIONS:
             found.append(f"{option}{equals}{redact_url(value)}")
         else:
-            found.append(argument)
+            found.append(redact(argument))
         before = argument
     return tuple(found)
 

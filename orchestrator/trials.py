@@ -29,6 +29,17 @@ def error_line(reason: str) -> str:
     return reason.partition("\n")[0] + where
 
 
+class DeathCause(StrEnum):
+    """Why the process of a trial ended before the trial did."""
+
+    TRIAL = "trial"
+    """The training code: a fault such as SIGSEGV, or an exception in the process that runs it."""
+    MEMORY = "memory"
+    """The system killed it because memory had run out."""
+    OUTSIDE = "outside"
+    """A signal such as SIGKILL or SIGTERM from outside, or the loss of the machine."""
+
+
 class OutcomeKind(StrEnum):
     """How a trial can end. A closed list: drivers may report nothing else."""
 
@@ -87,6 +98,11 @@ class Outcome:
             raise ValueError(f"an outcome must carry a reason, got kind={self.kind!s} and none")
 
 
+def numbered(repeat: int, number: int) -> str:
+    """Return the number of a trial for people, after that of its repeat unless it is of the first."""
+    return f"{repeat}.{number}" if repeat else str(number)
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
     """One cell of the plan: known before anything runs. What a search will choose is still open."""
@@ -95,7 +111,7 @@ class PlannedTrial:
     arm: str
     phase: Phase
     number: int
-    """Position in its arm and phase, from 0; in `search` the sampler's trial number."""
+    """Position in its arm, phase and repeat, from 0; in `search` the sampler's trial number."""
     seed: int
     rank: int | None = None
     """`confirm` and `posthoc`: which of the arm's best assignments, from 0 (the best)."""
@@ -104,6 +120,13 @@ class PlannedTrial:
     late_splits: tuple[str, ...] = ()
     """`posthoc`: the test splits that it reads, all of them added when its confirmed trial, or that under the
     same overrides, had been asked for; empty: those of the plan."""
+    repeat: int = 0
+    """Index of the repeat of the arm's search that the trial belongs to, from 0."""
+
+    @property
+    def place(self) -> str:
+        """Return `ARM/PHASE/NUMBER`, or `ARM/PHASE/REPEAT.NUMBER` after the first repeat."""
+        return f"{self.arm}/{self.phase}/{numbered(self.repeat, self.number)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +188,13 @@ class Record:
     """Unix times in seconds at which the trial, which had failed, was made to run again."""
     heard_at: float | None = field(default=None, compare=False)
     """Unix time in seconds of the newest start or report."""
+    repeat: int = 0
+    """Index of the repeat of the arm's search that the trial belongs to."""
+
+    @property
+    def place(self) -> str:
+        """Return `ARM/PHASE/NUMBER`, or `ARM/PHASE/REPEAT.NUMBER` after the first repeat."""
+        return f"{self.arm}/{self.phase}/{numbered(self.repeat, self.number)}"
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
         """Values of the objectives that count for the search; empty where no report has all of them."""

@@ -186,7 +186,8 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
         _IMPORTING.pop()
     _NAMED.add(module)
     if is_first:
-        _STARTED[module] = num_threads() - threads
+        # Threads of something else may have ended meanwhile.
+        _STARTED[module] = max(0, num_threads() - threads)
     return found
 
 

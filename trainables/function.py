@@ -29,7 +29,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from trainables.extensions import remedy
 from trainables.generator_state import GeneratorFiles, process_and_thread
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
 
@@ -136,6 +136,7 @@ class FunctionWorkload:
         """Process and thread of the function: no other can be suspended in a report."""
         self._lost: RuntimeError | None = None
         """What a report in another thread raised there, where nobody may hear of it."""
+        self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
         trial = FunctionTrial(job, self._folder, self._reported)
         # A function may change what it is given; the settings of the trial stay what they are.
         self._running = greenlet(lambda: _returned(train, copy.deepcopy(dict(job.settings)), trial))
@@ -160,7 +161,7 @@ class FunctionWorkload:
             returned = "" if reported is None else f" ({_article(reported)})"
             raise ValueError(
                 f"a training function must report at least once, and it returned without a report{returned}: "
-                "call trial.report(step, metrics)"
+                f"{self._how_to_report}"
             )
         return None
 

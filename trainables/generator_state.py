@@ -10,7 +10,6 @@ import os
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
@@ -91,6 +90,8 @@ class _File:
     """Index of the file's generator state."""
     steps: int
     """Number of optimizer steps before the write; UNREAD or READ for a file of the checkpoint."""
+    changed_at: int = 0
+    """Modification time of a file of the checkpoint, in nanoseconds."""
 
 
 UNREAD: Final = -1
@@ -122,8 +123,6 @@ class GeneratorFiles:
         """Files by path relative to the folder."""
         self._steps = 0
         """Number of optimizer steps in this process."""
-        self._restored_at = 0
-        """Time of `restore`, in Unix nanoseconds."""
         self._resumes = False
         """Whether the trial was resumed and has neither reported nor trained since."""
         self._read: int | None = None
@@ -153,8 +152,11 @@ class GeneratorFiles:
         """
         saved = json.loads(file.read_text(encoding="utf-8"))
         self._states = saved["states"]
-        self._files = {name: _File(state, UNREAD) for name, state in saved["files"].items()}
-        self._restored_at, self._resumes = time.time_ns(), True
+        self._files = {}
+        for name, state in saved["files"].items():
+            path = Path(self._folder, name)
+            self._files[name] = _File(state, UNREAD, path.lstat().st_mtime_ns if path.exists() else 0)
+        self._resumes = True
 
     def reported(self) -> None:
         """Record that the trial has reported."""
@@ -213,7 +215,7 @@ class GeneratorFiles:
     def _state_of(self, path: Path) -> int:
         """Return the index of a file's state; the current state if native code wrote the file."""
         file = self._files.get(self._name(str(path)))
-        if file is None or (file.steps < 0 and path.lstat().st_mtime_ns > self._restored_at):
+        if file is None or (file.steps < 0 and path.lstat().st_mtime_ns != file.changed_at):
             return self._index_of_now()
         return file.state
 

@@ -5,17 +5,19 @@ report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}.
 the script opens the file, and when it has ended.
 """
 
+import ast
 import json
 import os
 import re
 import runpy
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from trainables.extensions import look_in
 from trainables.function import FunctionTrial
+from trainables.source_files import SCRIPT, source_files
 
 METRICS: Final = "metrics.jsonl"
 CALLS_MAIN: Final = re.compile(r"^(?!\s*(?:async )?def ).*\bmain\(", re.MULTILINE)
@@ -37,6 +39,12 @@ def find_script(path: str) -> Path:
 class Script:
     """The training function `script(settings, trial)` of a script."""
 
+    how_to_report: Final = (
+        f'append a line such as {{"step": 1, "valid/loss": 0.5}} to {METRICS} in the working folder, or call '
+        "haltsweep.current_trial().report(step, metrics)"
+    )
+    """What to do where no report arrived."""
+
     def __init__(self, file: Path) -> None:
         """Take the script in a file, which is read when it runs."""
         self._file = file
@@ -48,16 +56,17 @@ class Script:
             settings: Values of its flags.
             trial: What it reports to.
         """
-        source = self._file.read_text(encoding="utf-8")
-        known = {"seed": trial.seed, **settings} if _has("--seed", source) else settings
-        arguments = list(flags(known, source))
+        modules = [each for each in source_files(str(self._file)) if each.suffix == SCRIPT]
+        sources = [each.read_text(encoding="utf-8", errors="replace") for each in modules]
+        known = {"seed": trial.seed, **settings} if _has("--seed", sources) else settings
+        arguments = list(flags(known, sources))
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
         before = sys.argv
         sys.argv = [str(self._file), *arguments]
         try:
             names = runpy.run_path(str(self._file), run_name="__main__")
-            if callable(names.get("main")) and not CALLS_MAIN.search(source):
+            if callable(names.get("main")) and not CALLS_MAIN.search(self._file.read_text(encoding="utf-8")):
                 names["main"](arguments)
         except SystemExit as ending:
             if ending.code not in (None, 0):
@@ -68,43 +77,69 @@ class Script:
         reader.read()
 
 
-def flags(settings: Mapping[str, Any], source: str) -> Iterator[str]:
+def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
     """Command line arguments for settings.
 
-    A name is written with `_` or `-` as the script has it. True gives the flag alone, false nothing or
-    `--no-name` if the script has that, null nothing, a list several values, a mapping flags such as
-    `--model.width`.
+    A name is written with `_` or `-` as the script has it. A switch is given alone if true; if false, it is
+    left out, or given as `--no-name` if the script has that. Any other boolean is given as `--name=True` or
+    `--name=False`. Null gives nothing, a list several values, a mapping flags such as `--model.width`.
 
     Args:
         settings: Values by name.
-        source: Text of the script.
+        sources: Texts of the script and of the modules that it imports from its folder.
     """
     for name, value in settings.items():
-        flag = _flag(name, source)
+        flag = _flag(name, sources)
         if isinstance(value, Mapping):
-            yield from flags({f"{name}.{key}": each for key, each in value.items()}, source)
+            yield from flags({f"{name}.{key}": each for key, each in value.items()}, sources)
         elif isinstance(value, list | tuple):
             yield from (flag, *map(str, value))
-        elif value is True:
-            yield flag
-        elif value is False:
-            negated = f"--no-{flag.removeprefix('--')}"
-            if _has(negated, source) or re.search(
-                rf"{re.escape(flag)}['\"][^)]*BooleanOptionalAction", source
-            ):
-                yield negated
+        elif isinstance(value, bool):
+            yield from _boolean(flag, value, sources)
         elif value is not None:
             yield f"{flag}={value}"
 
 
-def _flag(name: str, source: str) -> str:
-    """`--name` as the source has it."""
+def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
+    declared = _declared(flag, sources)
+    action = declared.get("action", declared.get("is_flag"))
+    if action is None:
+        is_converted_by_bool = declared.get("type") == "bool"  # bool("False") is true
+        yield f"{flag}=" if is_converted_by_bool and not value else f"{flag}={value}"
+    elif value:
+        yield flag
+    elif _has(no := f"--no-{flag.removeprefix('--')}", sources) or "BooleanOptionalAction" in action:
+        yield no
+
+
+def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
+    """Source of the keyword arguments of the call that declares a flag; empty if there is none."""
+    for source in sources:
+        if not _has(flag, [source]):
+            continue
+        try:
+            nodes = list(ast.walk(ast.parse(source)))
+        except (SyntaxError, ValueError):
+            continue
+        for node in nodes:
+            if not isinstance(node, ast.Call):
+                continue
+            names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            if any(_has(flag, [name]) for name in names if isinstance(name, str) and name.startswith("-")):
+                found = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}
+                is_pair = any("/" in name for name in names if isinstance(name, str))  # of click
+                return {"is_flag": "True", **found} if is_pair else found
+    return {}
+
+
+def _flag(name: str, sources: Sequence[str]) -> str:
+    """`--name` as the sources have it."""
     forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
-    return next((each for each in forms if _has(each, source)), forms[0])
+    return next((each for each in forms if _has(each, sources)), forms[0])
 
 
-def _has(flag: str, source: str) -> bool:
-    return re.search(rf"{re.escape(flag)}(?![\w-])", source) is not None
+def _has(flag: str, sources: Sequence[str]) -> bool:
+    return any(re.search(rf"{re.escape(flag)}(?![\w-])", source) for source in sources)
 
 
 def _writes(mode: Any) -> bool:

@@ -64,7 +64,7 @@ def spread_of(runs: Path | None, name: str, metric: str | None) -> float:
         report = summarise(sweep.plan, sweep.records())
     outcome = metric or next(iter(report.outcomes), "")
     cell = report.cell(report.arms[0], outcome)
-    values = [value for _, value in cell.by_seed] if cell else []
+    values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST:
         wanted = (
             f"must name a sweep with at least {SEEDS_LEAST} confirmed seeds of {outcome or 'its outcome'}"

@@ -40,7 +40,10 @@ def extend(
     seeds: Annotated[
         str | None, typer.Option(help="Further confirm seeds: how many, or a list, e.g. '[105, 106]'.")
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Search trials of each arm, in all.", min=1)] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Further repeats of every search, each with confirm seeds.", min=1)
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials of each search, in all.", min=1)] = None,
     arms: Annotated[
         str | None,
         typer.Option(
@@ -73,7 +76,8 @@ def extend(
     if arms is not None:
         path, changes = None, [*arms_of(path, arms, folder, profile), *changes]
         profile = None
-    changes += [*_options(old, known, seeds, trials), *_split_options(old, splits)]
+    changes += [*_options(old, known, seeds, trials), *_repeat_options(old, known, repeats)]
+    changes += _split_options(old, splits)
     if path is None:
         _refuse_unplanned(folder, old, changes, profile, _begun(old, known))
     spec, new = _planned(folder, path, changes, profile, runs)
@@ -105,9 +109,9 @@ def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trial
         more = parse(f"seeds={seeds}").value
     except BadOverride as error:
         raise InputError(f"--seeds: {error}") from None
-    known = plan.confirm.seeds if plan.confirm is not None else ()
+    known = plan.confirm.seeds[: len(plan.confirm.seeds) // plan.repeats] if plan.confirm is not None else ()
     if isinstance(more, int) and not isinstance(more, bool) and 1 <= more <= MOST_SEEDS:
-        _refuse_seeds_twice(plan, records, more)
+        _refuse_twice(plan, records, "seeds", more)
         drawn = (derive_seed("confirm", number) for number in range(len(known) + more + len(known)))
         more = [seed for seed in drawn if seed not in known][:more]
     if not isinstance(more, list):
@@ -117,7 +121,17 @@ def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trial
     return [*found, f"confirm.seeds={[*known, *more]}"]
 
 
-def _refuse_seeds_twice(plan: "Plan", records: "Sequence[Record]", more: int) -> None:
+def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | None) -> list[str]:
+    """What `--repeats` asks for, as an override."""
+    if repeats is None:
+        return []
+    if plan.search is None:
+        raise InputError(f"--repeats must be of a sweep that searches, and {plan.name} has no search")
+    _refuse_twice(plan, records, "repeats", repeats)
+    return [f"search.repeats={plan.repeats + repeats}"]
+
+
+def _refuse_twice(plan: "Plan", records: "Sequence[Record]", what: str, more: int) -> None:
     """Raise InputError if added seeds have not run yet: who repeats a command means the same ones."""
     if not plan.extended:
         return
@@ -129,9 +143,11 @@ def _refuse_seeds_twice(plan: "Plan", records: "Sequence[Record]", more: int) ->
     )
     if left:
         raise InputError(
-            f"--seeds {more} draws further seeds, and must wait for those that were added before: "
+            f"--{what} {more} adds further {what}, and must wait for those that were added before: "
             f"{amount(left, 'confirm trial')} of them have not ended. `haltsweep resume {plan.name}` goes on "
-            "with them; for others beside them give a list, e.g. --seeds '[105, 106]'"
+            f"with them"
+            + "; for others beside them give a list, e.g. --seeds '[105, 106]'"
+            * (what == "seeds")
         )
 
 

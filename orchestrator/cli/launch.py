@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, out, say
+from orchestrator.cli.fencing import tell_fenced
 from orchestrator.cli.locations import (
     command,
     data_root,
@@ -29,6 +30,7 @@ from orchestrator.cli.options import (
     SpecPath,
     Storage,
     SweepName,
+    TakeOver,
 )
 from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError, SearchError, StoreError
@@ -68,6 +70,9 @@ Debug = Annotated[
 Smoke = Annotated[
     bool, typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all.")
 ]
+Shared = Annotated[
+    bool, typer.Option("--shared", help="Let other users enter the sweep's folder, as the umask allows.")
+]
 ChangedCode = Annotated[
     bool,
     typer.Option("--changed-code", help="Go on though training code or data were changed since trials ran."),
@@ -83,6 +88,7 @@ def launch(
         bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
     ] = False,
     changed_code: ChangedCode = False,
+    take_over: TakeOver = False,
     smoke: Smoke = False,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus: Annotated[
@@ -96,6 +102,7 @@ def launch(
     storage: Storage = None,
     tracking: LaunchTracking = None,
     checkpoints: Checkpoints = None,
+    shared: Shared = False,
 ) -> None:
     """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
     from orchestrator.cli import check
@@ -119,20 +126,18 @@ def launch(
     root = runs_root(runs)
     folder = SweepFolder(root / made.name)
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
-        resume(str(folder.root), driver, address, debug, changed_code=changed_code)
+        resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
-    setup = replace(
-        _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen),
-        storage=storage,
-        checkpoints=_checkpoints(checkpoints, made.name),
-    )
+    setup = _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen)
+    setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name), shared=shared)
     _check_stores(setup)
-    clear_unbegun(folder)
+    on_fenced = tell_fenced if take_over else None
+    clear_unbegun(folder, on_fenced)
     refuse_existing(made, folder)
     if smoke:
         _smoke(made, setup.data_dir)
     _tell_beginning(read, made, folder, chosen)
-    start = partial(run_sweep, made, folder, setup, to_yaml(read.spec))
+    start = partial(run_sweep, made, folder, setup, to_yaml(read.spec), on_fenced=on_fenced)
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
 
@@ -148,6 +153,7 @@ def resume(
     address: Address = None,
     debug: Debug = False,
     changed_code: ChangedCode = False,
+    take_over: TakeOver = False,
     retry: Annotated[
         list[str] | None,
         typer.Option(
@@ -183,7 +189,8 @@ def resume(
     say(f"{made.name}: resuming, in {folder.root}{as_launched}")
     _tell_edited_spec(folder)
     _tell_missing_gpus(made, chosen)
-    start = partial(resume_sweep, folder, changed_code=changed_code, retry=again)
+    on_fenced = tell_fenced if take_over else None
+    start = partial(resume_sweep, folder, changed_code=changed_code, retry=again, on_fenced=on_fenced)
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
 
 
@@ -392,7 +399,12 @@ def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
         complain(more_budget(finish.spent, folder))
     elif finish.left:
         complain(f"continue with: {command('resume', folder)}")
-    if finish.untracked:
+    if finish.tracking_pid is not None:
+        complain(
+            f"MLflow is slow and not complete yet ({finish.untracked}). Process {finish.tracking_pid} writes "
+            f"the rest in the background; whether it is complete: {command('status', folder)}"
+        )
+    elif finish.untracked:
         complain(f"MLflow or the Parquet files lack something: {finish.untracked}")
         complain(f"catch up with: {command('sync', folder)}")
     if (page := folder.report / "report.html").exists():

@@ -69,8 +69,8 @@ def logs(
 
 
 def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
-    """The trial with that id, beginning of an id, or ARM/PHASE/NUMBER. Raises InputError with the nearest."""
-    by_name = {label(each): each for each in trials}
+    """The trial with that id, beginning of an id, or `place`. Raises InputError with the nearest."""
+    by_name = {each.place: each for each in trials}
     by_id = {each.trial_id: each for each in trials}
     exact = by_id.get(text) or by_name.get(text)
     if exact is not None:
@@ -86,11 +86,6 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
     if len(known) > LISTED:
         near = near.partition("Known:")[0].rstrip() or f"`haltsweep status --trials` lists all {len(trials)}"
     raise InputError(f"no trial {text!r} in the plan; they are named by id or ARM/PHASE/NUMBER. {near}")
-
-
-def label(trial: PlannedTrial | Record) -> str:
-    """A trial as people call it."""
-    return f"{trial.arm}/{trial.phase}/{trial.number}"
 
 
 def _list(sweep: "Opened", *, as_json: bool) -> None:
@@ -109,11 +104,11 @@ def _list(sweep: "Opened", *, as_json: bool) -> None:
         )
         return
     for each in failed:
-        say(f"{each.trial_id}  {label(each)}  {each.outcome}: {printable(shortened(each.reason))}")
+        say(f"{each.trial_id}  {each.place}  {each.outcome}: {printable(shortened(each.reason))}")
     if failed:
         say(f"all that one of them printed: {command('logs', sweep.folder, failed[0].trial_id)}")
     else:
-        any_trial = shlex.quote(label(sweep.plan.trials[0]))
+        any_trial = shlex.quote(sweep.plan.trials[0].place)
         say(f"no trial has failed; all that any printed: {command('logs', sweep.folder, any_trial)}")
 
 
@@ -127,6 +122,7 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
         "arm": trial.arm,
         "phase": trial.phase,
         "number": trial.number,
+        "repeat": trial.repeat,
         "seed": trial.seed,
     }
 
@@ -151,7 +147,7 @@ def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
 
 
 def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None:
-    say(f"{trial.trial_id}  {label(trial)}  seed {trial.seed}")
+    say(f"{trial.trial_id}  {trial.place}  seed {trial.seed}")
     if not attempts:
         say("it has not been started")
     for each in attempts:

@@ -82,3 +82,10 @@ Address = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Shut out a session that still holds the sweep but is gone or hangs: it can write nothing more.",
+    ),
+]

@@ -17,7 +17,7 @@ from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
 from orchestrator.scopes import counted_name
-from orchestrator.trials import Outcome, OutcomeKind, Record, by_arm
+from orchestrator.trials import Outcome, OutcomeKind, Record, by_arm, numbered
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -291,7 +291,7 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         complained = True
         every = chain(plan.trials, replacements(plan))
         trial = next(each for each in every if each.trial_id == trial_id)
-        place = f"{trial.arm} {trial.phase} {trial.number} ({trial_id})"
+        place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
         reason = shortened(outcome.reason)
         complain(
             f"first failure: {place} {outcome.kind}: {reason}; the sweep goes on, `{status}` tells of others"
@@ -318,5 +318,7 @@ def _moving(snapshot: "Snapshot") -> str:
     running = snapshot.outlook.running
     shown = [each for each in running if silence(each)] or running[:1]
     return "".join(
-        f"; {each.arm} {each.phase} {each.number} is at step {each.step:,}{silence(each)}" for each in shown
+        f"; {each.arm} {each.phase} {numbered(each.repeat, each.number)} is at step {each.step:,}"
+        f"{silence(each)}"
+        for each in shown
     )

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of texts that a spreadsheet would take for formulas."""
+
+
 class Format(StrEnum):
     """How a table is written."""
 
@@ -59,13 +63,32 @@ def records(
 
 
 def _csv(table: "pa.Table") -> bytes:
-    """UTF-8 with a header; texts in quotes, null as nothing between two commas."""
+    """UTF-8 with a header; texts in quotes, null as nothing between two commas.
+
+    Texts that begin like a formula get an apostrophe in front, except numbers.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
+            guarded = pa.array(map(_guarded, table.column(place).to_pylist()), pa.string())
+            table = table.set_column(place, field.name, guarded)
+    table = table.rename_columns([_guarded(name) or "" for name in table.column_names])
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink)
     return bytes(sink.getvalue())
+
+
+def _guarded(text: str | None) -> str | None:
+    """The text with an apostrophe in front if a spreadsheet would compute it; numbers stay as they are."""
+    if text is None or not text.startswith(FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
 
 
 def _parquet(table: "pa.Table") -> bytes:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, say
+from orchestrator.cli.fencing import tell_fenced
 from orchestrator.cli.locations import holds_sweep, runs_root, tracking_uri
-from orchestrator.cli.options import Runs, Storage, SweepName, Tracking
+from orchestrator.cli.options import Runs, Storage, SweepName, TakeOver, Tracking
 from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import hint
@@ -23,6 +24,7 @@ def remove(
     name: SweepName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Delete its runs in MLflow too.")] = False,
+    take_over: TakeOver = False,
     runs: Runs = None,
     storage: Storage = None,
     tracking: Tracking = None,
@@ -35,7 +37,7 @@ def remove(
     uri = tracking_uri(tracking or (subject.setup.tracking_uri if subject.setup else None), root)
     if not yes:
         _confirm(subject, uri if mlflow else None)
-    _delete(subject, uri if mlflow else None)
+    _delete(subject, uri if mlflow else None, take_over=take_over)
     say(f"{subject.name}: removed")
 
 
@@ -128,14 +130,15 @@ def _what_goes(subject: _SweepToRemove, uri: str | None) -> list[str]:
     return lines
 
 
-def _delete(subject: _SweepToRemove, uri: str | None) -> None:
+def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> None:
     from orchestrator.drivers import removal
 
+    on_fenced = tell_fenced if take_over else None
     if subject.folder is not None:
-        removal.remove(subject.folder, subject.setup, uri)
+        removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)
         return
     assert subject.storage is not None, "what has no folder was found in a database"
-    removal.remove_rows(subject.storage, SweepFolder(subject.runs / subject.name), uri)
+    removal.remove_rows(subject.storage, SweepFolder(subject.runs / subject.name), uri, on_fenced=on_fenced)
 
 
 def _size(folder: Path) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import Name
 from orchestrator.conductor.outlook import Outlook, RunningTrial, remaining
+from orchestrator.trials import numbered
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +29,7 @@ def running_table(outlook: Outlook) -> "Table":
     for header in ("step", "steps/s", common or "last value", "its end in"):
         made.add_column(header, justify="right", no_wrap=True)
     for each in shown:
-        trial = Name(f"{each.arm} {each.phase} {each.number}{silence(each)}")
+        trial = Name(f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}{silence(each)}")
         left = "" if each.left_s is None else roughly(each.left_s)
         made.add_row(trial, _step(each), _rate(each), _value(each, named=not common), left)
     if (more := len(outlook.running) - SHOWN) > 0:

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import emit_json, out, say
+from orchestrator.cli.fencing import silence_of
 from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.cli.progress import line, may_end_early, progress_of, shortened, tables
@@ -24,7 +25,7 @@ from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.format import setting_words
 from orchestrator.scopes import counted_name
-from orchestrator.trials import OutcomeKind, Record, skipped
+from orchestrator.trials import OutcomeKind, Record, numbered, skipped
 from search_spaces.wording import amount, visible
 
 SHOWN_FAILURES = 10
@@ -88,6 +89,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         tracking = tracking_of(sweep)
         progress = progress_of(sweep.plan, records, held=held)
         outlook = outlook_of(sweep.plan, records, held=held, now=time.time())
+        silence = silence_of(sweep.ledger)
         spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
     state = _state(progress, held=held)
     if as_json:
@@ -110,12 +112,8 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         out().print(part)
     left = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
     say(f"{sweep.plan.name}: {state}; {line(progress, left)}")
-    if failing:
-        say(stopped_by_error(failing, sweep.folder))
-    elif spent:
-        say(more_budget(spent, sweep.folder))
-    elif state is SweepState.UNFINISHED:
-        say(f"continue with: {command('resume', sweep.folder)}")
+    for advice in _next_steps(sweep.folder, state, silence, spent, failing):
+        say(advice)
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))
     for reason in skipped(records):
@@ -132,6 +130,18 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
+
+
+def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str, failing: str) -> list[str]:
+    """Return what is known of a silent holder, and how to go on."""
+    lines = [silence] if silence else []
+    if failing:
+        lines.append(stopped_by_error(failing, folder))
+    elif spent:
+        lines.append(more_budget(spent, folder))
+    elif state is SweepState.UNFINISHED:
+        lines.append(f"continue with: {command('resume', folder)}")
+    return lines
 
 
 def _infeasible(records: Sequence[Record]) -> Counter[str]:
@@ -177,6 +187,7 @@ def _trial(record: Record) -> dict[str, object]:
         "arm": record.arm,
         "phase": record.phase,
         "number": record.number,
+        "repeat": record.repeat,
         "seed": record.seed,
         "outcome": record.outcome.value if record.outcome else None,
         "reason": record.reason,
@@ -189,7 +200,7 @@ def _trial(record: Record) -> dict[str, object]:
 
 def _print_failures(failed: list[Record]) -> None:
     for record in failed[:SHOWN_FAILURES]:
-        place = f"{record.arm} {record.phase} {record.number} ({record.trial_id})"
+        place = f"{record.arm} {record.phase} {numbered(record.repeat, record.number)} ({record.trial_id})"
         say(f"failed: {place}: {record.standing}: {shortened(record.reason)}")
     if len(failed) > SHOWN_FAILURES:
         say(f"... and {len(failed) - SHOWN_FAILURES} more failures; all with --json")
@@ -207,7 +218,7 @@ def _print_trials(records: list[Record]) -> None:
             record.trial_id,
             record.arm,
             record.phase,
-            str(record.number),
+            numbered(record.repeat, record.number),
             str(record.seed),
             record.standing,
             step,

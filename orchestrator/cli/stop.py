@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import say
+from orchestrator.cli.fencing import silence_of
 from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -41,7 +42,7 @@ def stop(
     with _found(name, runs_root(runs), storage) as (ledger, again):
         lease = ledger.ask_to_stop(_who(), at_once=now)
         if lease is None:
-            say(f"{ledger.sweep}: nobody runs it; continue with: {again}")
+            say(f"{ledger.sweep}: {silence_of(ledger) or 'nobody runs it'}; continue with: {again}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
         how = "at once" if now else "when its trials have been saved at their next report"

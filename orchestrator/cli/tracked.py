@@ -8,7 +8,7 @@ from orchestrator.drivers.launch_folder import Setup, read_setup
 from orchestrator.identity import SweepFolder
 from orchestrator.redact import redact_url
 from orchestrator.sqlite_files import file_of
-from orchestrator.tracking.state import read_state
+from orchestrator.tracking.state import is_writing, read_state
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
@@ -29,22 +29,27 @@ class Tracked:
     """Why it is behind, as MLflow's last failure says; empty if it has not failed since it worked."""
     noted_s_ago: float | None
     """Seconds since the writer's last note; None if it has left none."""
+    active: bool = False
+    """Whether a process of this machine writes it now."""
 
     def line(self, sync: str, *, held: bool) -> str:
         """For people; the command that catches up is a line of its own, so that it is copied whole.
 
         `sync` is that command, `held` whether the sweep is run by somebody.
         """
-        if not self.behind and not self.error:
+        background = self.active and not held
+        if not self.behind and not self.error and not background:
             return f"MLflow: has everything ({self.store})"
         ago = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
         parts = [
             f"{amount(self.behind, 'event')} behind",
             self.writing and f"{self.writing}{ago}",
-            self.error or ("" if held else "nobody writes it now"),
+            self.error,
+            "a background process writes it" if background else "",
+            "" if held or self.active or self.error else "nobody writes it now",
         ]
         message = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
-        return message if held else f"{message}\ncatch up with: {sync}"
+        return message if held or background else f"{message}\ncatch up with: {sync}"
 
 
 def tracking_of(sweep: "Opened") -> Tracked | None:
@@ -67,13 +72,13 @@ def store_of(folder: SweepFolder, setup: Setup) -> str | None:
 
 def tracked(folder: SweepFolder, uri: str, newest: int) -> Tracked:
     """How far the MLflow at `uri` is, of a ledger whose newest event is at position `newest`."""
-    store, state = redact_url(uri), read_state(folder)
+    store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
     if state is None or state.store != store:
-        return Tracked(store, newest, "", "", None)
+        return Tracked(store, newest, "", "", None, active)
     file = file_of(uri)
     if state.position and file is not None and not file.exists():
         return Tracked(
             store, newest, "", "its file is gone, or was left behind when the sweep was moved", None
         )
     ago = max(0.0, time.time() - state.at)
-    return Tracked(store, max(0, newest - state.position), state.doing, state.error, ago)
+    return Tracked(store, max(0, newest - state.position), state.doing, state.error, ago, active)

@@ -1,12 +1,14 @@
 """`haltsweep ui`: the MLflow UI on this machine, opened at a sweep."""
 
+import html
 import os
 import signal
 import sqlite3
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -42,25 +44,31 @@ def ui(
 ) -> None:
     """Show a sweep in the MLflow UI, on this machine alone, until Ctrl-C.
 
-    Where tracking is a server (http://...), that is opened instead.
+    Only the printed addresses give access: they contain a token. Where tracking is a server (http://...),
+    that is opened instead.
     """
     root = runs_root(runs)
     folder = find_sweep(name, root) if name is not None else None
     uri = _uri(folder, root, tracking)
     _check_uri(uri)
     if urlsplit(uri).scheme in REMOTE:
-        _show(uri, folder, browser=browser)
+        page = _show(uri, folder)
+        if browser and _can_browse():
+            webbrowser.open(page)
         return
     from orchestrator.tracking.moved_store import follow_move
-    from orchestrator.tracking.server import serving_anywhere
+    from orchestrator.tracking.server import serving
 
     artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
     with suppress(sqlite3.Error):  # read-only: shown as it is
         follow_move(uri, artifacts)
-    with ended_by_signals(), serving_anywhere(uri, artifacts, port) as server:
-        _show(server.url, folder, browser=browser)
-        say("Ctrl-C ends it")
-        server.wait()
+    with ended_by_signals(), serving(uri, artifacts, port) as server:
+        page = _show(server.url, folder)
+        with _redirect(page, artifacts.parent) if browser and _can_browse() else nullcontext() as file:
+            if file is not None:
+                webbrowser.open(file.as_uri())
+            say("Ctrl-C ends it")
+            server.wait()
 
 
 def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
@@ -92,29 +100,50 @@ def _check_uri(uri: str) -> None:
         )
 
 
-def _show(server: str, folder: SweepFolder | None, *, browser: bool) -> None:
-    """Print, and open, what there is to see."""
+def _show(server: str, folder: SweepFolder | None) -> str:
+    """Print the addresses of a sweep, or of all; return the one for the browser."""
     from orchestrator.tracking.links import find_links, without_user
 
-    page = without_user(server)
     if folder is None:
+        page = without_user(server)
         say(f"MLflow:   {page}")
-    else:
-        from orchestrator.plan.serialise import read_plan
+        return page
+    from orchestrator.plan.serialise import read_plan
 
-        plan = read_plan(folder)
-        links = find_links(server, plan.name, [arm.name for arm in plan.arms])
-        say(f"all runs: {links.runs}")
-        say(f"arms:     {links.arms}")
-        say(f"compared: {links.comparison}")
-        page = links.arms
-    if browser and sys.stdout.isatty() and _has_screen():
-        webbrowser.open(page)
+    plan = read_plan(folder)
+    links = find_links(server, plan.name, [arm.name for arm in plan.arms])
+    say(f"all runs: {links.runs}")
+    say(f"arms:     {links.arms}")
+    say(f"compared: {links.comparison}")
+    return links.arms
 
 
-def _has_screen() -> bool:
+def _can_browse() -> bool:
     """Whether a browser has a screen to open on; those that run inside a terminal cannot show MLflow."""
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    screen = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.stdout.isatty() and bool(screen)
+
+
+@contextmanager
+def _redirect(page: str, folder: Path) -> Iterator[Path | None]:
+    """Write a file that leads a browser to `page`, since every user can read the arguments of a browser.
+
+    The file is in `folder` if that exists, since a browser in a sandbox cannot read temporary files. Yields
+    None if the file cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            place = folder if folder.is_dir() else None
+            file = stack.enter_context(
+                tempfile.NamedTemporaryFile("w", dir=place, prefix=".ui-", suffix=".html")
+            )
+            file.write(f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">')
+            file.flush()
+        except OSError:
+            path = None
+        else:
+            path = Path(file.name).resolve()
+        yield path
 
 
 @contextmanager

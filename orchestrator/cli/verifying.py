@@ -237,7 +237,8 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     sync = command("sync", whole.folder)
     # What ends while MLflow is read cannot be in what was read of it.
     before, held = whole.ledger.last_seq(), whole.ledger.held()
-    settled = not held and tracked(whole.folder, uri, before).behind == 0
+    written = tracked(whole.folder, uri, before)
+    settled = not (held or written.active or written.behind)
     try:
         kept = read_runs(uri, whole.plan.name, whole.ledger.uid, on_progress)
     except StoreError as error:

@@ -1,6 +1,6 @@
-"""The search of one arm: an Optuna study in memory, which is given every event in order.
+"""One repeat of the search of one arm: an Optuna study in memory, which is given every event in order.
 
-No sampler outlives an ask: each gets a fresh one seeded by (study seed, arm, trial number), so nothing has to
+No sampler outlives an ask: each gets a fresh one seeded by (study seed, trial number), so nothing has to
 be pickled, and a study rebuilt from the same history asks for exactly what the undisturbed one would have.
 """
 
@@ -15,6 +15,7 @@ from optuna.trial import TrialState
 from orchestrator.conductor.messages import NothingAdmitted
 from orchestrator.errors import InputError, SearchError
 from orchestrator.identity import derive_seed
+from orchestrator.plan.planned_trials import search_root
 from orchestrator.plan.types import Arm, SearchPlan
 from orchestrator.samplers import (
     Chosen,
@@ -40,9 +41,13 @@ INFORMED_TRIES = 30
 class ArmSearch:
     """Asks, and takes reports and outcomes, in the order of events; the same order gives the same answers."""
 
-    def __init__(self, arm: Arm, plan: SearchPlan) -> None:
+    def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
         self._arm = arm
         self._plan = plan
+        # Repeats are paired by index: all arms draw alike, but for controls. Of one search no arm depends on
+        # the luck of another's.
+        own = (arm.name,) if plan.repeats == 1 else ()
+        self._root: tuple[str | int, ...] = (search_root(plan, repeat, arm), *own)
         self._sampler, pruner = _chosen(plan)
         self._grid = [*_first_first(arm)] if self._sampler.is_grid else []
         self._neutral = optuna.samplers.RandomSampler(seed=0)
@@ -198,7 +203,7 @@ class ArmSearch:
         place: tuple[int, ...] = (
             () if self._sampler.is_seeded_once else (number, attempt) if attempt else (number,)
         )
-        seed = derive_seed(self._plan.seed, self._arm.name, *place)
+        seed = derive_seed(*self._root, *place)
         if attempt < INFORMED_TRIES:
             return make_sampler(self._sampler, seed)
         return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))

@@ -1,13 +1,18 @@
 """The attempts at one trial: which may write, how far they got, how many in a row died of what they ran."""
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind
+from search_spaces.wording import amount
+
+MOST_KILLS = 10
+"""Deaths from outside after which a trial waits for progress elsewhere; without any the sweep stops."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -20,7 +25,7 @@ class Attempts:
     token: int = 0
     """Fencing token of the newest attempt, the only one that may write; 0 before the first."""
     losses: int = 0
-    """How often its process died since it last made progress: a new step measured or saved."""
+    """How often the trial ended its process since its last progress: a new step measured or saved."""
     step: int = -1
     """Newest step measured."""
     saved: int = -1
@@ -40,28 +45,33 @@ class Attempts:
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
         return self.ended is None or confirmed or self.kept is not None
 
-    def saw(self, event: Event) -> None:
-        """An event of this trial that follows its `asked`."""
+    def saw(self, event: Event) -> bool:
+        """Take an event of this trial that follows its `asked`; return whether it is progress."""
+        has_progressed = False
         if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
             self.heard_at = event.at
         if event.kind is EventKind.STARTED:
             self.token = event.payload["token"]
         elif event.kind is EventKind.MEASURED:
             self.step = event.payload["step"]
-            self.losses = 0
+            has_progressed = True
         elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.saved:
             self.saved = event.payload["step"]
-            self.losses = 0
+            has_progressed = True
         elif event.kind is EventKind.ATTRIBUTES:
             self.attributes = {**self.attributes, **event.payload}
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
             self.ended, self.kept = kind if kind.final else None, event.payload.get("saved")
-            self.losses += bool(event.payload.get("lost"))
+            self.losses += bool(event.payload.get("lost")) and not event.payload.get("outside")
+            return kind.final
         elif event.kind is EventKind.RETRIED:
             self.step = self.saved = event.payload["step"]
             self.losses, self.ended, self.kept = 0, None, None
             self.attributes = {}
+        if has_progressed:
+            self.losses = 0
+        return has_progressed
 
     def to_json(self) -> list[Any]:
         """Return the state as JSON values, in the order of the fields."""
@@ -76,12 +86,51 @@ class Attempts:
         made.ended = made.ended and OutcomeKind(made.ended)
         return made
 
-    def loss(self, what: str, reason: str, retries: int) -> Outcome:
-        """How the trial goes on after one more of its processes, called `what`, died without a word.
+    def loss(self, what: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
+        """Return how the trial goes on after one more of its processes died.
 
         Only deaths in a row count, without a new measurement or checkpoint between them: a trial that ends
-        its worker where it is gets no further, and one that gets further will end.
+        its worker where it is gets no further, and one that gets further will end. Deaths from outside do
+        not count, see `Kills`.
+
+        Args:
+            what: Name of the process in the message.
+            reason: Description of the death.
+            retries: Number of deaths after which the trial is started again.
+            cause: Cause of the death.
         """
+        if cause is DeathCause.OUTSIDE:
+            return Outcome(OutcomeKind.STOPPED, f"{what} died by no fault of the trial: {reason}")
         losses, allowed = self.losses + 1, retries + 1
         message = f"{what} died, time {losses} of at most {allowed} without progress: {reason}"
-        return Outcome(OutcomeKind.CRASHED if losses >= allowed else OutcomeKind.STOPPED, message)
+        failure = OutcomeKind.OUT_OF_MEMORY if cause is DeathCause.MEMORY else OutcomeKind.CRASHED
+        return Outcome(failure if losses >= allowed else OutcomeKind.STOPPED, message)
+
+
+class Kills:
+    """Deaths from outside in this session since the sweep last made progress, by trial.
+
+    Progress is a new step measured or saved, or the end of a trial.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._reasons: dict[str, str] = {}
+
+    def add(self, trial_id: str, reason: str) -> None:
+        """Count a death."""
+        self._counts[trial_id] += 1
+        self._reasons[trial_id] = reason
+
+    def clear(self) -> None:
+        """Start again, since the sweep has made progress."""
+        self._counts.clear()
+
+    def waiting(self) -> dict[str, str]:
+        """Return trials that wait for progress elsewhere, each with the reason to give if there is none."""
+        return {
+            trial_id: f"trial {trial_id} was killed from outside {amount(count, 'time')} while nothing else "
+            f"made progress, last: {self._reasons[trial_id]}"
+            for trial_id, count in self._counts.items()
+            if count >= MOST_KILLS
+        }

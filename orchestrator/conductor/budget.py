@@ -4,6 +4,7 @@ Everything follows from what trials measured and how they ended, in the order of
 decides the same. Work that was lost with its process and done again is counted once, as measured.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -62,8 +63,8 @@ class Spending:
         self._metric = counted_name(objective) if objective is not None else ""
         self._sign = -1.0 if objective is not None and objective.goal == "min" else 1.0
         self._sweep = Used()
-        self._searches = {arm.name: Used() for arm in plan.arms}
-        self._progress = {arm.name: Progressing() for arm in plan.arms}
+        self._searches: dict[tuple[str, int], Used] = defaultdict(Used)
+        self._progress: dict[tuple[str, int], Progressing] = defaultdict(Progressing)
 
     @property
     def wants_flops(self) -> bool:
@@ -79,42 +80,42 @@ class Spending:
         """A trial reported `now` after `before`."""
         seconds = now.seconds - (before.seconds if before else 0.0)
         flops = _flops(now) - (_flops(before) if before else 0.0)
-        used = [self._sweep, *([self._searches[planned.arm]] if planned.phase == "search" else [])]
+        used = [self._sweep, *([self._searches[_search(planned)]] if planned.phase == "search" else [])]
         for each in used:
             each.device_s += max(0.0, seconds) * self._devices
             each.flops += max(0.0, flops)
 
     def to_json(self) -> list[Any]:
         """Return what was used as JSON values."""
-        progress = self._progress
-        searches = [[arm, astuple(used), astuple(progress[arm])] for arm, used in self._searches.items()]
-        return [astuple(self._sweep), searches]
+        used = [[*search, astuple(each)] for search, each in self._searches.items()]
+        progress = [[*search, astuple(each)] for search, each in self._progress.items()]
+        return [astuple(self._sweep), sorted(used), sorted(progress)]
 
     def load(self, values: Sequence[Any]) -> None:
         """Set what was used to what `to_json` returned."""
-        sweep, searches = values
+        sweep, used, progress = values
         self._sweep = Used(*sweep)
-        self._searches = {name: Used(*used) for name, used, _ in searches}
-        self._progress = {name: Progressing(*progress) for name, _, progress in searches}
+        self._searches.update({(arm, repeat): Used(*each) for arm, repeat, each in used})
+        self._progress.update({(arm, repeat): Progressing(*each) for arm, repeat, each in progress})
 
-    def search_ended(self, arm: str, value: float | None) -> None:
-        """A search trial of `arm` ended for good, with `value` of the first objective if it finished."""
-        self._progress[arm].ended(None if value is None else self._sign * value)
+    def search_ended(self, planned: PlannedTrial, value: float | None) -> None:
+        """A search trial ended for good, with `value` of the first objective if it finished."""
+        self._progress[_search(planned)].ended(None if value is None else self._sign * value)
 
     def used_up(self) -> str:
         """Why the sweep may start nothing more; empty while it may."""
         reached = self._sweep.over(self._limits.device_hours, self._limits.flops)
         return f"the budget of {reached} is used up" if reached else ""
 
-    def search_over(self, arm: str, candidates: int, wanted: int) -> str:
-        """Why no further trial of the search of `arm` is to begin; empty while one may.
+    def search_over(self, planned: PlannedTrial, candidates: int, wanted: int) -> str:
+        """Return why no further trial of the search of `planned` is to begin; empty while one may.
 
         A target or a lack of improvement ends no search before it has the `wanted` assignments to confirm.
         """
-        limits, progress = self._limits.each_arm, self._progress[arm]
+        limits, progress = self._limits.each_arm, self._progress[_search(planned)]
         if limits is None:
             return ""
-        if reached := self._searches[arm].over(limits.device_hours, limits.flops):
+        if reached := self._searches[_search(planned)].over(limits.device_hours, limits.flops):
             return f"{reached} are used up"
         if candidates < wanted or progress.best is None:
             return ""
@@ -168,7 +169,10 @@ def budget_end(last: Event | None, plan: Plan) -> str:
     """
     if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != BUDGET:
         return ""
-    if plan.extended and plan.extended[-1].at > last.at:
+    known = last.payload.get("extensions")
+    if known is None:  # written before the number of extensions was
+        known = sum(each.at <= last.at for each in plan.extended)
+    if len(plan.extended) > known:
         return ""
     # Sweeps from before the reason was written only say that it was the budget.
     return str(last.payload.get("why", "the budget is used up"))
@@ -179,6 +183,11 @@ def error_end(last: Event | None) -> str:
     if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != ERROR:
         return ""
     return str(last.payload["why"])
+
+
+def _search(planned: PlannedTrial) -> tuple[str, int]:
+    """Return which search a trial belongs to: that of a repeat of its arm."""
+    return planned.arm, planned.repeat
 
 
 def _flops(measurement: Measurement) -> float:

@@ -1,34 +1,37 @@
 """Decides what runs next, what stops early and what is confirmed. Does no I/O and reads no clock.
 
 Everything it decides follows from the plan and the order of calls, so replaying the ledger leaves it where it
-was. Arms progress together: the next trial comes from the arm that is least far, in the order of the plan.
-An arm is confirmed when all of its search trials have ended, and re-read when its confirmed trial has.
+was. The next trial comes from the earliest repeat that has one, there from the arm that is least far, in the
+order of the plan. What a search found is confirmed when all of its trials have ended, and re-read after that.
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from itertools import product
+from typing import TYPE_CHECKING
 
 from orchestrator.conductor.budget import Spending
+from orchestrator.conductor.first_errors import FirstErrors
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
-from orchestrator.conductor.outlook import Outlook, Watch
+from orchestrator.conductor.outlook import Outlook
 from orchestrator.conductor.report_judge import ReportJudge
 from orchestrator.conductor.rounds import Rounds, measured
-from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
+from orchestrator.conductor.state import ArmState, TrialState, TrialStatus, outlook, progress
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
-from orchestrator.plan.planned_trials import replacement
+from orchestrator.plan.planned_trials import search_trial
 from orchestrator.plan.types import Plan
 from orchestrator.scopes import CountedReports, counted_name
-from orchestrator.trials import Outcome, OutcomeKind, Trial, error_line
+from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values
 from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
-FIRST_TRIALS = 3
-"""Trials of an arm that stop the sweep where all of them crash with the same error."""
+if TYPE_CHECKING:
+    from orchestrator.conductor.search_journal import SearchJournal  # which loads Optuna
 
 
 class Conductor:
@@ -37,7 +40,9 @@ class Conductor:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._states: dict[str, TrialState] = {}
-        self._arms = {arm.name: ArmState(arm) for arm in plan.arms}
+        cells = product(range(plan.repeats), plan.arms)
+        self._arms = {(arm.name, repeat): ArmState(arm, repeat) for repeat, arm in cells}
+        self._first = FirstErrors(plan)
         self._posthoc: dict[str, list[TrialState]] = {}
         self._again: dict[str, None] = {}
         self._unrunnable: dict[str, tuple[Trial, Outcome]] = {}
@@ -49,14 +54,16 @@ class Conductor:
         self._released: set[str] = set()
         self._judge = ReportJudge(plan)
         for planned in plan.trials:
-            arm_state = self._arms[planned.arm]
+            arm_state = self._repeat_of(planned)
             state = TrialState(planned, len(arm_state.trials))
             arm_state.trials.append(state)
             self._states[planned.trial_id] = state
         if plan.search is not None:
             from orchestrator.conductor.search_journal import SearchJournal
 
-            self._searches = {arm.name: SearchJournal(arm, plan.search) for arm in plan.arms}
+            self._searches = {
+                key: SearchJournal(of.arm, plan.search, of.repeat) for key, of in self._arms.items()
+            }
         for arm_state in self._arms.values():
             self._link(arm_state)
 
@@ -65,14 +72,14 @@ class Conductor:
         """Whether every planned trial has ended."""
         return not self._left
 
-    def ask(self) -> Trial | None:
-        """The next trial to run, or None while there is nothing to hand out."""
+    def ask(self, waiting: Container[str] = ()) -> Trial | None:
+        """The next trial to run that is not `waiting`, or None while there is nothing to hand out."""
         if self._refused:
             return None
-        while self._again:
-            trial_id = next(iter(self._again))
-            del self._again[trial_id]
-            return self._run(self._states[trial_id])
+        for trial_id in self._again:
+            if trial_id not in waiting:
+                del self._again[trial_id]
+                return self._run(self._states[trial_id])
         while (state := self._next()) is not None:
             try:
                 state.trial = self._trial(state, self._assignment(state))
@@ -85,7 +92,7 @@ class Conductor:
     def hear(self, trial_id: str, measurement: Measurement) -> TrialDecision:
         """Take a measurement; steps of a trial must increase. A stop, once decided, stands."""
         state = self._open(trial_id)
-        arm_state = self._arms[state.planned.arm]
+        arm_state = self._repeat_of(state.planned)
         arm_state.seconds += measurement.seconds - (state.last.seconds if state.last else 0.0)
         assert state.last is None or measurement.step > state.last.step, "steps of a trial must increase"
         self._spending.measured(state.planned, state.last, measurement)
@@ -110,17 +117,13 @@ class Conductor:
         """How a trial ended. A stopped one is handed out again, before anything new."""
         state = self._open(trial_id)
         if state.status is TrialStatus.RUNNING:
-            self._arms[state.planned.arm].running -= 1
+            self._repeat_of(state.planned).running -= 1
         state.status = TrialStatus.AGAIN
         if outcome.kind.final:
             self._again.pop(trial_id, None)
             if state.planned.phase == "search":
                 self._teach(state, outcome.kind)
-            first = self._arms[state.planned.arm].first
-            if len(first) < FIRST_TRIALS:
-                crashed = outcome.kind is OutcomeKind.CRASHED
-                # What tells trials apart, such as their folders, must not tell errors apart.
-                first[trial_id] = error_line(outcome.reason.replace(trial_id, "")) if crashed else ""
+            self._first.ended(state.planned, outcome)
             self._end(state, outcome)
         else:
             self._again[trial_id] = None
@@ -145,7 +148,7 @@ class Conductor:
             Ids of the other trials that are open again.
         """
         state = self._states[trial_id]
-        planned, arm_state = state.planned, self._arms[state.planned.arm]
+        planned, arm_state = state.planned, self._repeat_of(state.planned)
         assert state.trial is not None, "only a trial that began can be retried"
         self._reopen(state)
         state.status, self._again[trial_id] = TrialStatus.AGAIN, None
@@ -153,10 +156,10 @@ class Conductor:
         state.saved = state.last
         state.counted = state.saved_counted.copy() if step >= 0 and state.saved_counted else None
         state.saved_counted = state.counted and state.counted.copy()
-        arm_state.first.pop(trial_id, None)
+        self._first.forget(planned)
         others: list[TrialState] = []
         if planned.phase == "search":
-            self._searches[planned.arm].retried(planned.number, state.trial.assignment)
+            self._search_of(planned).retried(planned.number, state.trial.assignment)
             arm_state.searching += 1
             confirms = list(arm_state.phase("confirm"))
             arm_state.withdraw(confirms)
@@ -171,22 +174,24 @@ class Conductor:
         for each in others:
             self._reopen(each)
         for each_arm in self._arms.values():
-            if not each_arm.searching:
-                self._release(each_arm)
+            self._release(each_arm)
         return [each.planned.trial_id for each in others]
 
     def _skipped_too_early(self) -> list[TrialState]:
-        """Look anew at the rounds that are over; the confirm trials that were skipped and may be needed."""
+        """Look anew at the rounds that are over; the trials that were skipped and may be needed."""
         self._rounds = Rounds(self._plan)
         while self._rounds.advance(self._confirmed) is not None:
             pass
         skipped = [
             state
-            for name, arm_state in self._arms.items()
+            for (name, _), arm_state in self._arms.items()
             if name not in self._rounds.decided
-            for state in arm_state.phase("confirm")
-            if state.outcome is not None and state.outcome.kind is OutcomeKind.SKIPPED
+            if any(state.is_skipped for state in arm_state.phase("confirm"))
+            for state in arm_state.trials
+            if state.is_skipped and state.planned.phase != "posthoc"
         ]
+        for state in skipped:
+            self._repeat_of(state.planned).searching += state.planned.phase == "search"
         self._released -= {each.planned.trial_id for each in skipped}
         return skipped
 
@@ -195,7 +200,7 @@ class Conductor:
         assert state.outcome is not None, "only a trial that has ended is reopened"
         self._left += 1
         self._unrunnable.pop(state.planned.trial_id, None)  # one that was added after its search had failed
-        self._arms[state.planned.arm].ended[state.outcome.kind] -= 1
+        self._repeat_of(state.planned).ended[state.outcome.kind] -= 1
         state.status, state.outcome = TrialStatus.WAITING, None
         state.values = state.standing = None
         state.evaluated = False
@@ -225,17 +230,7 @@ class Conductor:
 
     def repeated_error(self) -> str:
         """Return why the sweep must stop: the first trials of an arm crashed alike; empty if it need not."""
-        if self._plan.continue_on_error:
-            return ""
-        for arm_state in self._arms.values():
-            errors = set(arm_state.first.values())
-            if len(errors) != 1 or not (error := errors.pop()):
-                continue
-            wanted = min(FIRST_TRIALS, sum(each.planned.phase != "posthoc" for each in arm_state.trials))
-            if len(arm_state.first) >= wanted:
-                first = "the only trial" if wanted == 1 else f"the first {wanted} trials"
-                return f"{first} of arm {arm_state.arm.name} crashed with the same error: {error}"
-        return ""
+        return "" if self._plan.continue_on_error else self._first.repeated()
 
     def refuse_new(self, reason: str) -> None:
         """Hand out nothing any more."""
@@ -244,19 +239,11 @@ class Conductor:
     def progress(self) -> tuple[Progress, ...]:
         """How far every arm is, in the order of the plan."""
         goal = self._plan.search.objectives[0].goal if self._plan.search else None
-        return tuple(arm_state.progress(goal) for arm_state in self._arms.values())
+        return tuple(progress(self._repeats_of(arm.name), goal) for arm in self._plan.arms)
 
     def outlook(self) -> Outlook:
         """What runs at this moment, and what is still to come."""
-        watch = Watch(self._plan)
-        for state in self._states.values():
-            if state.status is TrialStatus.ENDED and state.outcome is not None:
-                watch.ended(state.planned, state.outcome.kind, state.last)
-            elif state.status is TrialStatus.RUNNING and state.trial is not None:
-                watch.runs(state.planned, state.trial.settings, state.last)
-            else:
-                watch.waits(state.planned)
-        return watch.outlook()
+        return outlook(self._plan, self._states.values())
 
     def replay(self, event: Event) -> None:
         """Take up what the ledger says has happened. Trials that have not ended will be handed out again.
@@ -289,7 +276,7 @@ class Conductor:
 
     def _replay_asked(self, state: TrialState, trial: Trial) -> None:
         if trial.planned.phase == "search":
-            self._searches[trial.planned.arm].asked(trial.planned.number, trial.assignment)
+            self._search_of(trial.planned).asked(trial.planned.number, trial.assignment)
         state.trial = trial
         state.status = TrialStatus.AGAIN
         self._again[trial.trial_id] = None
@@ -301,42 +288,51 @@ class Conductor:
             source = confirms[state.planned.rank, state.planned.seed].planned.trial_id
             state.source_id = source
             self._posthoc.setdefault(source, []).append(state)
-        for state in arm_state.phase("search"):
-            arm_state.searching += 1
-            arm_state.push(state)
-        if not arm_state.searching:
+        arm_state.searching = sum(1 for _ in arm_state.phase("search"))
+        if arm_state.searching:
+            self._release(arm_state)
+        else:
             arm_state.winners = [{}] * (self._plan.confirm.best if self._plan.confirm else 0)
             self._confirm(arm_state)
 
     def _next(self) -> TrialState | None:
-        """Takes the first trial of the arm that is least far."""
-        ready: list[tuple[int, int, ArmState]] = []
+        """Takes the first trial of the arm that is least far in its earliest repeat with trials to run."""
+        ready: list[tuple[int, int, int, ArmState]] = []
         for order, arm_state in enumerate(self._arms.values()):
             while arm_state.ready and self._states[arm_state.ready[0][1]].status is not TrialStatus.WAITING:
                 heapq.heappop(arm_state.ready)  # asked for in an earlier session
             if arm_state.ready:
-                ready.append((arm_state.ready[0][0], order, arm_state))
+                ready.append((arm_state.repeat, arm_state.ready[0][0], order, arm_state))
         if not ready:
             return None
-        *_, arm_state = min(ready, key=lambda each: each[:2])
+        *_, arm_state = min(ready, key=lambda each: each[:3])
         return self._states[heapq.heappop(arm_state.ready)[1]]
+
+    def _repeat_of(self, planned: PlannedTrial) -> ArmState:
+        return self._arms[planned.arm, planned.repeat]
+
+    def _repeats_of(self, arm: str) -> list[ArmState]:
+        return [self._arms[arm, repeat] for repeat in range(self._plan.repeats)]
+
+    def _search_of(self, planned: PlannedTrial) -> "SearchJournal":
+        return self._searches[planned.arm, planned.repeat]
 
     def _run(self, state: TrialState) -> Trial:
         assert state.trial is not None, "only a trial that was asked for can run"
         state.status = TrialStatus.RUNNING
-        self._arms[state.planned.arm].running += 1
+        self._repeat_of(state.planned).running += 1
         return state.trial
 
     def _assignment(self, state: TrialState) -> Assignment:
         planned = state.planned
         if planned.phase == "search":
-            return self._searches[planned.arm].ask(planned.number)
+            return self._search_of(planned).ask(planned.number)
         assert planned.rank is not None, "a trial after the search must name its rank"
-        return self._arms[planned.arm].winners[planned.rank]
+        return self._repeat_of(planned).winners[planned.rank]
 
     def _trial(self, state: TrialState, assignment: Assignment) -> Trial:
         settings = with_values(
-            with_values(self._arms[state.planned.arm].arm.settings, assignment), state.planned.overrides
+            with_values(self._repeat_of(state.planned).arm.settings, assignment), state.planned.overrides
         )
         confirm = self._plan.confirm
         splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
@@ -359,14 +355,14 @@ class Conductor:
         if not state.counted.add(measurement):
             return None
         state.values = state.counted.values
-        if not self._searches[planned.arm].hear(planned.number, measurement.step, state.values):
+        if not self._search_of(planned).hear(planned.number, measurement.step, state.values):
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
         value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
 
     def _end(self, state: TrialState, outcome: Outcome) -> None:
-        planned, arm_state = state.planned, self._arms[state.planned.arm]
+        planned, arm_state = state.planned, self._repeat_of(state.planned)
         state.end(outcome)
         self._left -= 1
         arm_state.ended[outcome.kind] += 1
@@ -376,7 +372,7 @@ class Conductor:
                 self._replace(state)
             elif outcome.kind is not OutcomeKind.SKIPPED:
                 value = state.values[0] if outcome.kind is OutcomeKind.FINISHED and state.values else None
-                self._spending.search_ended(planned.arm, value)
+                self._spending.search_ended(planned, value)
             if not arm_state.searching:
                 self._search_ended(arm_state)
             elif outcome.kind is not OutcomeKind.SKIPPED:
@@ -398,9 +394,9 @@ class Conductor:
     def _replace(self, infeasible: TrialState) -> None:
         """Let another trial be drawn in place of an infeasible one, as long as that may help."""
         assert self._plan.search is not None, "only a search draws again"
-        arm_state = self._arms[infeasible.planned.arm]
+        arm_state = self._repeat_of(infeasible.planned)
         number = sum(1 for _ in arm_state.phase("search"))
-        planned = replacement(arm_state.arm, self._plan.search, number)
+        planned = search_trial(arm_state.arm, self._plan.search, arm_state.repeat, number)
         state = TrialState(planned, infeasible.place)
         arm_state.trials.append(state)
         self._states[planned.trial_id] = state
@@ -419,12 +415,13 @@ class Conductor:
         """Where a round is over, let the next seeds run of what is not decided, and skip the others."""
         while (decided := self._rounds.advance(self._confirmed)) is not None:
             for name, decision in decided.items():
-                for state in self._arms[name].phase("confirm"):
-                    if state.status is TrialStatus.WAITING:
-                        self._end_unrun(state, self._rounds.reason(decision), OutcomeKind.SKIPPED)
+                # Confirm trials first: with its last search trial a search ends, and would confirm its best.
+                for phase, repeat in product(("confirm", "search"), self._repeats_of(name)):
+                    for state in repeat.phase(phase):
+                        if state.status is TrialStatus.WAITING:
+                            self._end_unrun(state, self._rounds.reason(decision), OutcomeKind.SKIPPED)
             for arm_state in self._arms.values():
-                if not arm_state.searching:
-                    self._release(arm_state)
+                self._release(arm_state)
 
     def _search_ended(self, arm_state: ArmState) -> None:
         assert self._plan.search is not None
@@ -441,7 +438,7 @@ class Conductor:
             return
         distinct = {canonical(dict(each.assignment)) for each in arm_state.candidates}
         wanted = self._plan.confirm.best if self._plan.confirm is not None else 1
-        why = self._spending.search_over(arm_state.arm.name, len(distinct), wanted)
+        why = self._spending.search_over(waiting[0].planned, len(distinct), wanted)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
         for state in waiting if why else ():
             message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {why}"
@@ -449,14 +446,14 @@ class Conductor:
 
     def _teach(self, state: TrialState, kind: OutcomeKind) -> None:
         """Tell the sampler of the arm, and keep what may be confirmed."""
-        search, number = self._searches[state.planned.arm], state.planned.number
+        search, number = self._search_of(state.planned), state.planned.number
         match kind:
             case OutcomeKind.FINISHED:
                 assert state.values is not None, "settle must come first"
                 assert state.trial is not None, "only a trial that was asked for can finish"
                 search.finished(number)
                 candidate = Candidate(number, state.trial.assignment, state.values)
-                self._arms[state.planned.arm].candidates.append(candidate)
+                self._repeat_of(state.planned).candidates.append(candidate)
             case OutcomeKind.PRUNED:
                 search.pruned(number)
             case OutcomeKind.INFEASIBLE:
@@ -476,11 +473,11 @@ class Conductor:
         self._release(arm_state)
 
     def _release(self, arm_state: ArmState) -> None:
-        """Let those confirm trials be asked for that wait for no look."""
-        for state in arm_state.phase("confirm"):
+        """Let those trials be asked for that wait for no look: of a search, else of what confirms it."""
+        for state in arm_state.phase("search" if arm_state.searching else "confirm"):
             planned = state.planned
             waiting = state.status is TrialStatus.WAITING and planned.trial_id not in self._released
-            if waiting and self._rounds.may_run(planned.arm, planned.seed):
+            if waiting and self._rounds.may_run(planned):
                 self._released.add(planned.trial_id)
                 arm_state.push(state)
 

@@ -40,6 +40,7 @@ class RunningTrial:
     value: float | None = None
     silent_s: float | None = field(default=None, compare=False)
     """Seconds since the trial's newest start or report."""
+    repeat: int = 0
 
     @property
     def rate(self) -> float | None:
@@ -133,6 +134,7 @@ class Watch:
             metric,
             value,
             silent_s,
+            planned.repeat,
         )
         self.running.append(made)
 

@@ -57,7 +57,9 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
         for each in planned
         if each.trial_id in known and _has_failed(known[each.trial_id])
     ]
-    confirming = {each.arm for each in known.values() if each.phase == "confirm" and each.attempts}
+    confirming = {
+        (each.arm, each.repeat) for each in known.values() if each.phase == "confirm" and each.attempts
+    }
     chosen: set[str] = set()
     left_out: dict[str, int] = {}
     for word in asked:
@@ -67,7 +69,7 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
             if not (why := _refusal(record, confirming)):
                 chosen.add(record.trial_id)
             elif named:
-                raise InputError(f"--retry {word}: trial {_label(record)} cannot run again: {why}")
+                raise InputError(f"--retry {word}: trial {record.place} cannot run again: {why}")
             else:
                 left_out[why] = left_out.get(why, 0) + 1
     return RetryChoice(
@@ -81,10 +83,10 @@ def _of_kind(failed: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Re
     return [each for each in failed if each.outcome in kinds and each.attempts]
 
 
-def _refusal(record: Record, confirming: set[str]) -> str:
+def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
     if not record.attempts:
         return "it never began, since what it needs had failed; retry that instead"
-    if record.phase == "search" and record.arm in confirming:
+    if record.phase == "search" and (record.arm, record.repeat) in confirming:
         return (
             f"the search of arm {record.arm} is over, for confirm trials of its winner have begun; "
             "launch the spec under another name to search again"
@@ -95,15 +97,15 @@ def _refusal(record: Record, confirming: set[str]) -> str:
 def _named(
     planned: Sequence[PlannedTrial], known: Mapping[str, Record], failed: Sequence[Record], word: str
 ) -> Record:
-    found = [each for each in planned if word in (each.trial_id, _label(each))]
+    found = [each for each in planned if word in (each.trial_id, each.place)]
     found = found or [each for each in planned if word and each.trial_id.startswith(word)]
-    listed = ", ".join(f"{each.trial_id} ({_label(each)}: {each.outcome})" for each in failed[:LISTED])
+    listed = ", ".join(f"{each.trial_id} ({each.place}: {each.outcome})" for each in failed[:LISTED])
     more = f" and {len(failed) - LISTED} more" if len(failed) > LISTED else ""
     there = f"failed trials: {listed or 'none'}{more}"
     if len(found) != 1:
-        near = hint(word, [*KINDS, *(each.trial_id for each in failed), *map(_label, failed)]).partition(
-            "Known:"
-        )
+        near = hint(
+            word, [*KINDS, *(each.trial_id for each in failed), *(each.place for each in failed)]
+        ).partition("Known:")
         raise InputError(
             f"--retry must name {', '.join(KINDS)} or one trial by id or ARM/PHASE/NUMBER, got {word!r}, "
             f"which names {len(found) or 'none'}. {near[0].strip()} {there}".replace("  ", " ")
@@ -111,13 +113,9 @@ def _named(
     record = known.get(found[0].trial_id)
     if record is None or not _has_failed(record):
         how = "has not begun" if record is None else record.standing
-        raise InputError(f"--retry must name failed trials, and {_label(found[0])} ({how}) is none; {there}")
+        raise InputError(f"--retry must name failed trials, and {found[0].place} ({how}) is none; {there}")
     return record
 
 
 def _has_failed(record: Record) -> bool:
     return record.outcome is not None and record.outcome.failed
-
-
-def _label(trial: PlannedTrial | Record) -> str:
-    return f"{trial.arm}/{trial.phase}/{trial.number}"

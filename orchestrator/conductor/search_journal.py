@@ -1,4 +1,4 @@
-"""The search of one arm as a list of calls, which reach Optuna only where its answer is needed.
+"""One repeat of the search of one arm as a list of calls, which reach Optuna only where its answer is needed.
 
 Reopening a sweep repeats all calls, and most arms need no answer any more. The list takes 8 bytes a number.
 """
@@ -21,8 +21,8 @@ _ASKED, _HEAR, _FAILED, _RETRIED = map(_OPERATIONS.index, ("asked", "hear", "fai
 class SearchJournal:
     """Takes the calls of `ArmSearch`, with the same answers."""
 
-    def __init__(self, arm: Arm, plan: SearchPlan) -> None:
-        self._search = ArmSearch(arm, plan)
+    def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
+        self._search = ArmSearch(arm, plan, repeat)
         self._objectives = len(plan.objectives)
         self._can_stop = plan.stopper is not None and self._objectives == 1
         self._calls = array("d")

@@ -11,7 +11,7 @@ from orchestrator.conductor.rounds import Rounds
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate
 from orchestrator.ledger.events import trial_from_json, trial_to_json
-from orchestrator.plan.planned_trials import replacement
+from orchestrator.plan.planned_trials import search_trial
 from orchestrator.scopes import CountedReports
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind
@@ -38,11 +38,12 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
         "released": sorted(conductor._released),
         "confirmed": [[*key, metrics] for key, metrics in conductor._confirmed.items()],
         "spending": conductor._spending.to_json(),
+        "first": conductor._first.to_json(),
     }
-    planned = Counter(trial.arm for trial in conductor._plan.trials)
-    for name, arm_state in conductor._arms.items():
-        calls = conductor._searches[name].to_json() if conductor._plan.search is not None else None
-        yield [_arm_to_json(arm_state, conductor._states, planned[name]), calls]
+    planned = Counter((trial.arm, trial.repeat) for trial in conductor._plan.trials)
+    for key, arm_state in conductor._arms.items():
+        calls = conductor._searches[key].to_json() if conductor._plan.search is not None else None
+        yield [_arm_to_json(arm_state, conductor._states, planned[key]), calls]
     changed = (_trial_to_json(each) for each in conductor._states.values() if each != _fresh(each))
     while chunk := list(islice(changed, CHUNK)):
         yield chunk
@@ -54,10 +55,10 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
     Raises ValueError, TypeError, LookupError or AttributeError for anything else.
     """
     head = next(chunks)
-    for arm_state in list(conductor._arms.values()):
+    for key, arm_state in conductor._arms.items():
         values, calls = next(chunks)
         if calls is not None:
-            conductor._searches[arm_state.arm.name].load(calls)
+            conductor._searches[key].load(calls)
         _load_arm(conductor, arm_state, values)
     objectives = conductor._plan.search.objectives if conductor._plan.search is not None else ()
     ends: dict[Any, Any] = {}
@@ -72,6 +73,7 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
     conductor._released = set(head["released"])
     conductor._confirmed = {(arm, seed): metrics for arm, seed, metrics in head["confirmed"]}
     conductor._spending.load(head["spending"])
+    conductor._first.load(head["first"])
     conductor._rounds = Rounds(conductor._plan)
     while conductor._rounds.advance(conductor._confirmed) is not None:
         pass
@@ -89,7 +91,6 @@ def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned:
         "searching": arm_state.searching,
         "winners": arm_state.winners,
         "candidates": [[each.number, each.values] for each in arm_state.candidates],
-        "first": arm_state.first,
         "ended": {kind.value: count for kind, count in arm_state.ended.items() if count},
         "seconds": arm_state.seconds,
         "drawn": [[each.planned.number, each.place] for each in arm_state.trials[planned:]],
@@ -99,7 +100,7 @@ def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned:
 def _load_arm(conductor: "Conductor", arm_state: ArmState, values: Mapping[str, Any]) -> None:
     for number, place in values["drawn"]:
         assert conductor._plan.search is not None, "only a search draws again"
-        planned = replacement(arm_state.arm, conductor._plan.search, number)
+        planned = search_trial(arm_state.arm, conductor._plan.search, arm_state.repeat, number)
         state = TrialState(planned, place)
         arm_state.trials.append(state)
         conductor._states[planned.trial_id] = state
@@ -107,10 +108,11 @@ def _load_arm(conductor: "Conductor", arm_state: ArmState, values: Mapping[str, 
     arm_state.searching = values["searching"]
     arm_state.winners = list(values["winners"])
     arm_state.candidates = [
-        Candidate(number, conductor._searches[arm_state.arm.name].assignment(number), tuple(found))
+        Candidate(
+            number, conductor._searches[arm_state.arm.name, arm_state.repeat].assignment(number), tuple(found)
+        )
         for number, found in values["candidates"]
     ]
-    arm_state.first = dict(values["first"])
     arm_state.ended = Counter({OutcomeKind(kind): count for kind, count in values["ended"].items()})
     arm_state.seconds = values["seconds"]
 

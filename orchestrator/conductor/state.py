@@ -1,15 +1,16 @@
-"""What the conductor remembers: the state of every planned trial, and of every arm."""
+"""What the conductor remembers: the state of every planned trial, and of every repeat of every arm."""
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from orchestrator.conductor.messages import Progress, Stop
+from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.winners import Candidate
 from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once
-from orchestrator.plan.types import Arm, SearchPlan
+from orchestrator.plan.types import Arm, Plan, SearchPlan
 from orchestrator.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
@@ -34,7 +35,7 @@ class TrialState:
 
     planned: PlannedTrial
     place: int
-    """Position among all trials of the arm: search, then confirm, then posthoc."""
+    """Position among all trials of the arm's repeat: search, then confirm, then posthoc."""
     status: TrialStatus = TrialStatus.WAITING
     trial: Trial | None = None
     last: Measurement | None = None
@@ -54,6 +55,11 @@ class TrialState:
     source_id: str | None = None
     """`posthoc`: the confirmed trial that is read again."""
 
+    @property
+    def is_skipped(self) -> bool:
+        """Whether the trial ended without a start, since it was not needed."""
+        return self.outcome is not None and self.outcome.kind is OutcomeKind.SKIPPED
+
     def end(self, outcome: Outcome) -> None:
         """Record the outcome, and drop what only a trial needs that goes on or is retried."""
         self.status, self.outcome = TrialStatus.ENDED, outcome
@@ -67,9 +73,10 @@ class TrialState:
 
 @dataclass(slots=True)
 class ArmState:
-    """One arm."""
+    """One repeat of an arm: a search, and the trials that confirm what it found."""
 
     arm: Arm
+    repeat: int = 0
     trials: list[TrialState] = field(default_factory=list)
     ready: list[tuple[int, str]] = field(default_factory=list)
     """Heap of (place, trial id) that may be asked for."""
@@ -77,8 +84,6 @@ class ArmState:
     """Search trials that have not ended."""
     winners: list[Assignment] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
-    first: dict[str, str] = field(default_factory=dict)
-    """Error by trial id, for the first trials that began and have ended; empty if a trial did not crash."""
     running: int = 0
     ended: Counter[OutcomeKind] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -124,23 +129,44 @@ class ArmState:
         kinds = Counter(state.outcome.kind for state in self.phase("search") if state.outcome is not None)
         ended = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (
-            "a confirm trial needs an assignment whose search trial finished, and the search of arm "
-            f"{self.arm.name!r} found {len(self.winners)} where {rank + 1} are needed; its trials: {ended}"
+            f"a confirm trial needs an assignment whose search trial finished, and {self.search_name} found "
+            f"{len(self.winners)} where {rank + 1} are needed; its trials: {ended}"
         )
 
-    def progress(self, goal: str | None) -> Progress:
-        """Counts for people; `goal` is the first objective's."""
-        firsts = [each.values[0] for each in self.candidates]
-        best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
-        return Progress(
-            arm=self.arm.name,
-            planned=len(self.trials) - self.ended[OutcomeKind.INFEASIBLE],
-            running=self.running,
-            finished=self.ended[OutcomeKind.FINISHED],
-            pruned=self.ended[OutcomeKind.PRUNED],
-            failed=sum(count for kind, count in self.ended.items() if kind.failed),
-            best=best,
-            seconds=self.seconds,
-            skipped=self.ended[OutcomeKind.SKIPPED],
-            infeasible=self.ended[OutcomeKind.INFEASIBLE],
-        )
+    @property
+    def search_name(self) -> str:
+        """Return how messages name the search."""
+        of = f", repeat {self.repeat}," if self.repeat else ""
+        return f"the search of arm {self.arm.name!r}{of}"
+
+
+def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
+    """Return counts for people of all `repeats` of one arm; `goal` is the first objective's."""
+    firsts = [each.values[0] for state in repeats for each in state.candidates]
+    best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
+    ended = sum((state.ended for state in repeats), Counter[OutcomeKind]())
+    return Progress(
+        arm=repeats[0].arm.name,
+        planned=sum(len(state.trials) for state in repeats) - ended[OutcomeKind.INFEASIBLE],
+        running=sum(state.running for state in repeats),
+        finished=ended[OutcomeKind.FINISHED],
+        pruned=ended[OutcomeKind.PRUNED],
+        failed=sum(count for kind, count in ended.items() if kind.failed),
+        best=best,
+        seconds=sum(state.seconds for state in repeats),
+        skipped=ended[OutcomeKind.SKIPPED],
+        infeasible=ended[OutcomeKind.INFEASIBLE],
+    )
+
+
+def outlook(plan: Plan, states: Iterable[TrialState]) -> Outlook:
+    """Return what runs at this moment, and what is still to come."""
+    watch = Watch(plan)
+    for state in states:
+        if state.status is TrialStatus.ENDED and state.outcome is not None:
+            watch.ended(state.planned, state.outcome.kind, state.last)
+        elif state.status is TrialStatus.RUNNING and state.trial is not None:
+            watch.runs(state.planned, state.trial.settings, state.last)
+        else:
+            watch.waits(state.planned)
+    return watch.outlook()

@@ -28,7 +28,7 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from orchestrator.json_values import parsed
 from orchestrator.redact import redact
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 from trainables.protocol import Measurement
 
 _log = logging.getLogger(__name__)

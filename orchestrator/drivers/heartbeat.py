@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Self
 
 from orchestrator.errors import LeaseLost, StoreError
-from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.lease import LEASE_S, Lease
 from orchestrator.ledger.stops import StopRequest
-from orchestrator.ledger.store import LEASE_S, Ledger
+from orchestrator.ledger.store import Ledger
 
 LOOK_S = 1.0
 """Between two looks for a request to stop."""

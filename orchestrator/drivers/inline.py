@@ -139,7 +139,7 @@ class _InlineRun:
         if died.outcome is not None:
             self._take(attempt, Reply(ended=died.outcome))
         else:
-            self.recorder.lost(attempt.trial_id, died.reason)
+            self.recorder.lost(attempt.trial_id, died.reason, died.cause)
             self.changed()
 
     def _wait_until_written(self) -> bool:

@@ -47,7 +47,7 @@ def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Recor
     for each in sources:
         assert each.last is not None, "a finished trial was measured"
         if why := _fault(store, folder, each.trial_id, each.last.step):
-            yield f"  {each.arm}/confirm/{each.number} ({each.trial_id}, seed {each.seed}): {why}"
+            yield f"  {each.place} ({each.trial_id}, seed {each.seed}): {why}"
 
 
 def is_sound(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:

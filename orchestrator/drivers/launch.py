@@ -39,10 +39,11 @@ from orchestrator.drivers.supervisor import run_ray
 from orchestrator.drivers.survey import check_address, require_cluster
 from orchestrator.drivers.watchdog import silence_limit
 from orchestrator.drivers.worker import load_workload
-from orchestrator.errors import Withdrawn
+from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.engine import connect
 from orchestrator.ledger.lease import LeaseHeld
+from orchestrator.ledger.store import OnFenced
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import digests_of, write_inputs
 from orchestrator.tracking.mlflow_runs import check_uri
@@ -63,13 +64,15 @@ def run_sweep(
     num_cpus: int | None = None,
     watch: Listeners | None = None,
     debug: bool = False,
+    on_fenced: OnFenced | None = None,
 ) -> SweepResult:
     """Launch the sweep of `plan`, and run it to its end; `spec` is the text kept as spec.yaml.
 
     `address` is that of an existing Ray cluster; without it Ray runs on this machine, with `num_cpus`. To
     hear of signals, call this inside of `interrupts`. Raises InputError for what cannot be run, StoreError if
     the ledger fails, LeaseLost if somebody else took over, ExecutorError if Ray ended, Withdrawn on an
-    interrupt before the first trial. What fails before that leaves nothing behind.
+    interrupt before the first trial. What fails before that leaves nothing behind. For
+    `on_fenced` see `clear_unbegun`.
     """
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
@@ -77,7 +80,7 @@ def run_sweep(
     means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
     _require(means, plan, folder, setup)
     origin = origin_of(plan, setup)
-    clear_unbegun(folder)
+    clear_unbegun(folder, on_fenced)
     with _withdrawn_if_unbegun(folder):
         if not folder.root.exists():
             refuse_foreign(folder, setup)
@@ -97,6 +100,8 @@ def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
     made = not folder.root.parent.exists()
     try:
         yield
+    except LeaseLost:
+        raise  # it is the sweep of another session now
     except LeaseHeld:
         withdraw_folder(folder)
         raise
@@ -119,17 +124,18 @@ def resume_sweep(
     debug: bool = False,
     changed_code: bool = False,
     retry: Retry | None = None,
+    on_fenced: OnFenced | None = None,
 ) -> SweepResult:
     """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`.
 
     With `changed_code` the custom training code may differ from the code of earlier trials. `retry` names
-    failed trials that run again.
+    failed trials that run again. For `on_fenced` see `Ledger.claim`.
     """
     plan, setup = launched_plan(folder), read_setup(folder)
     refuse_copy(folder, setup)
     complete(folder)
     _check(setup, folder, address)
-    means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
+    means = _Means(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
         _require(means, plan, folder, setup)
     return _session(
@@ -147,6 +153,8 @@ class _Means:
     watch: Listeners
     debug: bool
     """Open Python's debugger where a trial fails; `inline` only."""
+    on_fenced: OnFenced | None = None
+    """See `Ledger.claim`."""
 
 
 def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
@@ -181,9 +189,9 @@ def _session(
     changed_code: bool = False,
     retry: Retry | None = None,
 ) -> SweepResult:
-    opening = partial(open_sweep, plan, folder, setup, origin, watch=means.watch, changed_code=changed_code)
+    opening = partial(open_sweep, plan, folder, setup, origin, watch=means.watch, on_fenced=means.on_fenced)
     asked = retry.asked if retry is not None else ()
-    with interrupts() as heard, opening(heard=heard, retry=asked) as session:
+    with interrupts() as heard, opening(heard=heard, changed_code=changed_code, retry=asked) as session:
         if retry is not None:
             _retry(session, retry)
         try:

@@ -23,7 +23,7 @@ from orchestrator.redact import redact_url
 from orchestrator.regular_files import read_ordinary
 from orchestrator.sqlite_files import absolute, beside, file_of, from_beside
 from trainables.atomic import PRIVATE, PUBLIC, flush, write_atomically
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
@@ -51,6 +51,8 @@ class Setup:
     """URI of a place for the checkpoints of this sweep alone; None for its folder."""
     driver: Literal["ray", "inline"] = "ray"
     """What runs its trials unless resume is asked for another."""
+    shared: bool = field(default=False, compare=False)
+    """Whether other users may enter its folder, as far as the umask allows."""
     home: str | None = field(default=None, compare=False)
     """Where its folder was made; None of one that an older haltsweep made."""
 
@@ -65,9 +67,11 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
     refuse_existing(plan, SweepFolder(root))
     building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{process_label()}-{uuid.uuid4().hex[:8]}"))
     try:
-        _make_parent(root.parent)
+        # Ledger, logs and reports hold texts of trials. A folder that nobody else can enter hides them all.
+        mode = 0o775 if setup.shared else 0o700
+        _make_parent(root.parent, mode)
         clear_folders(root.parent, f".{root.name}{_BUILDING}")
-        building.root.mkdir()
+        building.root.mkdir(mode=mode)
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         write_atomically(building.root / SETUP, sealed(_setup_to_json(setup, root)), mode=_mode_of(setup))
@@ -90,10 +94,10 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         shutil.rmtree(building.root, ignore_errors=True)
 
 
-def _make_parent(folder: Path) -> None:
+def _make_parent(folder: Path, mode: int) -> None:
     """Raises InputError where what was named cannot be a folder; what a retry may mend stays an OSError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
         if error.errno not in _NO_PLACE:
             raise
@@ -205,7 +209,7 @@ def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
         remedy = (
             f"continue it with `haltsweep resume {shlex.quote(str(folder.root))}`"
             if same
-            else "it was launched from another spec: choose another name, or `haltsweep remove` it"
+            else "it was launched from another spec: choose another name"
         )
         raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
     if folder.root.is_file() or (folder.root.is_dir() and any(folder.root.iterdir())):

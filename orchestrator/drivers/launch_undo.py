@@ -3,26 +3,31 @@
 By the launch itself if it fails or is interrupted; if it is killed, by the next launch of that name.
 """
 
-import time
 from contextlib import suppress
-from pathlib import Path
 
+from orchestrator.abandoned import is_silent
 from orchestrator.drivers.launch_folder import LAUNCHER, Setup, read_setup
 from orchestrator.drivers.removal import finish, leftovers, remove, set_aside
 from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import LEASE_S, Ledger
+from orchestrator.ledger.store import Ledger, OnFenced
 from orchestrator.ledger.summary import holds
 from orchestrator.regular_files import read_ordinary
+from trainables.process_identity import ProcessState
 
 
-def clear_unbegun(folder: SweepFolder) -> None:
+def clear_unbegun(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
     """Make the name free if nothing but a killed launch or a killed removal is in the way.
 
-    Raises InputError while another launch of that name is under way, StoreError if what is left of one cannot
-    be deleted.
+    Args:
+        folder: Folder of the sweep.
+        on_fenced: As for `Ledger.claim`; if given, a launch that nobody can look up counts as dead.
+
+    Raises:
+        InputError: Another launch of that name is or may be under way.
+        StoreError: What a dead launch left cannot be deleted.
     """
     root = SweepFolder(folder.root.resolve())
     for gone in leftovers(root.root):
@@ -30,9 +35,9 @@ def clear_unbegun(folder: SweepFolder) -> None:
     with suppress(_Begun):
         setup = _unbegun(root)
         launcher = _launcher(root)
-        if launcher is not None and not launcher.same_process(Holder.current()):
-            _refuse_living(root, launcher)
-        remove(root, setup)
+        if launcher is not None and not launcher.is_same_process(Holder.current()):
+            _refuse_living(root, launcher, believed=on_fenced is None)
+        remove(root, setup, on_fenced=on_fenced)
 
 
 def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
@@ -43,7 +48,7 @@ def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
         if ledger.begun or ledger.held():
             raise InputError(
                 f"a sweep's name must be its own in its database, and {folder.name!r} was launched there "
-                "from another folder; choose another name, or `haltsweep remove` that one with --storage"
+                "from another folder; choose another name"
             )
 
 
@@ -54,7 +59,7 @@ def withdraw(folder: SweepFolder) -> bool:
     """
     root = SweepFolder(folder.root.resolve())
     launcher = _launcher(root)
-    if launcher is None or not launcher.same_process(Holder.current()):
+    if launcher is None or not launcher.is_same_process(Holder.current()):
         return False
     with suppress(_Begun, HaltsweepError, OSError):
         remove(root, _unbegun(root))
@@ -64,8 +69,11 @@ def withdraw(folder: SweepFolder) -> bool:
 
 def withdraw_folder(folder: SweepFolder) -> None:
     """As `withdraw`, where somebody else holds the sweep of that name: nothing but the folder is ours."""
-    with suppress(HaltsweepError, OSError):
-        finish(set_aside(SweepFolder(folder.root.resolve())))
+    root = SweepFolder(folder.root.resolve())
+    launcher = _launcher(root)
+    if launcher is not None and launcher.is_same_process(Holder.current()):
+        with suppress(HaltsweepError, OSError):
+            finish(set_aside(root))
 
 
 class _Begun(Exception):
@@ -95,19 +103,16 @@ def _launcher(root: SweepFolder) -> Holder | None:
         return None
 
 
-def _refuse_living(root: SweepFolder, launcher: Holder) -> None:
-    lives = launcher.lives()
-    left_s = _written_at(root.root / LAUNCHER) + LEASE_S - time.time()
-    if lives or (lives is None and left_s > 0):
-        remedy = "wait for it" if lives else f"wait for it, or {left_s:.0f} s if that machine is gone"
-        raise InputError(
-            f"a sweep is launched once, and process {launcher.pid} on {launcher.host!r} is launching "
-            f"{root.name!r}; {remedy}, or choose another name"
-        )
-
-
-def _written_at(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
+def _refuse_living(root: SweepFolder, launcher: Holder, *, believed: bool) -> None:
+    """Raise InputError if the launcher is alive, or if it may be alive and is to be `believed`."""
+    state = launcher.state()
+    if state is ProcessState.ALIVE:
+        remedy = "wait for it"
+    elif state is ProcessState.UNKNOWN and believed and not is_silent(root.root):
+        remedy = "wait for it, or if that process is gone launch with --take-over"
+    else:
+        return
+    raise InputError(
+        f"a sweep is launched once, and {launcher} is launching {root.name!r}; {remedy}, or "
+        "choose another name"
+    )

@@ -17,14 +17,14 @@ from orchestrator.drivers.live_view import Listeners, Snapshot
 from orchestrator.drivers.node_check import require_same_code
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.signals import Interrupts, as_interrupt
-from orchestrator.errors import StoreError
+from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.file_digests import MANIFEST, read_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.database import Replaced
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.store import PATIENCE_S, Ledger
+from orchestrator.ledger.store import PATIENCE_S, Ledger, OnFenced
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
@@ -37,8 +37,8 @@ from orchestrator.trials import OutcomeKind, Record, num_ended
 from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
-DRAIN_S = 3600.0
-"""How long a healthy MLflow is given to take what it has not got yet."""
+DRAIN_S = 60.0
+"""How long the end of a session waits for a slow MLflow; the follower then goes on in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class SweepResult:
     """Number of failed confirm and posthoc trials, and of arms whose search finished no trial."""
     failing: str = ""
     """Error that stopped the sweep, since the first trials of an arm all crashed with it; else empty."""
+    tracking_pid: int | None = None
+    """Process that still writes what is `untracked`; None if no process does."""
 
     @property
     def exit_code(self) -> int:
@@ -109,7 +111,7 @@ class OpenSweep:
         recorder = self.recorder
         return Snapshot(recorder.progress(), recorder.held_open_s(), recorder.draining, recorder.outlook())
 
-    def note(self, ledger: Ledger, untracked: str) -> None:
+    def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
         """Sum up, from what is written."""
         ends: dict[str, OutcomeKind] = {}
         event = None
@@ -130,7 +132,7 @@ class OpenSweep:
         left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
         unanswered = _unanswered(self.plan, ends)
         self._finish = SweepResult(
-            counts, left, self.interrupted, untracked, spent, never, unanswered, failing
+            counts, left, self.interrupted, untracked, spent, never, unanswered, failing, tracking_pid
         )
 
 
@@ -159,22 +161,23 @@ def open_sweep(
     watch: Listeners,
     changed_code: bool = False,
     retry: Sequence[str] = (),
+    on_fenced: OnFenced | None = None,
 ) -> Iterator[OpenSweep]:
-    """Hold ledger, lease, heartbeat and follower; trials to `retry` may have run other code."""
+    """Hold all of a session; trials to `retry` may have run other code. `on_fenced`: see `Ledger.claim`."""
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
-        lease = ledger.claim(Holder.current())
+        lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
         origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
-        untracked = ""
+        untracked, tracking_pid = "", None
 
         def begin() -> None:
             nonlocal follower
             if follower is None and setup.tracking_uri is not None:
-                follower = start_follower(folder, url, setup.tracking_uri)
+                follower = start_follower(folder, url, setup.tracking_uri, lease.token)
 
         try:
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
@@ -189,16 +192,15 @@ def open_sweep(
                 yield run
                 _close(recorder, run, places)
             ledger.release(lease)
-            # The follower writes what is in the ledger meanwhile.
             if ledger.begun and not heard.hurry.is_set():
-                summary = watch.on_end()
+                summary = watch.on_end()  # the follower writes what is in the ledger meanwhile
         except BaseException as error:
             gone = _gone(error, presence)
             if gone is None:
                 with suppress(StoreError):
                     ledger.release(lease, patient=False)
-            elif follower is not None:
-                follower.kill()  # it would make the folder again
+            if follower is not None and (gone is not None or isinstance(error, LeaseLost)):
+                follower.kill()  # it would make the folder again, or write for a session that is fenced
                 follower = None
             if gone is None or gone is error:
                 raise
@@ -206,9 +208,11 @@ def open_sweep(
         finally:
             if follower is not None:
                 untracked = _behind(follower, summary, heard, watch)
-                if (untracked or follower.parquet_behind) and not heard.hurry.is_set():
+                if follower.detached:
+                    tracking_pid = follower.pid
+                elif (untracked or follower.parquet_behind) and not heard.hurry.is_set():
                     untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
-        run.note(ledger, untracked)
+        run.note(ledger, untracked, tracking_pid)
 
 
 def _close(recorder: Recorder, run: OpenSweep, places: InStore | None) -> None:
@@ -308,5 +312,5 @@ def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
     if setup.storage is None and folder.has_traces and (gone := never_made(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "
-            "restore it from a backup, or delete the sweep's folder and launch again"
+            "restore it from a backup, or launch the spec again under another name"
         )

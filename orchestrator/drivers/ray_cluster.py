@@ -20,7 +20,7 @@ from orchestrator.drivers.slots import require_room, slots
 from orchestrator.drivers.survey import no_cluster
 from orchestrator.errors import ExecutorError
 from orchestrator.spec.section import Resources
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 
 REREAD_S = 2.0
 """Nodes come and go: how old the known state of a cluster may be."""
@@ -110,7 +110,7 @@ def _start(num_cpus: int | None, scratch: Path) -> None:
                     num_cpus=num_cpus,
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
-                    _temp_dir=str(scratch / f"r{attempt}"),
+                    _temp_dir=str(scratch / str(attempt)),
                     **QUIET,
                 )
         except Exception as error:  # that is what Ray raises, without a class of its own

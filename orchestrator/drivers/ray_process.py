@@ -18,6 +18,7 @@ from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.pipe import Begin, Connected, Failed, Over
 from orchestrator.drivers.session import NoAttempt, Turn
 from orchestrator.errors import HaltsweepError
+from orchestrator.trials import DeathCause
 
 ORPHAN_POLL_S = 0.2
 
@@ -76,8 +77,8 @@ class _Remote:
         answer: Turn = self._call("turn", begun)
         return answer
 
-    def lost(self, key: str, reason: str) -> None:
-        self._call("lost", key, reason)
+    def lost(self, key: str, reason: str, cause: DeathCause) -> None:
+        self._call("lost", key, reason, cause)
 
     def refused(self, key: str) -> None:
         self._call("refused", key)

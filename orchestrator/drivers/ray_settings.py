@@ -29,16 +29,19 @@ SETTINGS = {
     # Workers of all free slots may start side by side; how many is our searcher's business.
     "TUNE_MAX_PENDING_TRIALS_PG": "100000",
 }
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray's setting for a Ray of one machine: all its servers listen on the loopback address, on any system."""
 
 
 @contextmanager
 def ray_environment(*, private: bool) -> Iterator[None]:
     """The settings while it is open; enter it before Ray is imported, for Ray reads some of them then.
 
-    `private`: nobody without this process's token may connect, unless the environment says otherwise. Else
-    a token that is kept where Ray looks for it is used: a cluster without tokens does not mind.
+    `private`: no other machine may connect. Nobody may without this process's token, unless the environment
+    says otherwise. Else a token that is kept where Ray looks for it is used: a cluster without tokens does
+    not mind.
     """
-    wanted = dict(SETTINGS)
+    wanted = SETTINGS | LOOPBACK if private else dict(SETTINGS)
     if private and "RAY_AUTH_MODE" not in os.environ and (token := _token()):
         wanted |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     elif not private and "RAY_AUTH_MODE" not in os.environ and token_place() is not None:

@@ -22,7 +22,7 @@ REPLIES = "replies"
 OVER = "over"
 """Key of a result that says whether the trial has ended."""
 DIED = "died"
-"""Key of a result that says why the process of the trial died; None if it did not."""
+"""Key of a result with the reason and the cause why the process of the trial died; None if it did not."""
 UNFIT = "this node does not see the folder of sweeps"
 """Of an error that is no fault of the trial: it goes to another node."""
 REPORT_S = 0.05
@@ -64,7 +64,7 @@ class TrialActor:
             reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
             if isinstance(reply, ChildDied):
                 if reply.outcome is None:
-                    return {REPLIES: replies, DIED: reply.reason, OVER: True}
+                    return {REPLIES: replies, DIED: (reply.reason, reply.cause), OVER: True}
                 return {REPLIES: [*replies, Reply(ended=reply.outcome)], DIED: None, OVER: True}
             if reply is None:
                 if replies:

@@ -20,6 +20,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.exceptions import RayTaskError
 from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -30,9 +31,11 @@ from orchestrator.drivers.ray_nodes import Nodes
 from orchestrator.drivers.ray_trainable import DIED, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
 from orchestrator.drivers.session import Hooks, NoAttempt
 from orchestrator.redact import redact
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import DeathCause, OutcomeKind
 
 REASON_CHARACTERS = 500
+RAN_LOW = "running low on memory"
+"""Part of Ray's message for a worker that Ray killed because memory had run out."""
 _RAYS_NAMES = re.compile(r"(class_name|actor_id|namespace|pid|ip)\b|[\^~ ]+\Z")
 """Lines that name what Ray calls things, and those that only mark places of the line above."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -186,7 +189,7 @@ class Hearing(FIFOScheduler):
         with link.remembered() as session:
             stop, written = session.reported(trial.trial_id, result[REPLIES])
             if result[DIED] is not None:
-                session.lost(trial.trial_id, result[DIED])
+                session.lost(trial.trial_id, *result[DIED])
                 return str(TrialScheduler.STOP)
             link.tell_whether_written(trial, written=written)
         if stop is not None:
@@ -208,7 +211,7 @@ class Hearing(FIFOScheduler):
             if UNFIT in why:
                 session.refused(trial.trial_id)
             else:
-                session.lost(trial.trial_id, why)
+                session.lost(trial.trial_id, why, _cause(trial, why))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Called at every turn of Tune's loop, which starts pending runs without our help."""
@@ -223,6 +226,13 @@ class Hearing(FIFOScheduler):
         if drained:
             raise _Drained
         return None
+
+
+def _cause(run: Run, reason: str) -> DeathCause:
+    """Return why a worker died. An exception in the worker would be raised again on another machine."""
+    if RAN_LOW in reason:
+        return DeathCause.MEMORY
+    return DeathCause.TRIAL if isinstance(run.get_pickled_error(), RayTaskError) else DeathCause.OUTSIDE
 
 
 def _reason(run: Run) -> str:

@@ -4,13 +4,13 @@ While the ledger's database is away, events wait to be written: trials that run 
 about; nothing is started, stopped or deleted until all is written.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.conductor.attempts import Kills
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.drivers.checkpoint_index import Checkpoints, InSweepFolder
@@ -24,7 +24,8 @@ from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
-from orchestrator.trials import Outcome, OutcomeKind, Trial
+from orchestrator.steady_clock import steady_clock
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind, Trial
 from trainables.protocol import Measurement
 
 RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
@@ -73,7 +74,7 @@ class Recorder:
         *,
         provenance: Mapping[str, Any] | None = None,
         checkpoints: Checkpoints | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         snapshots: SnapshotLog | None = None,
         snapshot_every: int = SNAPSHOT_EVENTS,
     ) -> None:
@@ -82,14 +83,18 @@ class Recorder:
         self._snapshots = None if has_stopper else snapshots
         self._snapshot_every, self._lease = snapshot_every, lease
         self._made_for = made_for(plan) if self._snapshots is not None else ""
+        # Budgets add up differences of these times, so they must not jump when the system's clock is set.
+        self._clock = clock = clock or steady_clock()
         self._hours = plan.wall_clock_hours
+        self._extensions = len(plan.extended)
         self._retries = plan.resources.retries
+        self._goes_on = plan.continue_on_error
         self._writer = Writer(ledger, lease)
         self._folder = folder
         self._checkpoints = checkpoints or InSweepFolder(folder)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called of each trial that fails."""
-        self._clock = clock
+        self._kills = Kills()
         self._draining = ""
         self._spent = ""
         self._error = ""
@@ -146,12 +151,26 @@ class Recorder:
     def ask(self) -> Attempt | None:
         """The next trial to run, to be started once all is `written`; None if there is none to hand out."""
         self._check_budget()
-        trial = self._conductor.ask()
+        waiting = self._kills.waiting()
+        trial = self._conductor.ask(waiting)
         new = self._unrunnable()
-        if trial is None:
-            self._write(new)
-            return None
-        return self._started(trial, new)
+        if trial is not None:
+            return self._started(trial, new)
+        self._write(new)
+        if waiting and not self._draining and not any(map(self._conductor.running, self._attempts)):
+            return self._give_up(waiting)
+        return None
+
+    def _give_up(self, waiting: Mapping[str, str]) -> Attempt | None:
+        """Stop the sweep, since all that is left are trials that are killed again and again."""
+        if self._goes_on:
+            for trial_id, reason in waiting.items():
+                outcome = Outcome(OutcomeKind.CRASHED, reason)
+                self._write([self._end(trial_id, outcome, saved=self._saved(trial_id)), *self._unrunnable()])
+            return self.ask()
+        self._error = next(iter(waiting.values()))
+        self.drain(self._error)
+        return None
 
     def _started(self, trial: Trial, new: list[Event]) -> Attempt:
         now = self._clock()
@@ -244,16 +263,21 @@ class Recorder:
         """`take` of an end alone."""
         self.take(trial_id, token, Reply(ended=outcome))
 
-    def lost(self, trial_id: str, reason: str) -> Outcome:
-        """The worker of a trial died: it starts again from its last checkpoint, unless it died too often."""
+    def lost(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
+        """Record that the worker of a trial died; return how the trial goes on.
+
+        It starts again from its last checkpoint, unless it ended its worker too often.
+        """
         attempts = self._attempts[trial_id]
         if not self._conductor.running(trial_id):
             kind = attempts.ended or OutcomeKind.STOPPED
             return Outcome(kind, "the trial had let go of its worker before that was lost")
         standing = self._conductor.standing(trial_id)
-        outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries)
+        outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries, cause)
         saved = None if standing else self._saved(trial_id)
-        self._write([self._end(trial_id, outcome, lost=True, saved=saved), *self._unrunnable()])
+        self._write([self._end(trial_id, outcome, lost=cause, saved=saved), *self._unrunnable()])
+        if cause is DeathCause.OUTSIDE and not standing:
+            self._kills.add(trial_id, reason)
         self._tidy([trial_id])
         return outcome
 
@@ -300,7 +324,7 @@ class Recorder:
         if reason is None and self._error and not self.finished:
             return log.closed(self._clock(), log.ERROR, self._error)
         if reason is None and self._spent and not self.finished:
-            return log.closed(self._clock(), log.BUDGET, self._spent)
+            return log.closed(self._clock(), log.BUDGET, self._spent, extensions=self._extensions)
         return log.closed(self._clock(), reason or ("done" if self.finished else "interrupted"))
 
     def _check_budget(self) -> None:
@@ -313,7 +337,9 @@ class Recorder:
             self._spent = reason
             self.drain(reason)
 
-    def _end(self, trial_id: str, outcome: Outcome, *, lost: bool = False, saved: int | None = None) -> Event:
+    def _end(
+        self, trial_id: str, outcome: Outcome, *, lost: DeathCause | None = None, saved: int | None = None
+    ) -> Event:
         self._conductor.tell(trial_id, outcome)
         if outcome.kind.failed:
             self.on_failure(trial_id, outcome)
@@ -351,10 +377,10 @@ class Recorder:
         self._writer.settled(0.0 if late else PROMPT_S)
 
     def _note(self, event: Event) -> None:
-        if self._snapshots is None:
-            self._fold.note(event)
-        else:
-            self._fold.hear(event)
+        # Without snapshots the one conductor has decided the event itself.
+        take = self._fold.note if self._snapshots is None else self._fold.hear
+        if take(event):
+            self._kills.clear()
 
     def _restored(self, plan: Plan) -> SweepFold | None:
         found = self._snapshots.snapshot() if self._snapshots is not None else None

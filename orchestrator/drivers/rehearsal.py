@@ -24,7 +24,7 @@ from orchestrator.spec.load import SpecFile
 from orchestrator.trials import OutcomeKind, error_line
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 from trainables.protocol import Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.step import Learner, one_step

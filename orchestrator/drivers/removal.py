@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.abandoned import own_folder
+from orchestrator.abandoned import SILENCE_S, own_folder
 from orchestrator.drivers.checkpoint_stores import Elsewhere
 from orchestrator.drivers.launch_folder import STORES, Setup, refuse_copy
 from orchestrator.errors import InputError, StoreError
@@ -20,7 +20,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger
+from orchestrator.ledger.store import Ledger, OnFenced
 from orchestrator.regular_files import read_ordinary
 from orchestrator.tracking.state import projection_lock
 from trainables.atomic import PRIVATE, write_atomically
@@ -40,14 +40,27 @@ class _Note:
     checkpoints: str | None = None
 
 
-def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = None) -> None:
-    """Delete the sweep: its MLflow runs, if `tracking_uri` is given, its rows of the ledger, its checkpoints
-    elsewhere, its folder.
+def remove(
+    folder: SweepFolder,
+    setup: Setup | None,
+    tracking_uri: str | None = None,
+    *,
+    on_fenced: OnFenced | None = None,
+) -> None:
+    """Delete a sweep: its folder, its rows of the ledger, its checkpoints elsewhere and its runs in MLflow.
 
-    `setup` None: launch.json is damaged, and the ledger taken to be in the folder. Raises LeaseHeld while
-    somebody runs the sweep, InputError for a folder that is a link, or a copy whose original would lose its
-    measurements, StoreError if something cannot be deleted; then, or killed on the way, it can be called
-    again.
+    After an error, or killed on the way, it can be called again.
+
+    Args:
+        folder: Folder of the sweep.
+        setup: How the sweep was launched; None if launch.json is damaged. Then the ledger is in the folder.
+        tracking_uri: MLflow whose runs of the sweep are deleted; None to delete no run.
+        on_fenced: As for `Ledger.claim`.
+
+    Raises:
+        LeaseHeld: Another process runs the sweep, or may run it.
+        InputError: The folder is a link, or a copy whose original would lose its measurements.
+        StoreError: Something cannot be deleted.
     """
     if folder.root.is_symlink():
         raise InputError(
@@ -57,7 +70,7 @@ def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = 
     if setup is not None:
         refuse_copy(folder, setup, STORES if tracking_uri is not None else STORES[:-1])
     # Claimed first: while a sweep runs its tracker is at work too, and is not what to wait for.
-    with _claimed(folder, setup) as uid, projection_lock(folder.root, LOCK_WAIT_S):
+    with _claimed(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if tracking_uri is not None and uid is not None:
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
@@ -67,13 +80,19 @@ def remove(folder: SweepFolder, setup: Setup | None, tracking_uri: str | None = 
     finish(gone)
 
 
-def remove_rows(storage: str, folder: SweepFolder, tracking_uri: str | None = None) -> None:
+def remove_rows(
+    storage: str,
+    folder: SweepFolder,
+    tracking_uri: str | None = None,
+    *,
+    on_fenced: OnFenced | None = None,
+) -> None:
     """As `remove`, for a sweep whose folder is not here: its rows in the database `storage` and its runs.
 
-    Raises StoreError if it is not there, LeaseHeld while somebody runs it.
+    Raises StoreError if it is not there, LeaseHeld while somebody runs it or may run it.
     """
     with Ledger.open(storage, folder.name) as ledger:
-        uid, lease = ledger.uid, ledger.claim(Holder.current())
+        uid, lease = ledger.uid, ledger.claim(Holder.current(), grace_s=SILENCE_S, on_fenced=on_fenced)
         try:
             if tracking_uri is not None:
                 _delete_runs(folder, tracking_uri, uid)
@@ -116,7 +135,7 @@ def finish(gone: Path) -> None:
 
 
 @contextmanager
-def _claimed(folder: SweepFolder, setup: Setup | None) -> Iterator[str | None]:
+def _claimed(folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None) -> Iterator[str | None]:
     """Nobody else may take the sweep; yields its uid in the ledger, None if it is in none."""
     url = setup.ledger_url(folder) if setup is not None else folder.ledger_url
     if (setup is None or setup.storage is None) and not folder.ledger.is_file():
@@ -130,7 +149,7 @@ def _claimed(folder: SweepFolder, setup: Setup | None) -> Iterator[str | None]:
         yield None  # damaged: nobody can run it
         return
     with ledger:
-        lease = ledger.claim(Holder.current())
+        lease = ledger.claim(Holder.current(), grace_s=SILENCE_S, on_fenced=on_fenced)
         try:
             yield ledger.uid
         finally:

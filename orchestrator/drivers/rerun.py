@@ -65,7 +65,7 @@ def _run(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measure
 
 
 def _compared(record: Record, outcome: Outcome, last: Measurement | None, names: MetricSplits) -> Finding:
-    name = f"{record.arm}/{record.phase}/{record.number}"
+    name = record.place
     if outcome.kind is not OutcomeKind.FINISHED or last is None:
         first = outcome.reason.partition("\n")[0]
         return Finding("rerun", "unknown", f"{name} did not finish: {outcome.kind}: {first}", _REMEDY)

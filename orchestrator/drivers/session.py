@@ -17,7 +17,7 @@ from orchestrator.drivers.inline import INTERRUPTED
 from orchestrator.drivers.jobs import Attempt
 from orchestrator.drivers.recorder import Recorder
 from orchestrator.drivers.watchdog import hang_reason
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 
 
 class NoAttempt(Enum):
@@ -57,7 +57,7 @@ class Hooks(Protocol):
     def turn(self, begun: Sequence[str]) -> Turn:
         """To be called often, with the runs that workers have taken."""
 
-    def lost(self, key: str, reason: str) -> None:
+    def lost(self, key: str, reason: str, cause: DeathCause) -> None:
         """The worker of a run died, or was killed because it was silent."""
 
     def refused(self, key: str) -> None:
@@ -174,7 +174,7 @@ class Session:
         self._silent.update(found)
         return found
 
-    def lost(self, key: str, reason: str) -> None:
+    def lost(self, key: str, reason: str, cause: DeathCause) -> None:
         """The worker of a run died, or was killed because it was silent."""
         attempt = self._running.pop(key)
         self._stopping.discard(key)
@@ -184,7 +184,7 @@ class Session:
             outcome = Outcome(OutcomeKind.TIMED_OUT, hang_reason(self.silence_s))
             self.recorder.take(attempt.trial_id, attempt.token, Reply(ended=outcome))
         else:
-            self.recorder.lost(attempt.trial_id, reason)
+            self.recorder.lost(attempt.trial_id, reason, cause)
         self._silent.discard(key)
         self.changed()
 
@@ -194,7 +194,7 @@ class Session:
             self.give_up()
         for key in self.running:
             if key in self._heard_at:
-                self.lost(key, reason)
+                self.lost(key, reason, DeathCause.OUTSIDE)
             else:
                 self.refused(key)
 

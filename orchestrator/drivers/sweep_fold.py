@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.identity import digest
 from orchestrator.ledger.events import Event, EventKind
+from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 
 FORMAT = 1
@@ -31,23 +33,27 @@ class SweepFold:
         self.seq = 0
         """Number of events so far."""
 
-    def hear(self, event: Event) -> None:
-        """Take the next event. Raises StoreError for a trial that is not of this plan."""
-        self.conductor.replay(event)
-        self.note(event)
+    def hear(self, event: Event) -> bool:
+        """Take the next event; return whether it is progress of a trial.
 
-    def note(self, event: Event) -> None:
-        """Take the next event, which the conductor has decided itself."""
+        Raises StoreError for a trial that is not of this plan.
+        """
+        self.conductor.replay(event)
+        return self.note(event)
+
+    def note(self, event: Event) -> bool:
+        """Take the next event, which the conductor has decided itself; return as `hear`."""
         self.seq += 1
         self.held.saw(event)
         if event.trial_id is None:
-            return
+            return False
         if event.kind is EventKind.ASKED:
             self.attempts[event.trial_id] = Attempts(event.payload["phase"])
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
             del self.attempts[event.trial_id]
         else:
-            self.attempts[event.trial_id].saw(event)
+            return self.attempts[event.trial_id].saw(event)
+        return False
 
     def live(self) -> Conductor:
         """Return an independent conductor with the same state, which may decide."""
@@ -97,7 +103,7 @@ class SweepFold:
 def made_for(plan: Plan) -> str:
     """Return a digest of all that a state depends on besides the events."""
     ids = "".join(each.trial_id for each in plan.trials)
-    return digest(FORMAT, __version__, plan.spec_digest, repr(plan.extended), ids)
+    return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)
 
 
 def _lines(content: bytes) -> Iterator[bytes]:

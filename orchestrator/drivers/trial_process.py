@@ -3,10 +3,12 @@
 A trial cannot affect the driver or other trials, since its process ends with the trial.
 """
 
+import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -22,10 +24,18 @@ from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
 from orchestrator.spec.section import threads_of
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from trainables.generator_state import seed_generators
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 from trainables.protocol import TRIALS
+
+FROM_OUTSIDE = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+    | {signal.SIGUSR1, signal.SIGUSR2}
+)
+"""Signals of people, watchdogs, batch systems and machines that shut down; others are faults of a program."""
+SIGN_S = 60.0
+"""Between two signs of life in a temporary folder of a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,7 @@ class ChildDied:
     """The process of a trial ended before the trial did."""
 
     reason: str
+    cause: DeathCause
     outcome: Outcome | None = None
     """Outcome of a trial that ended its own process; None if the trial may run again."""
 
@@ -85,6 +96,8 @@ class ProcessSlot:
             module, launch_folder, [__name__], threads=threads_of(cpus), hides_gpus=hides_gpus
         )
         self._server = ChildServer(settings)
+        self._temporary: Path | None = None
+        self._signed_at = 0.0
         self.owes_checkpoint = False
         """Whether the trial waits to write a checkpoint until the ledger holds all of its reports."""
 
@@ -93,6 +106,7 @@ class ProcessSlot:
         if not order.kept.parents[1].is_dir():  # the folder of the sweep, on a machine without shared files
             scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
+            self._temporary, self._signed_at = scratch, time.monotonic()
         self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
 
     def next(self, timeout_s: float) -> Reply | ChildDied | None:
@@ -101,6 +115,7 @@ class ProcessSlot:
         Raises:
             Unreachable: The trial cannot begin, since the store of its checkpoints does not answer.
         """
+        self._show_life()
         message = self._server.receive(timeout_s)
         if message is None:
             return None
@@ -111,6 +126,13 @@ class ProcessSlot:
         reply, self.owes_checkpoint = message
         assert isinstance(reply, Reply), "trials send replies"
         return reply
+
+    def _show_life(self) -> None:
+        """Touch the trial's temporary folder, so that other machines do not take it for abandoned."""
+        if self._temporary is not None and time.monotonic() - self._signed_at >= SIGN_S:
+            self._signed_at = time.monotonic()
+            with suppress(OSError):  # the trial has ended, and its folder is gone
+                os.utime(self._temporary)
 
     def instruct(self, instruction: Instruction) -> None:
         """Let the trial go on after a reply that was not its end."""
@@ -132,9 +154,12 @@ def died_of(ended: ChildEnded) -> ChildDied:
             f"the training code ended its process with exit code {ended.exit_code}, as os._exit does; a "
             "trial must return from its training function or raise an exception"
         )
-        return ChildDied(reason, Outcome(OutcomeKind.CRASHED, reason))
-    hint = "; the system sends it when memory runs out" if ended.exit_code == -signal.SIGKILL else ""
-    return ChildDied(f"the trial's process {ended.words}{hint}")
+        return ChildDied(reason, DeathCause.TRIAL, Outcome(OutcomeKind.CRASHED, reason))
+    reason = f"the trial's process {ended.words}"
+    if ended.lacked_memory:
+        return ChildDied(f"{reason} when memory ran out", DeathCause.MEMORY)
+    from_outside = -ended.exit_code in FROM_OUTSIDE
+    return ChildDied(reason, DeathCause.OUTSIDE if from_outside else DeathCause.TRIAL)
 
 
 def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:
@@ -189,6 +214,8 @@ def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
     """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
     own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
     for source, name in kept_files(order.keep, own):
+        if source == folder.path / name and not folder.is_of_trial(str(name)):
+            continue
         target = order.kept / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,8 @@ from orchestrator.drivers.worker_measurements import sound
 from orchestrator.drivers.worker_outcomes import NoSource, outcome_of
 from orchestrator.errors import InputError
 from orchestrator.identity import checkpoint_step
-from orchestrator.redact import redact, storable
+from orchestrator.isolation.child import received_signal
+from orchestrator.redact import redact, redact_value, storable
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.metrics import split_and_quantity
 from trainables.outside import load
@@ -124,6 +125,9 @@ class Harness:
 
         Raises Unreachable if the trial could not begin because its store of checkpoints does not answer.
         """
+        return _redacted(self._step(heard=heard))
+
+    def _step(self, *, heard: bool) -> Reply:
         if self._unreachable is not None:
             raise self._unreachable
         if self._failure is not None:
@@ -144,6 +148,8 @@ class Harness:
             raise
         except BaseException as error:  # an outcome, whatever it is
             return self._failed(outcome_of(error), error)
+        if self._finished and received_signal():
+            raise KeyboardInterrupt("training code ended early, since a signal asked it to")
         self._last, self._again = measurement or self._last, None
         if measurement is None:
             self._saved_step = -1  # it may have saved something after its last report
@@ -233,6 +239,8 @@ class Harness:
         )
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
+        if received_signal():
+            raise error  # no outcome: training code answers a signal from outside
         self._failure = outcome
         traceback.print_exception(error)  # the whole traceback, into the log of the trial
         self._on_error(outcome.kind, error)
@@ -274,6 +282,23 @@ class Harness:
             raise
         except BaseException as error:  # the trial's outcome is known already
             _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
+
+
+def _redacted(reply: Reply) -> Reply:
+    """The reply without secrets in texts of the trial, which enter ledger, report and MLflow from here.
+
+    This runs in the process of the trial, whose environment may hold secrets that no other process knows.
+    """
+    measurement, ended = reply.measurement, reply.ended
+    if measurement is not None and (measurement.attributes or measurement.examples):
+        measurement = replace(
+            measurement,
+            attributes=redact_value(measurement.attributes),
+            examples=tuple(redact_value(measurement.examples)),
+        )
+    if ended is not None:
+        ended = replace(ended, reason=redact(ended.reason))
+    return replace(reply, measurement=measurement, ended=ended)
 
 
 @contextmanager

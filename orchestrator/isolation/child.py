@@ -13,6 +13,7 @@ import sys
 import traceback
 import weakref
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,11 +23,13 @@ from orchestrator.isolation.working_folder import LaunchFiles
 
 HIGH = 200
 """Lowest descriptor for our files, above the numbers that user code may close."""
-OOM_SCORE = "500"
+OOM_SCORE = 500
 """When memory runs out, Linux kills the process with the higher score first: a child before its launcher."""
 EXIT_S = 10
 """Seconds that exit handlers of user code may take."""
 PR_SET_PDEATHSIG = 1
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+"""Signals that ask a process to end: training code may answer them with an exception."""
 
 
 def run_child(order: ChildOrder, connection: int, output: int | None, files: LaunchFiles) -> None:
@@ -52,6 +55,7 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
         pass  # the other end was closed
     except BaseException:
         traceback.print_exc()
+    number = received_signal()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, EXIT_S)
     with suppress(BaseException):
@@ -59,7 +63,39 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
     for stream in (sys.stdout, sys.stderr):
         with suppress(BaseException):
             stream.flush()
+    if exit_code and number:  # its handler of the signal has ended the function
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
     os._exit(exit_code)
+
+
+@dataclass
+class _Received:
+    """Signals that ran a handler written in Python. A library that replaces the wakeup descriptor ends it."""
+
+    descriptor: int | None = None
+    numbers: bytes = b""
+
+    def begin(self) -> None:
+        """Record signals that this process receives."""
+        for each in (ours := os.pipe()):
+            os.set_blocking(each, False)
+        self.descriptor, writing = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, HIGH) for each in ours)
+        for each in ours:
+            os.close(each)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+
+_received = _Received()
+
+
+def received_signal() -> int:
+    """Return the signal that asked this child to end and ran a handler of user code; 0 if none did."""
+    if _received.descriptor is not None:
+        with suppress(OSError):  # there is nothing to read, or user code has closed it
+            _received.numbers += os.read(_received.descriptor, io.DEFAULT_BUFFER_SIZE)
+    return next((each for each in _received.numbers if each in ENDING), 0)
 
 
 def _set_up(output: int | None) -> None:
@@ -67,8 +103,10 @@ def _set_up(output: int | None) -> None:
         os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _received.begin()
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
+        score = Path("/proc/self/oom_score_adj")
+        score.write_text(str(max(OOM_SCORE, int(score.read_text(encoding="ascii")))), encoding="ascii")
     if output is not None:
         os.dup2(output, 1)
         os.dup2(output, 2)

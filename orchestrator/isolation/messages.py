@@ -50,6 +50,8 @@ class ChildEnded:
 
     exit_code: int
     """As in `subprocess`: a negative number is the signal that ended the process."""
+    lacked_memory: bool = False
+    """Whether the system killed the child because memory had run out."""
 
     @property
     def words(self) -> str:

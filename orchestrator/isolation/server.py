@@ -24,6 +24,7 @@ import psutil
 
 from orchestrator.isolation.child import die_with_parent, run_child
 from orchestrator.isolation.child_log import ChildLog
+from orchestrator.isolation.memory_kills import memory_kills
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
@@ -42,6 +43,8 @@ PR_SET_CHILD_SUBREAPER = 36
 CUDA_DEVICE = "/dev/nvidia-uvm"
 """Device file that a process keeps open after it has initialised CUDA."""
 TORCH = "torch"
+MEMORY_SIGNALS = frozenset({-signal.SIGKILL, -signal.SIGTERM})
+"""Signals that the system, and daemons that watch memory, send when memory runs out."""
 
 
 def main(descriptor: int) -> None:
@@ -53,9 +56,11 @@ def serve(control: Connection) -> None:
     """Read the settings, import the module, and run children until the other end is closed."""
     with suppress(OSError):  # the process leads a group already
         os.setsid()  # the owner handles Ctrl-C and saves running trials
+    if LINUX:
+        _adopt_orphans()
+        _leave_reaper(control)
     signal.signal(signal.SIGTERM, _terminated)
     die_with_parent(signal.SIGTERM)
-    _adopt_orphans()
     try:
         settings: ServerSettings = control.recv()
         os.environ.clear()
@@ -88,7 +93,7 @@ def prepare(module: str) -> str:
     threads = num_threads()
     with suppress(Exception):
         imported(module, "a trainable's module", with_siblings=True)
-    if started := num_threads() - threads:
+    if (started := num_threads() - threads) > 0:
         return f"importing {module} starts {amount(started, 'thread')}"
     if not LINUX:
         return f"processes cannot be forked safely on {sys.platform}"
@@ -128,7 +133,7 @@ class _Server:
                 start = self._forked if self._forks else self._spawned
                 child = start(order, connection, log)
                 os.close(connection)
-                exit_code = self._watched(child, log)
+                ended = self._watched(child, log)
             finally:
                 # When the owner ends, the connection closes and SIGTERM arrives: it must not interrupt the
                 # cleanup.
@@ -138,7 +143,7 @@ class _Server:
                 if order.scratch is not None:
                     shutil.rmtree(order.scratch, ignore_errors=True)
             signal.signal(signal.SIGTERM, _terminated)
-            self._control.send(ChildEnded(exit_code))
+            self._control.send(ended)
 
     def _forked(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
         if child := os.fork():
@@ -165,8 +170,9 @@ class _Server:
             ours.send((sys.argv, order, connection, self._files))
         return process.pid
 
-    def _watched(self, child: int, log: ChildLog) -> int:
-        """Wait until the child has ended; return its exit code."""
+    def _watched(self, child: int, log: ChildLog) -> ChildEnded:
+        """Wait until the child has ended; return how."""
+        kills = memory_kills()
         ending = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
         sources: list[Connection | int] = [self._control, *([] if ending is None else [ending])]
         try:
@@ -180,7 +186,9 @@ class _Server:
                 if ended:
                     with suppress(OSError):
                         os.killpg(child, signal.SIGKILL)  # platforms that cannot adopt orphans
-                    return os.waitstatus_to_exitcode(status)
+                    code = os.waitstatus_to_exitcode(status)
+                    return ChildEnded(code, code in MEMORY_SIGNALS and kills.happened())
+                kills.look()
                 log.bound()
         finally:
             if ending is not None:
@@ -196,8 +204,29 @@ def spawned(descriptor: int) -> None:
 
 def _adopt_orphans() -> None:
     """Become the parent of orphaned descendants, so that they can be killed when the child ends."""
-    if LINUX:
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _leave_reaper(control: Connection) -> None:
+    """Return in a fork, which is the server; this process kills what the server leaves when it is killed."""
+    server = os.fork()
+    if not server:
+        _adopt_orphans()
+        return
+    try:
+        control.close()
+        signal.signal(signal.SIGTERM, lambda *_: _end(server))
+        die_with_parent(signal.SIGTERM)
+        os.waitpid(server, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        end_descendants()
+    finally:
+        os._exit(0)
+
+
+def _end(server: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(server, signal.SIGTERM)
 
 
 def kill_descendants() -> None:

@@ -1,9 +1,10 @@
 """The working folder of a trial: relative paths read the launch folder and write to the trial alone.
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
-symbolic links to large files, source files and folders of source files. New files belong to the trial. A
-trial that writes to a file that existed at launch ends with an error, since other trials would read the old
-content.
+symbolic links to large files, source files and folders of source files. Links next to it make paths such as
+`../data` readable. New files belong to the trial. A trial that writes to a file that existed at launch ends
+with an error, since other trials would read the old content. An absolute path into the launch folder names
+the same file in all trials, so only the first trial may write that file.
 
 Limit: code in C that writes through a link to a source file or into a linked folder is not noticed.
 """
@@ -14,7 +15,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,8 @@ MOST_ENTRIES = 1_000
 """Maximum number of entries in copied folders; further folders and files are linked."""
 DEEPEST = 20
 """Maximum depth of copied folders; deeper folders are linked."""
+LEVELS_ABOVE = 2
+"""Number of parents of the launch folder whose entries are linked."""
 PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__"})
 """Names of folders that are linked; hidden folders, virtual environments and sweeps are linked too."""
 SWEEP, ENVIRONMENT = "plan.json", "pyvenv.cfg"
@@ -71,12 +74,16 @@ class LaunchFiles:
         """List `root` breadth first; a missing folder counts as empty."""
         found = cls(root)
         bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
+        large: set[str] = set()
         waiting = [""]
         while waiting:
             folder = waiting.pop(0)
             entries = _entries(root / folder)
-            is_large = len(entries) > entries_left or folder.count(os.sep) >= DEEPEST
-            if folder and (is_large or _are_sources(entries)):
+            top = folder.partition(os.sep)[0]
+            if folder and (len(entries) > entries_left or folder.count(os.sep) >= DEEPEST or top in large):
+                large.add(top)
+                continue
+            if folder == top != "" and _are_sources(entries):
                 found.linked.append(folder)
                 continue
             if folder:
@@ -99,7 +106,45 @@ class LaunchFiles:
                     found.copied.append(path)
                 elif size is not None or os.path.isdir(entry.path):
                     found.linked.append(path)
+        found._link_whole(large)
+        found._link_above(entries_left)
         return found
+
+    def _link_whole(self, names: Set[str]) -> None:
+        """Link folders of the launch folder in place of their content.
+
+        A link to a subfolder would hide its files from `Path.rglob` and `os.walk`, which follow no links.
+        """
+        for paths in (self.folders, self.copied, self.linked):
+            paths[:] = [path for path in paths if path.partition(os.sep)[0] not in names]
+        self.linked += sorted(names)
+
+    def _link_above(self, most: int) -> None:
+        """Link what relative paths such as `../data` reach, at most `most` entries.
+
+        A folder next to the launch folder that holds files only becomes a folder of links, so that new files
+        in it belong to the trial.
+        """
+        here = self.root.resolve()
+        for level in range(1, LEVELS_ABOVE + 1 if here.is_dir() else 0):
+            entries = [entry for entry in _entries(here.parent) if entry.name != here.name]
+            here = here.parent
+            if len(entries) > most:
+                return
+            most -= len(entries)
+            for entry in entries:
+                path = os.path.join(*[os.pardir] * level, entry.name)
+                inside = _entries(Path(entry.path)) if level == 1 and _is_folder(entry) else None
+                if inside is None or len(inside) > most or not all(each.is_file() for each in inside):
+                    self.linked.append(path)
+                    continue
+                most -= len(inside)
+                self.folders.append(path)
+                self.linked += [os.path.join(path, each.name) for each in inside]
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    return entry.is_dir(follow_symlinks=False) and not _is_program(entry)
 
 
 def _entries(folder: Path) -> list["os.DirEntry[str]"]:
@@ -166,7 +211,10 @@ class WorkingFolder:
     @property
     def path(self) -> Path:
         """Working directory of the trial."""
-        return self.files.root if self.mode == "shared" else self.scratch / "work"
+        if self.mode == "shared":
+            return self.files.root
+        above = self.files.root.resolve().parts[1:][-LEVELS_ABOVE - 1 :]
+        return self.scratch.joinpath("work", *above)
 
     def enter(self) -> None:
         """Create the folder and make it the working directory of this process."""
@@ -224,42 +272,45 @@ class WorkingFolder:
             self._versions[path] = _version(os.path.join(target, path))
         for path in self.files.linked:
             os.symlink(os.path.join(source, path), os.path.join(target, path))
-            if os.path.splitext(path)[1].lower() in MODELS and os.path.isfile(os.path.join(target, path)):
+            is_model = os.path.splitext(path)[1].lower() in MODELS and not path.startswith(os.pardir)
+            if is_model and os.path.isfile(os.path.join(target, path)):
                 self._versions[path] = _version(os.path.join(target, path))
 
     def require_unwritten(self) -> None:
         """Raise SharedFileWritten if the trial wrote a file that existed at launch."""
-        for path, version in self._versions.items():
-            try:
-                written = _version(os.path.join(self.path, path)) != version
-            except OSError:  # the trial may delete its copy
-                continue
-            if written:
+        for path in self._versions:
+            # The trial may delete its copy.
+            if os.path.exists(os.path.join(self.path, path)) and self.is_of_trial(path):
                 raise SharedFileWritten(_message(path))
 
+    def is_of_trial(self, path: str) -> bool:
+        """Return whether the trial wrote the file at `path`; others are copies of files of the launch folder.
+
+        Args:
+            path: Path of a file, relative to the working folder.
+        """
+        return _version(os.path.join(self.path, path)) != self._versions.get(path)
+
     def _check_private(self, path: str) -> None:
-        """Refuse to write through a link into the launch folder."""
-        if os.path.isabs(path):
+        """Refuse to write through a link, and a file of the launch folder that another trial has written."""
+        real, scratch = os.path.realpath(path), os.path.realpath(self.scratch)
+        if _is_below(real, scratch):
             return
-        real = os.path.realpath(path)
-        if _is_below(real, str(self.files.root)) and not _is_below(real, os.path.realpath(self.scratch)):
-            shared = os.path.relpath(real, self.files.root)
+        if os.path.isabs(path):
+            self._claim(real)
+        elif _is_below(real, self._root) or _is_below(os.path.abspath(path), scratch):
+            shared = os.path.relpath(real, self._root)
             raise SharedFileWritten(
-                f"{shared} is in the launch folder, which all trials share, and the trial was about to write "
+                f"{shared} is shared by all trials, and the trial was about to write "
                 f"it by a relative path: {REMEDY}"
             )
 
     def _check_shared(self, path: str) -> None:
         """Refuse to write a file that another running trial has written."""
         real = os.path.realpath(path)
-        if real in self._held or not _is_below(real, str(self.files.root)):
+        if not self._is_shared(real) or real in self._held:
             return
-        if any(_is_below(real, os.path.realpath(folder)) for folder in self.exempt):
-            return
-        locks = self.scratch.parent / LOCKS
-        locks.mkdir(parents=True, exist_ok=True)
-        name = hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()
-        lock = os.open(locks / name, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = self._lock_of(real)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -270,6 +321,45 @@ class WorkingFolder:
                 "trial.folder or to a name that holds the trial's seed and arm"
             ) from None
         self._held[real] = lock
+
+    def _claim(self, real: str) -> None:
+        """Let the first trial that writes a file be the only one."""
+        if not self._is_shared(real) or any(map(_is_tool, Path(real).relative_to(self._root).parts)):
+            return
+        trial = self.scratch.name.rpartition("-")[0].encode()  # the same at each attempt
+        lock = self._lock_of(real)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        writer = os.read(lock, 100)
+        if not writer:
+            os.write(lock, trial)
+        os.close(lock)
+        if writer not in (b"", trial):
+            raise SharedFileWritten(
+                f"{os.path.relpath(real, self._root)} was written by another trial, and an absolute path "
+                "names the same file in all trials; write to a relative path while the trial runs, to "
+                "trial.folder or to a name that holds the trial's seed and arm, or set "
+                "resources.working_folder: shared"
+            )
+
+    @property
+    def _root(self) -> str:
+        return os.path.realpath(self.files.root)
+
+    def _is_shared(self, real: str) -> bool:
+        exempt = any(_is_below(real, os.path.realpath(folder)) for folder in self.exempt)
+        return _is_below(real, self._root) and not exempt
+
+    def _lock_of(self, real: str) -> int:
+        """Open a file that stands for another one among the trials on this machine."""
+        locks = self.scratch.parent / LOCKS
+        locks.mkdir(parents=True, exist_ok=True)
+        name = hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()
+        return os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _is_tool(name: str) -> bool:
+    """Return whether a folder of this name holds caches and settings of tools."""
+    return name in PROGRAMS or name.startswith(".")
 
 
 def _message(path: str) -> str:

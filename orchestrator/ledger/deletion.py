@@ -28,8 +28,8 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
             if row is None:
                 return 0
             lease, now = lease_of(dict(row._mapping)), store_time(connection)
-            if lease is not None and lease.stands(now) and not lease.holder.same_process(Holder.current()):
-                raise LeaseHeld(lease, lease.expires_at - now)
+            if lease is not None and lease.stands(now) and not lease.holder.is_same_process(Holder.current()):
+                raise LeaseHeld(lease, now)
             snapshots.remove(connection, row.id)
             if inspect(connection).has_table(stops.name):
                 connection.execute(delete(stops).where(stops.c.sweep_id == row.id))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, inspect, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from orchestrator import disk
@@ -37,6 +37,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
     }
 )
 MOUNTS = Path("/proc/self/mounts")
+LEDGER_TABLE = "haltsweep_sweeps"
+"""Name of a table that marks a database as a ledger."""
 _WRITE = "haltsweep_write"
 _LOGGER = "haltsweep"
 """Ends the name of the logger of our connections, so that nobody else's is changed."""
@@ -295,12 +297,12 @@ def _set_limits(connection: Any, _: object) -> None:
 def _set_pragmas(connection: Any, _: object) -> None:
     # Transactions are begun by `_begin_sqlite`; the driver's own would begin them too late.
     connection.isolation_level = None
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=FULL",
-        f"busy_timeout={BUSY_TIMEOUT_MS}",
-        "foreign_keys=ON",
-    ):
+    pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"]
+    # The journal mode is kept in the file, so that of another program's database must not change.
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables or LEDGER_TABLE in tables:
+        pragmas.append("journal_mode=WAL")
+    for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -324,3 +326,12 @@ def _file_system(file: Path, mounts: Path) -> str | None:
         if file.is_relative_to(folder) and len(folder.parts) >= best:
             best, kind = len(folder.parts), name
     return kind
+
+
+def table_names(url: str) -> frozenset[str]:
+    """Return the names of the tables in any database, e.g. of MLflow. Raises SQLAlchemyError."""
+    engine = create_engine(url)
+    try:
+        return frozenset(inspect(engine).get_table_names())
+    finally:
+        engine.dispose()

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.ledger.lease import Holder
-from orchestrator.trials import Outcome, PlannedTrial, Trial
+from orchestrator.trials import DeathCause, Outcome, PlannedTrial, Trial
 from trainables.protocol import Measurement
 
 PLANNED = frozenset(field.name for field in fields(PlannedTrial))
@@ -36,7 +36,8 @@ class EventKind(StrEnum):
     ATTRIBUTES = "attributes"
     """Texts that a trial reported, by name. The newest text of a name counts."""
     ENDED = "ended"
-    """Payload: kind, reason, lost (true if a worker died), saved (step of the checkpoint kept for a retry).
+    """Payload: kind, reason, lost (true if a worker died), outside (true if it died by no fault of the
+    trial), saved (step of the checkpoint kept for a retry).
 
     After a final one only `retried` may follow.
     """
@@ -50,7 +51,7 @@ class EventKind(StrEnum):
     """The data that trials of this process read are there. Payload: digests of splits by task/split."""
     CLOSED = "closed"
     """The process released the sweep. Payload: reason (done, interrupted, budget, error); with a budget or
-    an error, why."""
+    an error, why; with a budget, extensions (how often the sweep had been extended)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def attributes(at: float, trial_id: str, texts: Mapping[str, str]) -> Event:
 
 
 def ended(
-    at: float, trial_id: str, outcome: Outcome, *, lost: bool = False, saved: int | None = None
+    at: float, trial_id: str, outcome: Outcome, *, lost: DeathCause | None = None, saved: int | None = None
 ) -> Event:
     """Create the event that a trial ended. Afterwards only a retry is accepted, unless the trial was stopped.
 
@@ -117,12 +118,17 @@ def ended(
         at: Unix time in seconds.
         trial_id: Id of the trial.
         outcome: Outcome of the trial.
-        lost: Whether its worker died.
+        lost: Why its worker died; None if it did not.
         saved: Step of the checkpoint that is kept for a retry, if any.
     """
     payload: dict[str, Any] = {"kind": outcome.kind.value, "reason": outcome.reason}
-    more = ({"lost": True} if lost else {}) | ({} if saved is None else {"saved": saved})
-    return Event(EventKind.ENDED, at, trial_id, payload | more)
+    if lost is not None:
+        payload["lost"] = True
+    if lost is DeathCause.OUTSIDE:
+        payload["outside"] = True
+    if saved is not None:
+        payload["saved"] = saved
+    return Event(EventKind.ENDED, at, trial_id, payload)
 
 
 def retried(at: float, trial_id: str, step: int) -> Event:
@@ -140,16 +146,26 @@ def read(at: float, digests: Mapping[str, str]) -> Event:
     return Event(EventKind.READ, at, payload=dict(digests))
 
 
-def closed(at: float, reason: str, why: str = "") -> Event:
-    """The process let go of the sweep; `why` says more of the reason."""
-    return Event(EventKind.CLOSED, at, payload={"reason": reason} | ({"why": why} if why else {}))
+def closed(at: float, reason: str, why: str = "", *, extensions: int | None = None) -> Event:
+    """Create the event that the process released the sweep.
+
+    Args:
+        at: Unix time in seconds.
+        reason: `done`, `interrupted`, `budget` or `error`.
+        why: What is used up, or the error.
+        extensions: How often the sweep had been extended, if its budget is used up.
+    """
+    payload: dict[str, Any] = {"reason": reason} | ({"why": why} if why else {})
+    return Event(
+        EventKind.CLOSED, at, payload=payload | ({} if extensions is None else {"extensions": extensions})
+    )
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:
     """JSON values, those of `planned` beside the others; `trial_from_json` gives an equal trial."""
     values: dict[str, Any] = to_json_values(trial)
     planned: dict[str, Any] = values.pop("planned")
-    for part, later in ((planned, "late_splits"), (values, "halting_examples")):
+    for part, later in ((planned, "late_splits"), (planned, "repeat"), (values, "halting_examples")):
         if not part[later]:  # it came later: other events are what they were
             del part[later]
     return planned | values

@@ -192,6 +192,7 @@ class _History:
             number=planned.number,
             seed=planned.seed,
             rank=planned.rank,
+            repeat=planned.repeat,
             assignment=trial.assignment,
             overrides=planned.overrides,
             settings=trial.settings,

@@ -1,53 +1,30 @@
-"""Who holds a sweep, and whether that process still lives."""
+"""Who holds a sweep, and whether that process may still be alive."""
 
-import os
-import socket
 import time
-from dataclasses import dataclass
-from pathlib import Path
-
-import psutil
+from dataclasses import asdict, dataclass
 
 from orchestrator.errors import InputError
+from trainables.process_identity import ProcessIdentity, ProcessState, this_process
 
-BIRTH_FIELD = 19
-"""Position of `starttime` in /proc/<pid>/stat, counted after the command's closing parenthesis."""
+LEASE_S = 60.0
+"""A lease that is not renewed for so long is free for processes that cannot look its holder up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """A process, identified so well that a reused pid is not taken for it."""
+class Holder(ProcessIdentity):
+    """A process that asked for a sweep."""
 
-    host: str
-    pid: int
-    boot_id: str
-    """Boot of the machine and pid namespace of the process: within it, pids can be compared."""
-    process_started_at: float
-    """Birth of the process: clock ticks since boot on Linux, Unix seconds elsewhere."""
     started_at: float
     """Unix seconds at which it asked for the sweep."""
 
     @classmethod
     def current(cls) -> "Holder":
-        """This process."""
-        pid = os.getpid()
-        birth = process_birth(pid)
-        assert birth is not None, "the running process must exist"
-        return cls(socket.gethostname(), pid, boot_id(), birth, time.time())
+        """Return this process as a holder."""
+        return cls(**asdict(this_process()), started_at=time.time())
 
-    def same_process(self, other: "Holder") -> bool:
-        """Whether both stand for one process, whenever it asked."""
-        return (self.boot_id, self.pid, self.process_started_at) == (
-            other.boot_id,
-            other.pid,
-            other.process_started_at,
-        )
-
-    def lives(self) -> bool | None:
-        """Whether the process lives, as far as this machine can tell; None if it ran elsewhere."""
-        if (self.host, self.boot_id) != (socket.gethostname(), boot_id()):
-            return None
-        return process_birth(self.pid) == self.process_started_at
+    def __str__(self) -> str:
+        """Return process and host in words."""
+        return f"process {self.pid} on host {self.host!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,53 +39,53 @@ class Lease:
     """Unix seconds, by the clock of the store."""
 
     def stands(self, now: float) -> bool:
-        """Whether the holder lives, or, on another machine, may live; `now` by the clock of the store."""
-        lives = self.holder.lives()
-        return self.expires_at > now if lives is None else lives
+        """Return whether the holder is alive, or renewed the lease within `LEASE_S` if nobody can tell.
+
+        Args:
+            now: Unix seconds by the clock of the store.
+        """
+        state = self.holder.state()
+        if state is ProcessState.UNKNOWN:
+            return self.expires_at > now and not self.is_void(now)
+        return state is ProcessState.ALIVE
+
+    def is_void(self, now: float) -> bool:
+        """Return whether the expiry is later than any renewal by a clock that shows `now` would set it."""
+        return self.expires_at > now + LEASE_S
+
+    def silent_s(self, now: float) -> float | None:
+        """Return the seconds since the lease was last renewed; None if the expiry is void."""
+        return None if self.is_void(now) else now + LEASE_S - self.expires_at
 
 
 class LeaseHeld(InputError):
-    """Somebody else runs the sweep."""
+    """Another process runs the sweep, or may run it."""
 
-    def __init__(self, lease: Lease, left_s: float) -> None:
-        holder = lease.holder
-        remedy = (
-            f"stop it (`haltsweep stop {lease.sweep}`, or kill {holder.pid}) and try again"
-            if holder.lives()
-            else f"stop it (`haltsweep stop {lease.sweep}`), or if that machine is gone wait "
-            f"{max(left_s, 0):.0f} s and try again"
-        )
+    def __init__(self, lease: Lease, now: float) -> None:
+        """Say who holds the sweep and what to do.
+
+        Args:
+            lease: The lease of that process.
+            now: Unix seconds by the clock of the store.
+        """
+        holder, sweep, silent_s = lease.holder, lease.sweep, lease.silent_s(now)
+        if holder.state() is ProcessState.ALIVE:
+            known = (
+                f"{holder} holds it; stop it (`haltsweep stop {sweep}`, or kill {holder.pid}) and try again"
+            )
+        elif silent_s is not None and silent_s < LEASE_S:
+            known = (
+                f"{holder} holds it; stop it (`haltsweep stop {sweep}`), or if that process is gone wait "
+                f"{LEASE_S - silent_s:.0f} s and try again"
+            )
+        else:
+            sign = "at an unknown time" if silent_s is None else f"{silent_s:.0f} s ago"
+            known = (
+                f"{holder} held it, whose last sign of life was {sign}; nobody can tell from here whether it "
+                "is still alive, so look there first"
+            )
         super().__init__(
-            f"sweep {lease.sweep!r} must have one holder at a time, and process {holder.pid} on host "
-            f"{holder.host!r} holds it; watch it with `haltsweep status {lease.sweep}`, or {remedy}"
+            f"sweep {sweep!r} must have one holder at a time, and {known}. `haltsweep status {sweep}` shows "
+            "it; --take-over of launch, resume and remove shuts that process out"
         )
         self.lease = lease
-
-
-def boot_id() -> str:
-    """Names the running boot of this machine and, in a container, its pid namespace."""
-    kernel = Path("/proc/sys/kernel/random/boot_id")
-    if not kernel.exists():
-        return f"boot-{psutil.boot_time():.0f}"
-    return f"{kernel.read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
-
-
-def process_birth(pid: int) -> float | None:
-    """When the process was born, by a clock that is never set; None if it is gone or a zombie."""
-    if Path("/proc/self/stat").exists():
-        return _linux_birth(pid)
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _linux_birth(pid: int) -> float | None:
-    # psutil's create_time moves when the wall clock is set; ticks since boot do not.
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else float(fields[BIRTH_FIELD])

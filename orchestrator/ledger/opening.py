@@ -1,6 +1,5 @@
 """Finds the row of a sweep in a ledger, or makes it; upgrades what an earlier haltsweep has written."""
 
-import time
 import uuid
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -8,7 +7,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from orchestrator.errors import StoreError
 from orchestrator.ledger import chain, schema
 from orchestrator.ledger.database import Database
-from orchestrator.ledger.engine import DAMAGED, database_file
+from orchestrator.ledger.engine import DAMAGED, database_file, store_time
 from orchestrator.ledger.schema import events, sweeps
 from orchestrator.ledger.upgrade import upgrade
 
@@ -58,7 +57,7 @@ def _place(database: Database) -> str:
 
 def _bring_up_to_date(connection: Connection, where: str) -> None:
     if (found := schema.version(connection, where)) < schema.SCHEMA_VERSION:
-        upgrade(connection, found, time.time())
+        upgrade(connection, found, store_time(connection))
 
 
 def _make(connection: Connection, sweep: str) -> int:

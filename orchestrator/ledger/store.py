@@ -1,6 +1,7 @@
 """The one source of truth of a sweep: an append-only event log in a SQL database."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -14,18 +15,25 @@ from orchestrator.ledger.admission import admitted
 from orchestrator.ledger.database import Database
 from orchestrator.ledger.engine import connect, store_time
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.ledger.lease import Holder, Lease, LeaseHeld
+from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
 from orchestrator.ledger.outage import OnOutage
 from orchestrator.ledger.reading import Reader
 from orchestrator.ledger.rows import from_row, to_row
 from orchestrator.ledger.schema import events, sweeps
 from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.ledger.stops import StopRequest
+from trainables.process_identity import ProcessState
 
-LEASE_S = 60.0
-"""A lease that is not renewed for so long is free for processes on other machines."""
+WATCHED_S = LEASE_S / 2
+"""How long a lease with a void expiry is watched: a living holder renews it twice in so long."""
+LOOK_S = 0.5
+"""Between two looks at such a lease."""
 PATIENCE_S = 180.0
 """How long a sweep waits for a database that is away: its server may take two minutes to restart."""
+
+
+OnFenced = Callable[[Lease], None]
+"""Called with the lease of a session that can write no more, since another process took its sweep."""
 
 
 class Ledger:
@@ -103,7 +111,7 @@ class Ledger:
         return lease_of(self._read())
 
     def held(self) -> bool:
-        """Whether the sweep's holder lives, or, on another machine, may live."""
+        """Whether the sweep's holder is alive, or renewed its lease lately if nobody can tell."""
 
         def look(connection: Connection) -> bool:
             lease = lease_of(self._reader.sweep(connection))
@@ -111,13 +119,46 @@ class Ledger:
 
         return self._database.run(look, write=False)
 
-    def claim(self, holder: Holder) -> Lease:
-        """Take the sweep. Raises LeaseHeld while another process holds it.
+    def silent_holder(self) -> tuple[Holder, float | None] | None:
+        """Return a holder that nobody can look up and whose lease is over, and `Lease.silent_s`."""
 
-        On this machine a dead process's lease is free at once and a live one's never, however late its
-        heartbeat; elsewhere only the expiry counts.
+        def look(connection: Connection) -> tuple[Holder, float | None] | None:
+            lease, now = lease_of(self._reader.sweep(connection)), self._now(connection)
+            if lease is None or lease.stands(now) or lease.holder.state() is not ProcessState.UNKNOWN:
+                return None
+            return lease.holder, lease.silent_s(now)
+
+        return self._database.run(look, write=False)
+
+    def claim(
+        self,
+        holder: Holder,
+        *,
+        grace_s: float = 0.0,
+        on_fenced: OnFenced | None = None,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> Lease:
+        """Take the sweep.
+
+        A dead holder's lease is free at once, a living holder's never. If nobody can tell whether the holder
+        is alive, its lease is free once it has expired. An expiry that is too far in the future comes from a
+        clock that was wrong: such a lease is free if it is not renewed for `WATCHED_S`.
+
+        Args:
+            holder: The process that takes the sweep.
+            grace_s: Seconds by which a holder that nobody can look up may be late.
+            on_fenced: If given, the sweep is taken from whoever holds it, and this is called with that lease.
+            on_wait: Called with what is waited for.
+
+        Returns:
+            The lease, by which only its holder can write.
+
+        Raises:
+            LeaseHeld: Another process holds the sweep, or may hold it.
         """
+        unrenewed = self._unrenewed(on_wait) if on_fenced is None and not grace_s else None
         tried: list[Lease] = []
+        fenced: list[Lease] = []
 
         def take(connection: Connection) -> Lease:
             row = self._reader.sweep(connection, lock=True)
@@ -125,15 +166,39 @@ class Ledger:
             current = lease_of(row)
             if current is not None and current in tried:  # it was committed, only its answer was lost
                 return current
-            if current is not None and not _free(current, holder, now):
-                raise LeaseHeld(current, current.expires_at - now)
+            fenced.clear()
+            if current is not None and current != unrenewed and not _is_free(current, holder, now, grace_s):
+                if on_fenced is None:
+                    raise LeaseHeld(current, now)
+                fenced.append(current)
             lease = Lease(self._sweep, row["token"] + 1, holder, now + LEASE_S)
             tried.append(lease)
             text = json.dumps(to_json_values(holder))
             self._put(connection, row, token=lease.token, holder=text, expires_at=lease.expires_at)
             return lease
 
-        return self._database.run(take, write=True)
+        taken = self._database.run(take, write=True)
+        if on_fenced is not None and fenced:
+            on_fenced(fenced[0])
+        return taken
+
+    def _unrenewed(self, on_wait: Callable[[str], None]) -> Lease | None:
+        """Return the lease if its expiry is void and its holder unknown and silent for `WATCHED_S`."""
+
+        def look(connection: Connection) -> Lease | None:
+            lease = lease_of(self._reader.sweep(connection))
+            return lease if lease is not None and lease.is_void(self._now(connection)) else None
+
+        first = self._database.run(look, write=False)
+        if first is None or first.holder.state() is not ProcessState.UNKNOWN:
+            return None
+        on_wait(f"waiting {WATCHED_S:.0f} s for a sign of life of {first.holder}")
+        until = time.monotonic() + WATCHED_S
+        while time.monotonic() < until:
+            time.sleep(LOOK_S)
+            if self.lease() != first:
+                return None
+        return first
 
     def renew(self, lease: Lease) -> Lease:
         """Heartbeat, tried once: the lease, valid for another `LEASE_S`. Raises LeaseLost, StoreError."""
@@ -283,7 +348,7 @@ class Ledger:
         current = lease_of(row)
         what = "was released"
         if current is not None:
-            what = f"was taken by process {current.holder.pid} on {current.holder.host!r}"
+            what = f"was taken by {current.holder}"
         raise LeaseLost(
             f"only the newest holder may write to sweep {self._sweep!r}: it {what} with token "
             f"{row['token']}, ours is {lease.token}; nothing of ours was written, so stop this process"
@@ -299,8 +364,8 @@ def lease_of(row: Mapping[str, Any]) -> Lease | None:
     )
 
 
-def _free(current: Lease, claimant: Holder, now: float) -> bool:
-    lives = current.holder.lives()
-    if lives is None or (lives and current.holder.same_process(claimant)):
-        return current.expires_at <= now
-    return not lives
+def _is_free(current: Lease, claimant: Holder, now: float, grace_s: float) -> bool:
+    state = current.holder.state()
+    if state is ProcessState.ALIVE:
+        return current.holder.is_same_process(claimant) and current.expires_at <= now
+    return state is ProcessState.DEAD or current.expires_at + grace_s <= now

@@ -10,8 +10,9 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger import chain, schema
 from orchestrator.ledger.engine import DAMAGED, connect, database_file, store_time, transaction
 from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.lease import LEASE_S
 from orchestrator.ledger.schema import events, is_retry, sweeps
-from orchestrator.ledger.store import LEASE_S, lease_of
+from orchestrator.ledger.store import lease_of
 from orchestrator.trials import OutcomeKind
 
 
@@ -22,7 +23,7 @@ class Summary:
     name: str
     uid: str
     held: bool
-    """Whether its holder lives, or, on another machine, may live."""
+    """Whether its holder is alive, or renewed its lease lately if nobody can tell."""
     holder: str
     """Process and host; empty if nobody holds it."""
     ended: Mapping[OutcomeKind, int]
@@ -89,7 +90,7 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
             raise StoreError(f"the row of sweep {whole['name']!r} is not as it was written; {DAMAGED}")
         lease = lease_of(whole)
         held = lease is not None and lease.stands(now)
-        beats = [lease.expires_at - LEASE_S] if lease is not None else []
+        beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
         last = newest.get(row.id)
         happened = [last.at] if last is not None else []
         found.append(

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, bindparam, select, text, update
 from orchestrator.errors import StoreError
 from orchestrator.json_values import from_json_values, parsed
 from orchestrator.ledger import chain
-from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.schema import SCHEMA_VERSION, UNIQUE_BEFORE, events, lookups, sweeps, versions
 
 ROWS = 5000
@@ -34,21 +34,20 @@ def _chain_all(connection: Connection, now: float) -> None:
     for table, column in _COLUMNS:
         connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''"))
     for row in connection.execute(select(sweeps)).mappings().all():
-        _refuse_held(row["name"], row["holder"], row["expires_at"], now)
+        if row["holder"] is not None:
+            holder = from_json_values(Holder, parsed(row["holder"]))
+            _refuse_held(Lease(row["name"], row["token"], holder, row["expires_at"]), now)
         head, last = _chain(connection, row["id"], chain.first(row["uid"]))
         changed = {"head": head, "last_seq": last}
         seal = chain.seal(dict(row) | changed)
         connection.execute(update(sweeps).where(sweeps.c.id == row["id"]).values(**changed, seal=seal))
 
 
-def _refuse_held(sweep: str, holder: str | None, expires_at: float, now: float) -> None:
-    if holder is None:
-        return
-    lives = from_json_values(Holder, parsed(holder)).lives()
-    if lives or (lives is None and expires_at > now):
+def _refuse_held(lease: Lease, now: float) -> None:
+    if lease.stands(now):
         raise StoreError(
-            f"a ledger is upgraded while nobody writes to it, and an earlier haltsweep is running {sweep!r}; "
-            "let it finish or stop it, then try again"
+            "a ledger is upgraded while nobody writes to it, and an earlier haltsweep is running "
+            f"{lease.sweep!r}; let it finish or stop it, then try again"
         )
 
 

@@ -18,7 +18,7 @@ from orchestrator.plan.settings import (
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.scalars import assignments
-from orchestrator.spec.types import Spec
+from orchestrator.spec.types import ControlSpec, Spec
 from search_spaces.dimensions import key_of
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import amount, nearest, shown
@@ -39,6 +39,8 @@ class ArmRequest:
     """What contexts and grid set."""
     context: Mapping[str, Any] = field(default_factory=dict)
     """The part of `cell` that contexts set."""
+    control: bool = False
+    """Whether it is the baseline under another name."""
 
     @property
     def name(self) -> str:
@@ -83,7 +85,8 @@ def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
         yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
         for cell, context in _cells(spec):
-            yield ArmRequest(name, arm.why, arm.set, arm.drop, cell, context)
+            is_control = isinstance(arm, ControlSpec)
+            yield ArmRequest(name, arm.why, arm.set, arm.drop, cell, context, is_control)
 
 
 def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -94,7 +94,8 @@ def _check_binding(
 ) -> None:
     """A search that waits for as many trials as it has waits for nothing."""
     each = asked.each_arm or ArmLimits()
-    searched = max((price.trials.get(SEARCH, 0) for price in prices), default=0)
+    repeats = search.repeats if search is not None else 1
+    searched = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
     if each.no_improvement is not None and search is not None and each.no_improvement >= searched:
         faults.add(
             f"must be fewer than the trials of a search, at most {searched:,}, got {each.no_improvement}: it "
@@ -116,7 +117,10 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
     for arm, price in zip(plan.arms, plan.prices, strict=True):
         trial = (price.train_flops_max or 0.0) * arm.settings["train"]["steps"]
         searched = trial * price.trials.get(SEARCH, 0)
-        whole, one_search = whole + searched + trial * price.trials.get(CONFIRM, 0), max(one_search, searched)
+        whole, one_search = (
+            whole + searched + trial * price.trials.get(CONFIRM, 0),
+            max(one_search, searched / plan.repeats),
+        )
     for name, given, most, what in (
         ("budget.flops", asked.flops, whole, "all trials together train with at most"),
         ("budget.each_arm.flops", each.flops, one_search, "the search of no arm trains with more than"),

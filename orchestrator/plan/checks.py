@@ -1,15 +1,17 @@
 """What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import ceil, isfinite
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.planned_trials import search_seed
+from orchestrator.plan.planned_trials import confirm_seeds, search_seed
 from orchestrator.plan.spaces import common_space
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
+from orchestrator.trials import numbered
 from search_spaces.dimensions import Choice
 from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
@@ -136,12 +138,14 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
     """Seeds to confirm on must be unseen by the search."""
     if spec.confirm is None or search is None:
         return
-    wanted = set(spec.confirm.seeds)
-    for number in range(search.trials_per_arm):
-        if (seed := search_seed(search, number)) in wanted:
+    listed = spec.confirm.seeds
+    places = {seed: place for place, seed in enumerate(confirm_seeds(listed, search.repeats))}
+    for repeat, number in product(range(search.repeats), range(search.trials_per_arm)):
+        if (seed := search_seed(search, number, repeat)) in places:
             faults.add(
-                f"must be unseen by the search, whose trial {number} has the seed {seed}: choose another",
+                f"must be unseen by the search, whose trial {numbered(repeat, number)} has the seed {seed}: "
+                "choose another",
                 "confirm",
                 "seeds",
-                spec.confirm.seeds.index(seed),
+                places[seed] % len(listed),
             )

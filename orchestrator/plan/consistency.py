@@ -32,6 +32,9 @@ def _faults(plan: Plan) -> Iterator[str]:
         named = [plan.search.sampler, *([plan.search.stopper] if plan.search.stopper is not None else [])]
         if not plan.search.objectives or not all(isinstance(each.get("name"), str) for each in named):
             yield "a search must have objectives, and a sampler and a stopper by name"
+    if plan.confirm is not None and (plan.repeats < 1 or len(plan.confirm.seeds) % plan.repeats):
+        given = len(plan.confirm.seeds)
+        yield f"every repeat must have as many seeds, got {given} for {plan.repeats} repeats"
     for row in plan.published:
         if any(key not in row for key in PUBLISHED) or not isinstance(row["value"], int | float):
             yield f"a published row must have {', '.join(PUBLISHED)}, got {dict(row)}"
@@ -39,12 +42,14 @@ def _faults(plan: Plan) -> Iterator[str]:
 
 
 def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
-    yield from _repeated("trials", ((each.arm, each.phase, each.number) for each in plan.trials))
+    yield from _repeated("trials", ((each.arm, each.phase, each.repeat, each.number) for each in plan.trials))
     of_phase = {"search": plan.search is not None}
     confirmed: set[tuple[str, int, int]] = set()
     for each in plan.trials:
         if each.arm not in arms or each.number < 0 or not of_phase.get(each.phase, plan.confirm is not None):
             yield f"a trial must be of an arm and a phase of the plan, got {each}"
+        if not 0 <= each.repeat < plan.repeats:
+            yield f"a trial must be of a repeat below {plan.repeats}, got {each}"
         if each.phase == "search":
             continue
         if each.rank is None or plan.confirm is None or not 0 <= each.rank < plan.confirm.best:

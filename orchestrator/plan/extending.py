@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from orchestrator.errors import InputError
@@ -79,25 +80,32 @@ def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
     lost = [each for each in lost if each.trial_id in asked or _place(each) not in places]
     for each in lost[:1]:
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-        which = f"trial {each.arm}/{each.phase}/{each.number} ({each.trial_id}){more}"
+        which = f"trial {each.place} ({each.trial_id}){more}"
         yield f"{which}: would be another one, or none"
 
 
 def _place(trial: PlannedTrial) -> tuple[Any, ...]:
     number = trial.number if trial.phase == "search" else None
-    return trial.arm, trial.phase, number, trial.rank, trial.seed, tuple(sorted(trial.overrides.items()))
+    return (
+        trial.arm,
+        trial.phase,
+        trial.repeat,
+        number,
+        trial.rank,
+        trial.seed,
+        tuple(sorted(trial.overrides.items())),
+    )
 
 
 def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
-    """Phase by phase and arm by arm as ever, the numbers of new trials behind those of old ones."""
+    """Phase by phase, repeat by repeat and arm by arm; the numbers of new trials behind those of old ones."""
     known = {each.trial_id: each for each in old.trials}
-    groups: dict[tuple[str, str], list[PlannedTrial]] = defaultdict(list)
+    groups: dict[tuple[str, int, str], list[PlannedTrial]] = defaultdict(list)
     for each in new.trials:
-        groups[each.phase, each.arm].append(each)
+        groups[each.phase, each.repeat, each.arm].append(each)
     found: list[PlannedTrial] = []
-    for phase in PHASES:
-        for arm in new.arms:
-            found += _numbered(groups[phase, arm.name], known)
+    for phase, repeat, arm in product(PHASES, range(new.repeats), new.arms):
+        found += _numbered(groups[phase, repeat, arm.name], known)
     return found
 
 
@@ -142,4 +150,5 @@ def late_trials(
                 source.rank,
                 source.overrides,
                 splits,
+                source.repeat,
             )

@@ -1,9 +1,10 @@
 """Which changes of a spec a sweep that has begun can take up, and why it cannot take up the others.
 
 What has run stays what it was, and what follows must have been run alike: arms, seeds and readings can come
-behind those there are. Trials can be added to the searches until the first confirm trial is asked for: a
-confirm trial is one of the winner among so many, and the test splits must not be read before that is known.
-Test splits can be added later still: checkpoints of confirm trials are kept, and are read again for them.
+behind those there are, and so can repeats of the searches. Trials can be added to the searches until the
+first confirm trial is asked for: a confirm trial is one of the winner among so many, and the test splits must
+not be read before that is known. Test splits can be added later still: checkpoints of confirm trials are
+kept, and are read again for them.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,9 +15,9 @@ from orchestrator.spec.differences import ABSENT, Difference
 
 CAN = (
     "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
-    "confirm, or confirm itself; search.trials_per_arm, until the first confirm trial; readings under "
-    "posthoc. Budgets, on_error, texts and published values can change. Anything else is another sweep: "
-    "launch it under a name of its own."
+    "confirm, or confirm itself; search.repeats; search.trials_per_arm, until the first confirm trial; "
+    "readings under posthoc. Budgets, on_error, texts and published values can change. Anything else is "
+    "another sweep: launch it under a name of its own."
 )
 _SAME_SEARCH = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
 _FREE = frozenset({"question", "published", "profiles", "on_error"})
@@ -98,6 +99,9 @@ def _no_looks(what: str, begun: Begun) -> str:
 
 
 def _of_search(change: Difference, inner: list[str], begun: Begun) -> str:
+    if inner == ["repeats"]:
+        fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
+        return "what was asked for stays" if fewer else _no_looks("a repeat", begun)
     if inner != ["trials_per_arm"]:
         return _SAME_SEARCH if inner else "what was confirmed must have been found alike in all arms"
     if change.after < change.before:

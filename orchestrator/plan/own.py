@@ -304,7 +304,7 @@ class Own:
         Fields that act in training alone, as a learning rate, may tell arms of one model apart.
         Raises ValueError.
         """
-        if seen.is_twin_of(before):  # which the plan tells
+        if arm.request.control or seen.is_twin_of(before):  # which the plan tells
             return None
         for other in list(self._arms.values()):
             if other.name in {arm.name, arm.reference} or other.reference != arm.reference:

@@ -7,13 +7,14 @@ what may end the search before, since that decides what is confirmed.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, product
 from typing import Any, Final
 
 from orchestrator.identity import derive_seed, digest
 from orchestrator.json_values import to_json_values
 from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Fixed, Value
+from search_spaces.dimensions import Value
 from search_spaces.grid import NAME, count_combinations, is_finite
 from search_spaces.paths import MISSING, lookup
 
@@ -23,7 +24,8 @@ POSTHOC: Final = "posthoc"
 INFEASIBLE_MAX: Final = 10
 """Number of infeasible trials per planned search trial after which the search of an arm ends."""
 
-
+Identity = dict[str, Any] | None
+"""What decides which assignment is confirmed, but for the arm's content."""
 _EXHAUSTIVE = frozenset({NAME, "bruteforce", "BruteForceSampler"})
 
 
@@ -34,16 +36,19 @@ def planned_trials(
     posthoc: Sequence[Mapping[str, Value]],
     limits: Limits | None = None,
 ) -> Iterator[PlannedTrial]:
-    """All trials: phase by phase, in each phase arm by arm."""
+    """All trials: phase by phase, in each phase repeat by repeat, in each repeat arm by arm."""
+    cells = [*product(range(search.repeats if search is not None else 1), arms)]
     if search is not None:
-        seeds = [search_seed(search, number) for number in range(search.trials_per_arm)]
-        for arm in arms:
-            yield from _searched(arm, search, seeds, confirm.best if confirm is not None else 1)
+        for repeat, arm in cells:
+            yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
-        for arm in arms:
-            yield from _confirmed(arm, search, confirm, limits)
-        for arm in arms:
-            yield from _reread(arm, search, confirm, posthoc, limits)
+        known = [
+            (_found(arm, search, repeat, limits), pairs_of(confirm, search, repeat)) for repeat, arm in cells
+        ]
+        for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
+            yield from _confirmed(arm, repeat, found, pairs)
+        for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
+            yield from _reread(arm, repeat, found, pairs, rereads(arm, posthoc))
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -56,12 +61,15 @@ def tries_each_once(sampler: Mapping[str, Any]) -> bool:
     return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
 
 
-def num_searched(arm: Arm, search: SearchPlan, best: int = 1) -> int:
-    """Search trials of `arm`: as many as are asked for, but no combination twice where each is tried once.
+def num_searched(arm: Arm, search: SearchPlan, best: int = 1, repeat: int = 0) -> int:
+    """Search trials of a repeat of `arm`: as asked for, but no combination twice where each is tried once.
 
-    An arm that searches nothing has one setting, so that nothing is chosen: as many as are confirmed.
+    An arm that searches nothing has one setting, so that nothing is chosen: as many as are confirmed, and
+    none in later repeats.
     """
-    if all(isinstance(each.domain, Fixed) for each in arm.space.dimensions):
+    if repeat and best == 1 and not arm.space.dimensions:
+        return 0
+    if not arm.is_searched:
         return min(search.trials_per_arm, best)
     points = num_points(arm) if tries_each_once(search.sampler) else None
     return search.trials_per_arm if points is None else min(search.trials_per_arm, points)
@@ -74,9 +82,34 @@ def num_points(arm: Arm) -> int | None:
     return count_combinations(arm.space, arm.settings)
 
 
-def search_seed(search: SearchPlan, number: int) -> int:
-    """Seed of search trial `number`, the same in every arm."""
-    return derive_seed(search.seed, SEARCH, number)
+def search_root(search: SearchPlan, repeat: int, arm: Arm | None = None) -> int:
+    """Return the seed from which all seeds of one repeat of a search derive.
+
+    It is the same in every arm, so that repeats are paired, but not in a control: with the draws and seeds
+    of the baseline a control would repeat the trials of the baseline one by one.
+    """
+    root = derive_seed(search.seed, "repeat", repeat) if repeat else search.seed
+    return derive_seed(root, "control", arm.name) if arm is not None and arm.control else root
+
+
+def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | None = None) -> int:
+    """Return the training seed of search trial `number` of `repeat`, the same in every arm but controls."""
+    return derive_seed(search_root(search, repeat, arm), SEARCH, number)
+
+
+def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
+    """Return the confirm seeds of all repeats: those `listed` for the first, derived ones for the others."""
+    found = dict.fromkeys(listed)
+    for repeat, seed in product(range(1, repeats), listed):
+        derived = (derive_seed("confirm", seed, "repeat", repeat, attempt) for attempt in count())
+        found[next(each for each in derived if each not in found)] = None
+    return tuple(found)
+
+
+def pairs_of(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
+    """Return rank and seed of all confirm trials of one repeat of an arm."""
+    each = len(confirm.seeds) // (search.repeats if search is not None else 1)
+    return [*product(range(confirm.best), confirm.seeds[repeat * each : (repeat + 1) * each])]
 
 
 def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
@@ -88,60 +121,53 @@ def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[st
     ]
 
 
-def _searched(arm: Arm, search: SearchPlan, seeds: Sequence[int], best: int) -> Iterator[PlannedTrial]:
-    identity = _identity(search, arm)
-    for number, seed in enumerate(seeds[: num_searched(arm, search, best)]):
-        yield _search_trial(arm, identity, number, seed)
+def _searched(arm: Arm, search: SearchPlan, repeat: int, best: int) -> Iterator[PlannedTrial]:
+    for number in range(num_searched(arm, search, best, repeat)):
+        yield search_trial(arm, search, repeat, number)
 
 
-def _search_trial(arm: Arm, identity: Mapping[str, Any], number: int, seed: int) -> PlannedTrial:
-    trial_id = digest(arm.digest, identity, SEARCH, number)
-    return PlannedTrial(trial_id, arm.name, SEARCH, number, seed)
-
-
-def replacement(arm: Arm, search: SearchPlan, number: int) -> PlannedTrial:
-    """Return search trial `number` of `arm`, which replaces an infeasible trial."""
-    return _search_trial(arm, _identity(search, arm), number, search_seed(search, number))
+def search_trial(arm: Arm, search: SearchPlan, repeat: int, number: int) -> PlannedTrial:
+    """Return search trial `number` of a repeat of `arm`; it may replace an infeasible trial."""
+    trial_id = digest(arm.digest, _identity(search, arm, repeat), SEARCH, number)
+    seed = search_seed(search, number, repeat, arm)
+    return PlannedTrial(trial_id, arm.name, SEARCH, number, seed, repeat=repeat)
 
 
 def replacements(plan: Plan) -> Iterator[PlannedTrial]:
     """Yield all trials that may replace infeasible search trials of `plan`."""
-    planned = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
-    for arm in plan.arms if plan.search is not None else ():
-        assert plan.search is not None
-        for number in range(planned[arm.name], planned[arm.name] * (1 + INFEASIBLE_MAX) + 1):
-            yield replacement(arm, plan.search, number)
+    if plan.search is None:
+        return
+    planned = Counter((each.repeat, each.arm) for each in plan.trials if each.phase == SEARCH)
+    for (repeat, name), many in planned.items():
+        for number in range(many, many * (1 + INFEASIBLE_MAX) + 1):
+            yield search_trial(plan.arm(name), plan.search, repeat, number)
 
 
 def _confirmed(
-    arm: Arm, search: SearchPlan | None, confirm: ConfirmPlan, limits: Limits | None
+    arm: Arm, repeat: int, found: Identity, pairs: Sequence[tuple[int, int]]
 ) -> Iterator[PlannedTrial]:
-    identity = _chosen_from(search, arm, limits)
-    pairs = ((rank, seed) for rank in range(confirm.best) for seed in confirm.seeds)
     for number, (rank, seed) in enumerate(pairs):
-        trial_id = digest(arm.digest, identity, CONFIRM, rank, seed)
-        yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank)
+        trial_id = digest(arm.digest, found, CONFIRM, rank, seed)
+        yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank, repeat=repeat)
 
 
 def _reread(
     arm: Arm,
-    search: SearchPlan | None,
-    confirm: ConfirmPlan,
+    repeat: int,
+    found: Identity,
+    pairs: Sequence[tuple[int, int]],
     posthoc: Sequence[Mapping[str, Value]],
-    limits: Limits | None,
 ) -> Iterator[PlannedTrial]:
-    identity = _chosen_from(search, arm, limits)
-    known = rereads(arm, posthoc)
-    cells = ((rank, seed, each) for rank in range(confirm.best) for seed in confirm.seeds for each in known)
-    for number, (rank, seed, overrides) in enumerate(cells):
-        trial_id = digest(arm.digest, identity, POSTHOC, rank, seed, overrides)
-        yield PlannedTrial(trial_id, arm.name, POSTHOC, number, seed, rank, overrides)
+    for number, ((rank, seed), overrides) in enumerate(product(pairs, posthoc)):
+        trial_id = digest(arm.digest, found, POSTHOC, rank, seed, overrides)
+        yield PlannedTrial(trial_id, arm.name, POSTHOC, number, seed, rank, overrides, repeat=repeat)
 
 
-def _identity(search: SearchPlan, arm: Arm) -> dict[str, Any]:
+def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     """What the course of a search follows from, but for the arm's content and the number of trials."""
-    first = {"first": [dict(each) for each in arm.first]} if arm.first else {}
-    return first | {
+    more: dict[str, Any] = {"first": [dict(each) for each in arm.first]} if arm.first else {}
+    more |= {"repeat": repeat} if repeat else {}
+    return more | {
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
         "objectives": [
@@ -152,11 +178,11 @@ def _identity(search: SearchPlan, arm: Arm) -> dict[str, Any]:
     }
 
 
-def _chosen_from(search: SearchPlan | None, arm: Arm, limits: Limits | None) -> dict[str, Any] | None:
+def _found(arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None) -> Identity:
     """What decides which assignment is confirmed, but for the arm's content."""
     if search is None:
         return None
-    found = {**_identity(search, arm), "trials_per_arm": search.trials_per_arm}
+    found = {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
     if limits is not None and limits.each_arm is not None:
         found["each_arm"] = to_json_values(limits.each_arm)
     return found

@@ -19,7 +19,7 @@ from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.first import Found, check_first, looked_up, with_first
 from orchestrator.plan.own import Own
-from orchestrator.plan.planned_trials import planned_trials
+from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
 from orchestrator.plan.probe import Probe
@@ -96,7 +96,7 @@ def plan(
         trials=trials,
         proofs=tuple(proofs),
         prices=prices,
-        power=power(confirm, answer, spread, published, arms[0].settings, searched=search is not None)
+        power=power(confirm, answer, spread, published, arms[0].settings, search=search)
         if confirm and answer and not (probe and probe.faults_only)
         else None,
         published=published,
@@ -113,7 +113,7 @@ def plan(
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
     """Return the number of differences per outcome: one per arm with a reference, and those over contexts."""
-    compared = [arm for arm in arms if arm.reference]
+    compared = [arm for arm in arms if arm.reference and not arm.control]
     pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
     return len(compared) + len(pooled)
 
@@ -301,7 +301,10 @@ def _arm(
     away: Mapping[str, tuple[str, ...]],
 ) -> Arm:
     settings = resolved.system.settings if trainable is not None else written(resolved.system.settings)
-    own = [] if trainable is None else [trainable]
+    own: list[Any] = [] if trainable is None else [trainable]
+    is_control = resolved.request.control
+    # The trials of a control are not those of the baseline.
+    own += [{"control": resolved.request.label}] if is_control else []
     return Arm(
         name=resolved.name,
         why=resolved.request.why,
@@ -314,6 +317,7 @@ def _arm(
         without=away.get(resolved.request.label, ()),
         context=resolved.request.context,
         name_in_context=resolved.request.name_in_context if resolved.request.context else "",
+        control=is_control,
     )
 
 
@@ -326,6 +330,7 @@ def _search_plan(spec: Spec) -> SearchPlan | None:
         stopper=spec.search.stopper,
         objectives=spec.search.objectives,
         seed=spec.search.seed,
+        repeats=spec.search.repeats,
     )
 
 
@@ -333,7 +338,8 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
     asked = spec.confirm
-    return ConfirmPlan(asked.best, asked.seeds, asked.splits, asked.stop, asked.halting_examples)
+    seeds = confirm_seeds(asked.seeds, spec.search.repeats if spec.search is not None else 1)
+    return ConfirmPlan(asked.best, seeds, asked.splits, asked.stop, asked.halting_examples)
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.published_rows import name_of, of_cell
-from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
@@ -26,21 +26,30 @@ def power(
     published: Sequence[Mapping[str, Any]] = (),
     baseline: Mapping[str, Any] | None = None,
     *,
-    searched: bool = False,
+    search: SearchPlan | None = None,
 ) -> Power:
-    """What the seeds of `confirm` can show of `answer`, in units of its first outcome if a spread is
-    `stated` or `published`, best for the settings of the `baseline`. `searched`: whether a search chooses by
-    the split valid, of which no claim is made then."""
-    seeds, family = len(confirm.seeds), answer.family
+    """Return what the seeds of `confirm`, or the repeats of `search`, can show of `answer`.
+
+    Args:
+        confirm: What is confirmed.
+        answer: What decides the question.
+        stated: Standard deviation of the first outcome over seeds, if it is known.
+        published: Rows of published tables, used where it is not stated.
+        baseline: Settings of the baseline, whose published spread is preferred.
+        search: A search chooses by the split valid, of which no claim is made then.
+    """
+    unit = "repeat" if search is not None and search.repeats > 1 else "seed"
+    seeds = search.repeats if search is not None and unit == "repeat" else len(confirm.seeds)
+    family = answer.family
     if not family:
         shown = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
-        given = amount(seeds, "seed")
+        given = amount(seeds, unit)
         return Power(seeds, 0, f"With no arm beside the baseline, {given} can show {shown}.")
-    given = f"{amount(seeds, 'seed')} and {amount(family, 'comparison')}"
+    given = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
     if seeds < SEEDS_LEAST:
-        sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} seeds are the fewest."
+        sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} {unit}s are the fewest."
         return Power(seeds, family, sentence)
-    if searched and not answer.outcomes and not confirm.splits:
+    if search is not None and not answer.outcomes and not confirm.splits:
         sentence = (
             f"With {given} there can be no verdict: they are read on validation data alone, which chose."
         )
@@ -54,18 +63,18 @@ def power(
     what = f"in {answer.outcomes[0]}" if answer.outcomes else "in the first quantity that is measured"
     if spread is None:
         sentence = (
-            f"With {given}, a difference {what} of {effect:.2g} standard deviations over seeds is {found}; "
-            f"{_needed(LARGE, family, answer)} for one of {LARGE:g}."
+            f"With {given}, a difference {what} of {effect:.2g} standard deviations over {unit}s is {found}; "
+            f"{_needed(LARGE, family, answer, unit)} for one of {LARGE:g}."
         )
         return Power(seeds, family, sentence, effect)
     margin = (
-        f"; {_needed(answer.margin / spread, family, answer)} for the margin of {answer.margin:g}"
+        f"; {_needed(answer.margin / spread, family, answer, unit)} for the margin of {answer.margin:g}"
         if answer.margin is not None
         else ""
     )
     sentence = (
         f"With {given}, a difference {what} of {effect * spread:.2g} is {found}, with a standard deviation "
-        f"over seeds of {spread:.3g} ({source}){margin}."
+        f"over {unit}s of {spread:.3g} ({source}){margin}."
     )
     return Power(seeds, family, sentence, effect, spread, source)
 
@@ -77,9 +86,9 @@ def _known(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:
     return stated, "stated"
 
 
-def _needed(effect: float, family: int, answer: AnswerPlan) -> str:
+def _needed(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
     needed = seeds_needed(effect, family, answer.level)
-    return "more than 1,000 seeds would be needed" if needed is None else f"{needed} seeds would be needed"
+    return f"{'more than 1,000' if needed is None else needed} {unit}s would be needed"
 
 
 def _published(
@@ -110,13 +119,13 @@ def rounds_sentence(plan: Plan) -> str:
     """How seeds run in rounds and how many an arm is expected to need; empty for a plan without looks."""
     if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
         return ""
-    seeds, answer = len(plan.confirm.seeds), plan.answer
+    seeds, answer, unit = plan.num_units, plan.answer, plan.unit
     means = [expected_seeds(effect, seeds, answer.family, answer.level) for effect in EXPECTED_FOR]
     listed = ", ".join(f"{mean:.1f} by {effect:g}" for effect, mean in zip(EXPECTED_FOR, means, strict=True))
     return (
-        f"Seeds run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for its slowest trial. "
-        f"An arm that is certain at level {answer.level * LOOK_SHARE:g} after a round needs no more seeds; "
-        "what others are compared with runs all of them. An arm that differs by so many standard deviations "
-        f"over seeds needs on average, of {seeds} seeds: {listed}. Arms that all "
-        "seeds would hardly decide are given up, which saves more."
+        f"{unit.capitalize()}s run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for "
+        f"its slowest trial. An arm that is certain at level {answer.level * LOOK_SHARE:g} after a round "
+        f"needs no more {unit}s; what others are compared with runs all of them. An arm that differs by so "
+        f"many standard deviations over {unit}s needs on average, of {seeds} {unit}s: {listed}. Arms that "
+        f"all {unit}s would hardly decide are given up, which saves more."
     )

@@ -221,6 +221,8 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     seen: dict[Hashable, CheckedArm[Any]] = {}
     same = set[str]()
     for arm in arms:
+        if arm.request.control:
+            continue
         other = seen.setdefault(key_of(arm.system.settings), arm)
         if other is arm or arm.reference in same:  # what cells have in common all arms have in both
             continue

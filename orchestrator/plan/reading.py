@@ -96,8 +96,9 @@ def check_size(spec: Spec, faults: Faults) -> None:
             "leave some values out",
             "grid" if spec.grid else "contexts",
         )
-    searched = spec.search.trials_per_arm if spec.search else 0
-    seeds = spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
+    repeats = spec.search.repeats if spec.search else 1
+    searched = repeats * spec.search.trials_per_arm if spec.search else 0
+    seeds = repeats * spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
     trials = arms * (searched + seeds * (1 + sum(map(len, spec.posthoc.values()))))
     if trials > MOST_TRIALS >= arms:
         key = ("search", "trials_per_arm") if searched > seeds else ("confirm",)

@@ -58,6 +58,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
         _price_table(plan),
         Text(
             _totals(plan)
+            + _repeats(plan)
             + _exhausted(plan)
             + _repeated(plan)
             + "".join(f"\n{line}" for line in _unlikely(plan))
@@ -70,7 +71,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     if plan.selected_on:
         parts.append(Text(f"Look twice. {SEEN.format(splits=' and '.join(plan.selected_on))}"))
     if plan.power is not None:
-        parts += [Rule("what the seeds can show", style="dim"), Text(plan.power.sentence)]
+        parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(plan.power.sentence)]
         parts += [Text(said)] if (said := rounds_sentence(plan)) else []
     return tuple(parts)
 
@@ -253,12 +254,31 @@ def _silence(plan: Plan) -> str:
     return f"\nA trial that reports nothing for {plan.resources.silent_minutes:g} minutes is ended."
 
 
+def _repeats(plan: Plan) -> str:
+    """How often every arm is searched, and what that makes independent."""
+    controls = ", ".join(arm.name for arm in plan.arms if arm.control)
+    beside = f"\nControls, which no correction counts and which never win: {controls}." if controls else ""
+    if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
+        return beside
+    if plan.repeats == 1:
+        once = (
+            "\nEvery arm is searched once: a verdict holds for the settings that this search found. With "
+            "search.repeats it covers the luck of a search too."
+        )
+        return once * any(arm.is_searched for arm in plan.arms) + beside
+    seeds = len(plan.confirm.seeds) // plan.repeats
+    return (
+        f"\nEvery search runs {plan.repeats} times, {counted(plan.search.trials_per_arm, 'trial')} each, and "
+        f"is confirmed each time on {counted(seeds, 'seed')} of its own." + beside
+    )
+
+
 def _exhausted(plan: Plan) -> str:
     """Which searches end with fewer trials than were asked for, because all there is has been tried."""
     if plan.search is None:
         return ""
     asked = plan.search.trials_per_arm
-    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
+    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
     fewer = [f"{arm} {many}" for arm, many in found.items() if many < asked]
     if not fewer:
         return ""
@@ -267,7 +287,7 @@ def _exhausted(plan: Plan) -> str:
 
 def _repeated(plan: Plan) -> str:
     """Which searches must try a point again, since there are fewer than they have trials."""
-    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH)
+    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
     repeated = [
         f"{arm.name} {points} for {found[arm.name]}"
         for arm in plan.arms

@@ -25,7 +25,7 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
     Those whose settings of task and training act alike, and whose first losses agree, are looked at closely.
     """
     begun: list[_BegunArm] = []
-    for arm in arms:
+    for arm in (each for each in arms if not each.request.control):
         acted = cache(partial(_acted, arm, sweep))
         if catalog.is_outside("tasks", task_name(arm.system.task)):
             acted()  # draws what is trained on, which code from outside may fail to give

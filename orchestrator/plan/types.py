@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Space, Value, key_of
+from search_spaces.dimensions import Fixed, Space, Value, key_of
 from trainables.metrics import Metric
 
 
@@ -50,6 +50,13 @@ class Arm:
     """
     name_in_context: str = ""
     """Name of the arm without the values of its context; empty without contexts."""
+    control: bool = False
+    """Whether it is its reference under another name, searched with draws and seeds of its own."""
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether its search has anything to choose from."""
+        return not all(isinstance(each.domain, Fixed) for each in self.space.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +64,15 @@ class SearchPlan:
     """How every arm, the baseline included, is searched."""
 
     trials_per_arm: int
+    """Of each repeat."""
     sampler: Mapping[str, Any]
     """`name` (tpe, random, ... or an Optuna sampler class name) and its keyword arguments."""
     stopper: Mapping[str, Any] | None
     """`name` (asha, median, ... or an Optuna pruner class name) and its keyword arguments."""
     objectives: tuple[Objective, ...]
     seed: int
+    repeats: int = 1
+    """How many times every arm is searched, each time with other draws and seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +80,9 @@ class ConfirmPlan:
     """How winners are retrained on seeds no search has seen."""
 
     best: int
-    """How many of an arm's best assignments are retrained."""
+    """How many of a search's best assignments are retrained."""
     seeds: tuple[int, ...]
+    """Those of the first repeat of the searches, then those of the next one, and so on, equally many each."""
     splits: tuple[str, ...]
     stop: Literal["decided"] | None = None
     """`decided`: in rounds, until an arm's verdict is certain."""
@@ -175,6 +186,7 @@ class Power:
     """What the chosen seeds can and cannot show."""
 
     seeds: int
+    """Independent observations of an arm: seeds, or repeats of its search where there are several."""
     comparisons: int
     """Arms that are compared, times primary outcomes: as many as the report compares."""
     sentence: str
@@ -202,7 +214,7 @@ class Extension:
     arms: tuple[str, ...]
     """Arms before."""
     seeds: tuple[int, ...]
-    """Confirm seeds before."""
+    """Confirm seeds before, those of all repeats."""
     seen: Mapping[str, int]
     """By arm, how many confirm seeds had ended; arms of which none had are left out."""
 
@@ -276,3 +288,41 @@ class Plan:
     def baseline(self) -> Arm:
         """The first arm."""
         return self.arms[0]
+
+    @property
+    def repeats(self) -> int:
+        """Return how many times every arm is searched; 1 without a search."""
+        return self.search.repeats if self.search is not None else 1
+
+    @property
+    def units(self) -> Mapping[int, int]:
+        """Return by confirm seed the independent observation that it belongs to.
+
+        With several repeats that is the index of its repeat; else every seed stands for itself.
+        """
+        seeds = self.confirm.seeds if self.confirm is not None else ()
+        return self.repeat_of or {seed: seed for seed in seeds}
+
+    @property
+    def repeat_of(self) -> Mapping[int, int]:
+        """Return the repeat by confirm seed; empty if every arm is searched once."""
+        seeds = self.confirm.seeds if self.confirm is not None and self.repeats > 1 else ()
+        return {seed: place * self.repeats // len(seeds) for place, seed in enumerate(seeds)}
+
+    @property
+    def unit_seeds(self) -> Mapping[int, tuple[int, ...]]:
+        """Return the seeds of every independent observation."""
+        found: dict[int, tuple[int, ...]] = {}
+        for seed, unit in self.units.items():
+            found[unit] = (*found.get(unit, ()), seed)
+        return found
+
+    @property
+    def unit(self) -> Literal["seed", "repeat"]:
+        """Return the word for an independent observation."""
+        return "seed" if self.repeats == 1 else "repeat"
+
+    @property
+    def num_units(self) -> int:
+        """Return the number of independent observations of each arm."""
+        return len({*self.units.values()})

@@ -16,11 +16,11 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.extensions import exploratory
 from orchestrator.report.readings import NOT_MEASURED, Readings, Seeded, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
-from orchestrator.report.types import ArmVerdict, Effect, interval_words, p_words
+from orchestrator.report.types import ArmVerdict, Coverage, Effect, interval_words, p_words
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
 from orchestrator.statistics.sequential import EarlyVerdict
-from orchestrator.statistics.verdicts import verdict
+from orchestrator.statistics.verdicts import Verdict, verdict
 from orchestrator.trials import OutcomeKind
 from search_spaces.wording import amount
 from trainables.metrics import Metric, split_and_quantity
@@ -57,7 +57,7 @@ def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
     """Return one group for each context, and one over all contexts if `answer` asks for it."""
     contexts = tuple(tuple(arm.name for arm in arms) for arms in plan.contexts)
     for arms, names in zip(plan.contexts, contexts, strict=True):
-        pairs = ((arm.name, arm.reference) for arm in arms if arm.reference)
+        pairs = ((arm.name, arm.reference) for arm in arms if arm.reference and not arm.control)
         yield ContrastGroup(tuple(Contrast(*pair, pairs=(pair,)) for pair in pairs), (names,))
     if answer.pooled:
         yield ContrastGroup(tuple(_pooled(plan)), contexts)
@@ -78,19 +78,20 @@ class PairedSeeds:
     """A contrast measured by one metric."""
 
     record_ids: tuple[tuple[str, str], ...]
-    by_seed: Mapping[int, float]
-    """Difference by seed, averaged over contexts; only seeds with values in all contexts."""
+    by_unit: Mapping[int, float]
+    """Difference by seed, or by repeat, averaged over contexts; only those with values in all contexts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Seeds of an arm and its reference without which nothing is tested."""
+    """Seeds, or repeats, of an arm and its reference without which nothing is tested."""
 
     failed: int
     unmeasured: int
     """Finished without a primary outcome, and not failed in the other arm."""
     waiting: int
     """Still to run: a look before the end is no test."""
+    unit: str = "seed"
 
     @property
     def any(self) -> bool:
@@ -105,9 +106,9 @@ class Lacking:
     @property
     def words(self) -> str:
         """What of the seeds that will never have a value."""
-        failed = [f"{amount(self.failed, 'seed')} failed"] * bool(self.failed)
+        failed = [f"{amount(self.failed, self.unit)} failed"] * bool(self.failed)
         lack = "lacks" if self.unmeasured == 1 else "lack"
-        lacking = [f"{amount(self.unmeasured, 'seed')} {lack} a primary outcome"] * bool(self.unmeasured)
+        lacking = [f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"] * bool(self.unmeasured)
         return ", ".join([*failed, *lacking])
 
 
@@ -147,9 +148,9 @@ def effects(
     references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
     for metric, (arm, reference) in product(shown, references.items()):
         each = _pairs(((arm, reference),), metric, readings)
-        if not each.by_seed:
+        if not each.by_unit:
             continue
-        values = list(each.by_seed.values())
+        values = list(each.by_unit.values())
         claimed = primary.get((arm, metric))
         span = readings.span_of_difference(metric, arm, reference)
         whole = arm in looked or not _lacking((arm, reference), readings, to_run).any
@@ -178,44 +179,79 @@ def verdicts(
         if contrast.arm in looked:
             yield _of_look(plan, looked[contrast.arm], metric, readings)
             continue
-        lacking = _lacking(contrast.arms, readings, to_run)
-        margin = answer.margin if metric == answer.outcomes[0] else None
         found = primary.get((contrast.arm, metric))
-        good = better(readings.known(metric), metric, plan.search)
-        said = verdict(found, margin=margin, better=good, failed=lacking.spoiled)
-        own = any(readings.failed_seeds(arm) for arm, _ in contrast.pairs)
-        if lacking.failed and not lacking.unmeasured and not own:
-            # Beside `all seeds finished` it must be said whose they are.
-            said = replace(said, text=f"{said.text} in {contrast.reference}")
-        if lacking.unmeasured:
-            said = replace(said, text=f"undecided: {lacking.words}", withheld=lacking.words)
-        elif lacking.waiting and not lacking.failed:
-            said = replace(
-                said,
-                kind="undecided",
-                text=f"undecided: {amount(lacking.waiting, 'seed')} not run",
-                more_seeds=lacking.waiting,
-            )
-        elif not lacking.failed and not readings.all_values(metric):
-            said = replace(said, text="undecided: no trial measured it")
-        elif lacks := [] if lacking.failed else _never_measured(contrast.arms, metric, readings):
-            reason = f"no seed of {' and of '.join(lacks)} measured it"
-            said = replace(said, text=f"undecided: {reason}", withheld=reason)
-        made = ArmVerdict(
-            arm=contrast.arm,
-            reference=contrast.reference,
-            metric=metric,
-            kind=said.kind,
-            text=said.text if said.kind == "undecided" else said.text + exploratory(plan, contrast.pairs),
-            more_seeds=said.more_seeds,
-            difference=of_paired(found, _span(contrast, metric, readings)) if found else None,
-            p=found.p if found and not lacking.any else None,
-            level=answer.level,
-            seeds=_ended(plan, contrast, metric, readings, to_run),
-            context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
-            pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
-        )
-        yield replace(made, line=_line(made, margin, contrast.contexts))
+        yield judged(plan, readings, answer, contrast, metric, found=found, to_run=to_run)
+
+
+def judged(
+    plan: Plan,
+    readings: Readings,
+    answer: AnswerPlan,
+    contrast: Contrast,
+    metric: str,
+    *,
+    found: Paired | None,
+    to_run: Mapping[str, set[int]],
+) -> ArmVerdict:
+    """Return what `found` lets say of a contrast in a primary outcome; `to_run`: open seeds by arm."""
+    lacking = _lacking(contrast.arms, readings, to_run)
+    margin = answer.margin if metric == answer.outcomes[0] else None
+    good = better(readings.known(metric), metric, plan.search)
+    said = verdict(found, margin=margin, better=good, failed=lacking.spoiled, unit=readings.unit)
+    said = _with_reason(said, contrast, metric, readings, lacking)
+    covers, later = coverage(plan, contrast.arms), exploratory(plan, contrast.pairs)
+    made = ArmVerdict(
+        arm=contrast.arm,
+        reference=contrast.reference,
+        metric=metric,
+        kind=said.kind,
+        text=said.text if said.kind == "undecided" else said.text + RIDERS[covers] + later,
+        more_seeds=said.more_seeds,
+        difference=of_paired(found, _span(contrast, metric, readings)) if found else None,
+        p=found.p if found and not lacking.any else None,
+        level=answer.level,
+        seeds=_ended(plan, contrast, metric, readings, to_run),
+        context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
+        pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
+        covers=covers,
+    )
+    return replace(made, line=line_of(made, answer, contrast.contexts))
+
+
+RIDERS: Mapping[Coverage, str] = {
+    "one search": " at the settings found by one search",
+    "repeated searches": "",
+    "given settings": "",
+}
+"""What a verdict adds to say which settings it holds for."""
+
+
+def coverage(plan: Plan, arms: Iterable[str]) -> Coverage:
+    """Return what the intervals of differences between `arms` hold for."""
+    if plan.search is None or not any(plan.arm(name).is_searched for name in arms):
+        return "given settings"
+    return "one search" if plan.repeats == 1 else "repeated searches"
+
+
+def _with_reason(
+    said: Verdict, contrast: Contrast, metric: str, readings: Readings, lacking: Lacking
+) -> Verdict:
+    """Return the verdict with the reason for which it is withheld, where it is."""
+    own = any(readings.failed_seeds(arm) for arm, _ in contrast.pairs)
+    if lacking.failed and not lacking.unmeasured and not own:
+        # Beside `all seeds finished` it must be said whose they are.
+        said = replace(said, text=f"{said.text} in {contrast.reference}")
+    if lacking.unmeasured:
+        return replace(said, text=f"undecided: {lacking.words}", withheld=lacking.words)
+    if lacking.waiting and not lacking.failed:
+        text = f"undecided: {amount(lacking.waiting, lacking.unit)} not run"
+        return replace(said, kind="undecided", text=text, more_seeds=lacking.waiting)
+    if not lacking.failed and not readings.all_values(metric):
+        return replace(said, text="undecided: no trial measured it")
+    if lacks := [] if lacking.failed else _never_measured(contrast.arms, metric, readings):
+        reason = f"no seed of {' and of '.join(lacks)} measured it"
+        return replace(said, text=f"undecided: {reason}", withheld=reason)
+    return said
 
 
 def _place_in(plan: Plan) -> Callable[[Contrast], int]:
@@ -240,16 +276,18 @@ def _ended(
 ) -> str:
     """Describe the seeds that have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
     arms = [arm for arm, _ in contrast.pairs]
-    finished = set.intersection(*map(readings.finished_seeds, arms))
+    finished = readings.whole(set.intersection(*map(readings.finished_seeds, arms)))
     failed = {seed: how for arm in arms for seed, how in readings.failed_seeds(arm).items()}
     every = {*failed}.union(*(readings.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
-    of = len(every) or len(plan.confirm.seeds if plan.confirm is not None else ())
+    of = len({*map(readings.unit_of, every)}) or plan.num_units
+    unit = readings.unit
     where = " in every context" if contrast.contexts else ""
     measured_by_none = _never_measured(arms, metric, readings) and readings.all_values(metric)
     if NOT_MEASURED not in failed.values() and not measured_by_none:
-        return f"{len(finished)} of {amount(of, 'seed')} finished{where}"
+        return f"{len(finished)} of {amount(of, unit)} finished{where}"
     measured_by = [{*by_seed_alone(readings.by_seed(arm, metric))} for arm in arms]
-    return f"{len(set.intersection(*measured_by))} of {amount(of, 'seed')} measured it{where}"
+    whole = readings.whole(set.intersection(*measured_by))
+    return f"{len(whole)} of {amount(of, unit)} measured it{where}"
 
 
 def _at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
@@ -260,26 +298,28 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
     """What was certain before the last seed stands, whatever later seeds of the reference show."""
     said, found = decision.verdicts[metric], decision.found[metric]
     reference = plan.arm(decision.arm).reference
+    covers = coverage(plan, (decision.arm, reference))
     made = ArmVerdict(
         arm=decision.arm,
         reference=reference,
         metric=metric,
         kind=said.kind,
-        text=said.text,
+        text=said.text if said.kind == "undecided" else said.text + RIDERS[covers],
         more_seeds=None,
         difference=of_paired(found, readings.span_of_difference(metric, decision.arm, reference)),
         p=found.p,
         level=decision.level,
         seeds=when_decided(plan, decision),
         looked=True,
+        covers=covers,
         context=assignments(plan.arm(decision.arm).context),
     )
-    margin = plan.answer.margin if plan.answer and metric == plan.answer.outcomes[0] else None
-    return replace(made, line=_line(made, margin))
+    return replace(made, line=line_of(made, plan.answer))
 
 
-def _line(made: ArmVerdict, margin: float | None, contexts: Sequence[str] = ()) -> str:
+def line_of(made: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str] = ()) -> str:
     """All that a reader needs of an arm in one line."""
+    margin = answer.margin if answer is not None and made.metric == answer.outcomes[0] else None
     against = f"against {made.reference}"
     several = " and ".join(filter(None, (", ".join(contexts[:-1]), *contexts[-1:])))
     arm = f"{made.arm}, mean over {several}" if contexts else made.arm
@@ -302,37 +342,59 @@ def _pairs(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) ->
         found.append(by_seed_alone(differences))
     first, *others = found
     in_all = [seed for seed in first if all(seed in each for each in others)]
-    return PairedSeeds(tuple(records), {seed: fmean(each[seed] for each in found) for seed in in_all})
+    by_seed = {seed: fmean(each[seed] for each in found) for seed in in_all}
+    return PairedSeeds(tuple(records), readings.by_unit(by_seed))
 
 
 def _primary(plan: Plan, answer: AnswerPlan, readings: Readings) -> dict[Key, Paired]:
-    """Return verdicts on primary outcomes; without p-values if seeds change nothing in an arm and its
-    reference.
+    """Return what is found in primary outcomes, by arm and outcome.
 
     Variances and resolutions differ between contexts, so bounds come from the same context.
     """
-    idle = {arm.name for arm in plan.arms if readings.same_in_every_seed(arm.name)}
     groups = [*contrast_groups(plan, answer)]
-    wanted = [
-        {
-            (each.arm, metric): by_seed
-            for metric, each in product(answer.outcomes, group.contrasts)
-            if (by_seed := _pairs(each.pairs, metric, readings).by_seed)
-        }
-        for group in groups
-    ]
+    wanted = [_differences(group, answer.outcomes, readings) for group in groups]
     family = max(answer.family, sum(map(len, wanted)))
     found: dict[Key, Paired] = {}
     for group, differences in zip(groups, wanted, strict=True):
-        steps = {metric: _step(group, metric, readings) for metric in answer.outcomes}
-        compared = compare(differences, family=family, level=answer.level, resolutions=steps)
-        without_chance = {
-            each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
-        }
-        found |= {
-            key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()
-        }
+        found |= _compared(group, differences, readings, family, answer.level)
     return found
+
+
+def compared_alone(
+    plan: Plan, contrast: Contrast, metric: str, readings: Readings, level: float
+) -> Paired | None:
+    """Return what one contrast says by itself, uncorrected; None without a difference."""
+    names = next(each for each in plan.contexts if contrast.arm in {arm.name for arm in each})
+    group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
+    differences = _differences(group, (metric,), readings)
+    return _compared(group, differences, readings, 1, level).get((contrast.arm, metric))
+
+
+def _differences(
+    group: ContrastGroup, outcomes: Sequence[str], readings: Readings
+) -> dict[Key, Mapping[int, float]]:
+    return {
+        (each.arm, metric): by_unit
+        for metric, each in product(outcomes, group.contrasts)
+        if (by_unit := _pairs(each.pairs, metric, readings).by_unit)
+    }
+
+
+def _compared(
+    group: ContrastGroup,
+    differences: Mapping[Key, Mapping[int, float]],
+    readings: Readings,
+    family: int,
+    level: float,
+) -> dict[Key, Paired]:
+    """Return what differences say; without p-values if seeds change nothing in an arm and its reference."""
+    steps = {metric: _step(group, metric, readings) for _, metric in differences}
+    compared = compare(differences, family=family, level=level, resolutions=steps)
+    idle = {arm for arms in group.contexts for arm in arms if readings.same_in_every_seed(arm)}
+    without_chance = {
+        each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
+    }
+    return {key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()}
 
 
 def _step(group: ContrastGroup, metric: str, readings: Readings) -> float:
@@ -356,11 +418,10 @@ def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
 
 def _lacking(arms: Sequence[str], readings: Readings, to_run: Mapping[str, set[int]]) -> Lacking:
     ways = [each for arm in arms for each in readings.failed_seeds(arm).items()]
-    failed = {seed for seed, how in ways if how != NOT_MEASURED}
-    unmeasured = {seed for seed, _ in ways} - failed
-    return Lacking(
-        len(failed), len(unmeasured), len(set[int]().union(*(to_run.get(arm, set()) for arm in arms)))
-    )
+    failed = {readings.unit_of(seed) for seed, how in ways if how != NOT_MEASURED}
+    unmeasured = {readings.unit_of(seed) for seed, _ in ways} - failed
+    waiting = {readings.unit_of(seed) for arm in arms for seed in to_run.get(arm, set())}
+    return Lacking(len(failed), len(unmeasured), len(waiting), readings.unit)
 
 
 def decided_early(plan: Plan, readings: Readings) -> dict[str, EarlyVerdict]:
@@ -376,7 +437,6 @@ def decided_early(plan: Plan, readings: Readings) -> dict[str, EarlyVerdict]:
 
 
 def when_decided(plan: Plan, decision: EarlyVerdict) -> str:
-    """After how many seeds, and how its interval is to be read."""
-    assert plan.confirm is not None
-    seeds = amount(len(plan.confirm.seeds), "seed")
+    """After how many seeds or repeats, and how its interval is to be read."""
+    seeds = amount(plan.num_units, plan.unit)
     return f"ended after {decision.seeds} of {seeds}, interval at level {decision.level:g}"

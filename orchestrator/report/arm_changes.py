@@ -11,6 +11,8 @@ from search_spaces.wording import amount
 
 LISTED, LONGEST = 6, 40
 """Fields that a row lists and letters of a value; page and report.json have all."""
+SEARCHED = "searched"
+"""Stands for a value that every repeat of a search chooses anew."""
 TITLE = "what each arm changes against the arm it is compared with"
 
 
@@ -24,17 +26,25 @@ class ArmChanges:
     changes: tuple[Change, ...]
     """Every field that differs. A field that only the reference searches goes from what was chosen there."""
     chosen: Mapping[str, Any]
-    """What the arm's search found for the fields it searches; empty where nothing is chosen (yet)."""
+    """What the arm's search found for the fields it searches; empty where nothing is chosen (yet), and where
+    searches are repeated."""
     searched: tuple[str, ...]
     """Fields that its search varies."""
     dropped: Mapping[str, Any]
     """Fields of the common search that it does not search, with their values; null where it has none."""
+    chosen_by_repeat: tuple[Mapping[str, Any], ...] = ()
+    """What every repeat of the arm's search found, where searches are repeated."""
 
 
-def arm_changes(plan: Plan, assignments: Mapping[str, Mapping[str, Any]]) -> Iterator[ArmChanges]:
+def arm_changes(
+    plan: Plan,
+    assignments: Mapping[str, Mapping[str, Any]],
+    by_repeat: Mapping[str, tuple[Mapping[str, Any], ...]],
+) -> Iterator[ArmChanges]:
     """One an arm, the baseline first; nothing where no arm changes or searches anything.
 
-    `assignments`: by arm what its search found, where it found something.
+    `assignments`: by arm what its search found, where it found something; `by_repeat`: the same of every
+    repeat, where searches are repeated.
     """
     if not any(arm.changes or arm.space.paths for arm in plan.arms):
         return
@@ -43,11 +53,19 @@ def arm_changes(plan: Plan, assignments: Mapping[str, Mapping[str, Any]]) -> Ite
         yield ArmChanges(
             arm=arm.name,
             reference=arm.reference,
-            changes=tuple(_as_run(arm, assignments.get(arm.reference, {}))),
+            changes=tuple(_as_run(arm, _of_reference(plan, arm, assignments))),
             chosen=dict(assignments.get(arm.name, {})),
             searched=arm.space.paths,
             dropped={path: None if value is MISSING else value for path, value in values.items()},
+            chosen_by_repeat=by_repeat.get(arm.name, ()),
         )
+
+
+def _of_reference(plan: Plan, arm: Arm, assignments: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what the search of the reference of `arm` chose; that it is searched, where repeats differ."""
+    if plan.repeats == 1 or not arm.reference:
+        return assignments.get(arm.reference, {})
+    return dict.fromkeys(plan.arm(arm.reference).space.paths, SEARCHED)
 
 
 def _as_run(arm: Arm, of_reference: Mapping[str, Any]) -> Iterator[Change]:
@@ -103,9 +121,20 @@ def in_full(each: ArmChanges) -> tuple[str, ...]:
 
 
 def _chosen(each: ArmChanges) -> str:
+    if each.searched and each.chosen_by_repeat:
+        return _listed([f"{path} = {_over_repeats(each, path)}" for path in each.searched])
     if each.searched and not each.chosen:
         return "nothing chosen"
     return _listed([f"{path} = {_short(value)}" for path, value in each.chosen.items()])
+
+
+def _over_repeats(each: ArmChanges, path: str) -> str:
+    """Return what the repeats chose for a field: the range of numbers, else all different values."""
+    values = [chosen[path] for chosen in each.chosen_by_repeat if path in chosen]
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if values and len(numbers) == len(values) and min(numbers) != max(numbers):
+        return f"{_short(min(numbers))} to {_short(max(numbers))}"
+    return " or ".join(dict.fromkeys(map(_short, values))) or "nothing chosen"
 
 
 def _listed(texts: list[str]) -> str:

@@ -133,12 +133,17 @@ def _contents(side: Side, way: Same) -> dict[str, str]:
     """Arm by what it is; arms of which nothing is known are left out."""
     if way == "settings and ranges":
         return {arm.digest: arm.name for arm in side.plan.arms}
+    controls = {arm.name for arm in side.plan.arms if arm.control}
     if way == "settings":
-        return {canonical([side.plan.trainable, arm.settings]): arm.name for arm in side.plan.arms}
+        changed = (arm for arm in side.plan.arms if not arm.control)
+        return {canonical([side.plan.trainable, arm.settings]): arm.name for arm in changed}
     trained = [
         each
         for each in side.records
-        if each.phase == "confirm" and not each.rank and each.outcome is OutcomeKind.FINISHED
+        if each.phase == "confirm"
+        and not each.rank
+        and each.outcome is OutcomeKind.FINISHED
+        and each.arm not in controls
     ]
     return {canonical([side.plan.trainable, each.settings]): each.arm for each in trained}
 
@@ -154,7 +159,7 @@ def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -
     for metric in dict.fromkeys((*first.report.outcomes, *second.report.outcomes, *headlines)):
         cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)
         if cells[0] is not None and cells[1] is not None:
-            found, how = _difference(cells[0], cells[1])
+            found, how = _difference(_observed(first, cells[0]), _observed(second, cells[1]))
             spans = (_span(side, name, metric) for side, name in zip((first, second), names, strict=True))
             found = within(found, difference_of(*reversed([*spans])))
             how += _failures((first.label, cells[0]), (second.label, cells[1]))
@@ -166,14 +171,22 @@ def _span(side: Side, arm: str, metric: str) -> tuple[float, float]:
     return Readings(confirmed, side.report.quantities).span(metric, arm)
 
 
-def _difference(first: Cell, second: Cell) -> tuple[Estimate, str]:
-    before, after = dict(first.by_seed), dict(second.by_seed)
-    common = [seed for seed in before if seed in after]
+def _observed(side: Side, cell: Cell) -> dict[tuple[int, ...], float]:
+    """Return independent observations by their confirm seeds."""
+    seeds = dict(side.report.unit_seeds)
+    return {seeds.get(unit, (unit,)): value for unit, value in cell.by_unit}
+
+
+def _difference(
+    before: Mapping[tuple[int, ...], float], after: Mapping[tuple[int, ...], float]
+) -> tuple[Estimate, str]:
+    common = [seeds for seeds in before if seeds in after]
     if len(common) >= PAIRED_FROM:
         left = len(before) + len(after) - 2 * len(common)
         rest = f", {left} in one alone left out" if left else ""
-        return estimate([minus(after[seed], before[seed]) for seed in common]), (
-            f"paired, {amount(len(common), 'seed')}{rest}"
+        unit = "seed" if all(len(each) == 1 for each in common) else "repeat"
+        return estimate([minus(after[seeds], before[seeds]) for seeds in common]), (
+            f"paired, {amount(len(common), unit)}{rest}"
         )
     mean, low, high = mean_difference([*before.values()], [*after.values()])
     shared = "no seed" if not common else "one seed"

@@ -58,6 +58,7 @@ def _inside(report: Report, context: ReportContext) -> Report:
         floors=context.floors,
         prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
         verdicts=own(report.verdicts),
+        controls=own(report.controls),
         points=own(report.points),
         searched=own(report.searched),
         equal_costs=own(report.equal_costs),

@@ -8,7 +8,7 @@ estimate unless all seeds have one, for those that reach it may be the good ones
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
@@ -41,7 +41,7 @@ class EqualCost:
     cost_of_reference: float
     """Mean of the reference as trained."""
     reached: int
-    """Seeds whose readings reach the cost of the reference with the same seed."""
+    """Seeds, or repeats, whose readings reach the cost of the reference with the same seed."""
     seeds: int
     """With those that failed as trained, in the arm or its reference."""
     as_trained: Estimate
@@ -97,10 +97,10 @@ def _of_arm(
     arm: str, reference: str, *, outcome: str, cost: str, trained: Readings, again: Sequence[Record]
 ) -> Iterator[EqualCost]:
     own, theirs = _points(arm, outcome, cost, trained), _points(reference, outcome, cost, trained)
-    shared = [seed for seed in own if seed in theirs]
+    shared = _in_whole_units((seed for seed in own if seed in theirs), trained)
     known_of, known_to = (_of_best(each, outcome, trained) for each in (arm, reference))
     # A seed that did not say its cost counts too: it may be the one that spent most.
-    paired = [seed for seed in known_of if seed in known_to]
+    paired = _in_whole_units((seed for seed in known_of if seed in known_to), trained)
     seeds = {*paired, *trained.failed_seeds(arm), *trained.failed_seeds(reference)}
     paths = dict.fromkeys(path for each in again if each.arm == arm for path in each.overrides)
     for path in (paths or {"": None}) if shared else ():
@@ -120,13 +120,26 @@ def _of_arm(
             path=path,
             own_cost=fmean(own[seed][0] for seed in shared),
             cost_of_reference=fmean(theirs[seed][0] for seed in shared),
-            reached=len(known),
-            seeds=len(seeds),
-            as_trained=estimate([minus(known_of[seed], known_to[seed]) for seed in paired], span=span),
-            equal=estimate([minus(known[seed], theirs[seed][1]) for seed in shared], span=span)
+            reached=len(trained.whole({*known})),
+            seeds=len({*map(trained.unit_of, seeds)}),
+            as_trained=_estimate(
+                {seed: minus(known_of[seed], known_to[seed]) for seed in paired}, trained, span
+            ),
+            equal=_estimate({seed: minus(known[seed], theirs[seed][1]) for seed in shared}, trained, span)
             if all_known
             else None,
         )
+
+
+def _in_whole_units(seeds: Iterable[int], trained: Readings) -> list[int]:
+    """Return those of `seeds` whose independent observation has all of its seeds among them."""
+    known = [*seeds]
+    whole = trained.whole({*known})
+    return [seed for seed in known if trained.unit_of(seed) in whole]
+
+
+def _estimate(by_seed: Mapping[int, float], trained: Readings, span: tuple[float, float]) -> Estimate:
+    return estimate([*trained.by_unit(by_seed).values()], span=span)
 
 
 def setting_effects(
@@ -147,10 +160,10 @@ def setting_effects(
                 for key in after:
                     if key in before:
                         pairs[key[1]].append(minus(after[key][0], before[key][0]))
-                if pairs:
+                units = trained.by_unit({seed: fmean(each) for seed, each in pairs.items()})
+                if units:
                     span = difference_of(found.span(metric, arm.name), trained.span(metric, arm.name))
-                    values = [fmean(each) for each in pairs.values()]
-                    yield SettingEffect(arm.name, setting, metric, estimate(values, span=span))
+                    yield SettingEffect(arm.name, setting, metric, estimate([*units.values()], span=span))
 
 
 def _points(arm: str, outcome: str, cost: str, trained: Readings) -> dict[int, Point]:

@@ -22,7 +22,7 @@ def tables(report: Report) -> Iterator[Rows]:
         yield (
             EQUAL.format(means=_means([*_equal(report)])) + (OF_BEST if report.assignments > 1 else ""),
             headers,
-            tuple(map(_row, report.equal_costs)),
+            tuple(_row(each, report.unit) for each in report.equal_costs),
         )
     if report.setting_effects:
         metrics = tuple(dict.fromkeys(each.metric for each in report.setting_effects))
@@ -62,7 +62,7 @@ def _of_seeds(found: Estimate, seeds: int) -> str:
     return f"{interval_words(found, '+')} ({counted})"
 
 
-def _row(each: EqualCost) -> tuple[str, ...]:
+def _row(each: EqualCost, unit: str) -> tuple[str, ...]:
     return (
         each.arm,
         each.outcome,
@@ -71,13 +71,13 @@ def _row(each: EqualCost) -> tuple[str, ...]:
         amount(each.cost_of_reference),
         each.path or "-",
         _of_seeds(each.as_trained, each.seeds),
-        _at_equal_cost(each),
+        _at_equal_cost(each, unit),
     )
 
 
-def _at_equal_cost(each: EqualCost) -> str:
+def _at_equal_cost(each: EqualCost, unit: str) -> str:
     if each.equal is not None:
         return f"{interval_words(each.equal, '+')} ({each.equal.n})"
     if not each.path:
         return "not known: read under no other setting"
-    return f"not known: {each.reached} of {each.seeds} seeds reach that cost"
+    return f"not known: {each.reached} of {each.seeds} {unit}s reach that cost"

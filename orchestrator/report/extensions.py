@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from orchestrator.plan.types import Extension, Plan
 from search_spaces.wording import amount
 
+REPEATS = "search.repeats:"
+"""How the change of a spec begins that added repeats."""
 MARKED = "Claims marked exploratory"
 LOOKS = MARKED + (
     " rest on what was added after results had been seen: whoever looks {times} in all, each time at "
@@ -46,7 +48,9 @@ def _exploratory(plan: Plan, arm: str, reference: str) -> str:
     for number, each in enumerate(plan.extended):
         seen_seeds = max(each.seen.get(arm, 0), each.seen.get(reference, 0))
         if seen_seeds and len(_seeds_after(plan, number)) > len(each.seeds):
-            return f", exploratory: seeds added after {seen_seeds} had been seen"
+            added = any(one.startswith(REPEATS) for one in each.changes)
+            what, of = ("repeats", " seeds") if added else ("seeds", "")
+            return f", exploratory: {what} added after {seen_seeds}{of} had been seen"
     return ""
 
 

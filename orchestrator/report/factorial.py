@@ -30,6 +30,7 @@ class FactorialEffect:
     p: float | None
     """Corrected for the family; None where a seed of some arm is lacking, and where all seeds are alike."""
     by_seed: tuple[tuple[int, float], ...]
+    """Value by seed, or by repeat where searches are repeated."""
     family: int
     """Terms times cells times primary outcomes."""
     level: float
@@ -97,7 +98,9 @@ def _arms(plan: Plan, cell: str) -> dict[frozenset[str], str]:
 
 def _values(plan: Plan, cell: str, metric: str, readings: Readings) -> dict[frozenset[str], dict[int, float]]:
     arms = _arms(plan, cell)
-    return {away: by_seed_alone(readings.by_seed(arm, metric)) for away, arm in arms.items()}
+    return {
+        away: readings.by_unit(by_seed_alone(readings.by_seed(arm, metric))) for away, arm in arms.items()
+    }
 
 
 def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float, float]:

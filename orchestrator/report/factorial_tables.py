@@ -11,7 +11,7 @@ LISTED = 2
 
 
 def tables(report: Report) -> Iterator[Rows]:
-    """A table an outcome, and one with the value of every seed."""
+    """A table an outcome, and one with the value of every seed or repeat."""
     for metric in dict.fromkeys(each.metric for each in report.factorial):
         own = [each for each in report.factorial if each.metric == metric]
         several = len({each.cell for each in own}) > 1
@@ -20,10 +20,10 @@ def tables(report: Report) -> Iterator[Rows]:
             intervals="mean and interval; a family of their own, "
             f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}",
             means="mean",
-            one="in one seed",
+            one=f"in one {report.unit}",
         )
         lacking = ("lacking",) if any(each.lacking for each in own) else ()
-        headers = ("components", "seeds", "effect", "p", *lacking)
+        headers = ("components", f"{report.unit}s", "effect", "p", *lacking)
         rows = [
             (_name(each, several), *_effect_cells(each, report), *([_lacks(each.lacking)] if lacking else []))
             for each in own
@@ -37,15 +37,15 @@ def _seed_by_seed(
     report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
 ) -> Iterator[Rows]:
     """Every seed's value: a mean hides a seed that collapsed."""
-    seeds = [seed for seed in report.confirm_seeds if any(seed in dict(each.by_seed) for each in own)]
-    if not seeds:
+    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in own)]
+    if not units:
         return
     rows = []
     for each in own:
         values = dict(each.by_seed)
-        rows.append((_name(each, several), *(number_words(values.get(seed), "+") or "-" for seed in seeds)))
-    title = f"{metric}, main effects and interactions seed by seed"
-    yield title, ("components", *map(str, seeds)), tuple(rows)
+        rows.append((_name(each, several), *(number_words(values.get(unit), "+") or "-" for unit in units)))
+    title = f"{metric}, main effects and interactions {report.unit} by {report.unit}"
+    yield title, ("components", *map(str, units)), tuple(rows)
 
 
 def _name(each: FactorialEffect, several: bool) -> str:
@@ -54,11 +54,17 @@ def _name(each: FactorialEffect, several: bool) -> str:
 
 
 def _effect_cells(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
-    n, planned = len(each.by_seed), len(report.confirm_seeds)
+    n, planned = len(each.by_seed), len(report.unit_seeds)
     return (
         f"{n} of {planned}",
-        "no value: no seed has all arms" if each.estimate is None else interval_words(each.estimate, "+"),
-        "none, all seeds are alike" if each.alike else "-" if each.p is None else p_words(each.p, each.level),
+        f"no value: no {report.unit} has all arms"
+        if each.estimate is None
+        else interval_words(each.estimate, "+"),
+        f"none, all {report.unit}s are alike"
+        if each.alike
+        else "-"
+        if each.p is None
+        else p_words(each.p, each.level),
     )
 
 

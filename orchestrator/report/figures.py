@@ -108,9 +108,9 @@ def _values(report: Report, metric: str, name: str) -> Panel:
     title = metric if metric in report.outcomes else f"{metric}{role(report, metric)}"
     marks = worded(
         found,
-        intervals="mean with 95% interval and every seed",
-        means="mean and every seed",
-        one="one seed",
+        intervals=f"mean with 95% interval and every {report.unit}",
+        means=f"mean and every {report.unit}",
+        one=f"one {report.unit}",
     )
     label = f"{metric}, {marks}: {'; '.join(texts)}"
     made = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
@@ -151,7 +151,7 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
         if cell is None:
             continue
         _interval(axes, row, cell.estimate, BLUE, _mean(cell.estimate))
-        _seeds(axes, row, [value for _, value in cell.by_seed])
+        _seeds(axes, row, [value for _, value in cell.by_unit], report.unit)
         for value, marker, label in (
             (cell.published, "D", "published"),
             (cell.published_median, "x", "published median"),
@@ -173,11 +173,11 @@ def _interval(axes: "Axes", row: float, found: Estimate, colour: str, label: str
     axes.errorbar(mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label)
 
 
-def _seeds(axes: "Axes", row: int, values: Sequence[float]) -> None:
-    """Every seed beneath its mean: a collapsed one must not hide in an interval. One alone is the mean."""
+def _seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> None:
+    """Every value beneath its mean: a collapsed one must not hide in an interval. One alone is the mean."""
     if len(values) > 1:
         places = [row + SEEDS] * len(values)
-        axes.plot(values, places, "o", markersize=3, alpha=0.7, color=MUTED, label="one seed")
+        axes.plot(values, places, "o", markersize=3, alpha=0.7, color=MUTED, label=f"one {unit}")
 
 
 def _differences(report: Report, metric: str, name: str) -> Panel:
@@ -217,7 +217,7 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
         _name(axes, row, each.arm)
         if each.difference is not None:
             _interval(axes, row, each.difference, *_mark(each))
-            _seeds(axes, row, _paired(report, each.arm, each.reference, metric))
+            _seeds(axes, row, _paired(report, each.arm, each.reference, metric), report.unit)
     _roomy(axes)
     key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
@@ -235,12 +235,12 @@ def _mark(verdict: ArmVerdict) -> tuple[str, str]:
 
 
 def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:
-    """By seed the arm minus its reference."""
+    """By seed, or by repeat, the arm minus its reference."""
     own, theirs = report.cell(arm, metric), report.cell(reference, metric)
     if own is None or theirs is None:
         return []
-    other = dict(theirs.by_seed)
-    return [minus(value, other[seed]) for seed, value in own.by_seed if seed in other]
+    other = dict(theirs.by_unit)
+    return [minus(value, other[unit]) for unit, value in own.by_unit if unit in other]
 
 
 def _rows(axes: "Axes", words: Sequence[str]) -> None:

@@ -21,7 +21,8 @@ fields of `report.details.Details`:
 | `listings` | installed packages, changes to the code: names and lines |
 | `wall_clock_s` | from the first start of a trial to the last end of one |
 
-What follows from the trials of a search: `best_so_far` (trials, device hours, value), `expected` (the best of
+What follows from the trials of a search: `best_so_far` (trials, device hours, value; where searches are
+repeated of the first repeat, and `best_so_far_by_repeat` of each), `expected` (the best of
 searches of fewer trials), `importance`, `edges`, `front`, `hypervolumes` (trials, volume), and `outcomes`,
 how many ended how. Figures are drawn from the very same objects. Without details, where nobody had the
 measurements, there is no `page`.
@@ -64,6 +65,7 @@ def _derived(course: SearchCourse) -> dict[str, Any]:
         ],
         "dimensions": {each.path: domain_words(each.domain) for each in course.dimensions},
         "best_so_far": course.best_so_far,
+        "best_so_far_by_repeat": [course.best_so_far_in(repeat) for repeat in range(course.repeats)],
         "expected": [asdict(each) for each in course.expected],
         "outcomes": dict(sorted(Counter(each.outcome.value for each in course.trials).items())),
     }

@@ -16,24 +16,26 @@ from search_spaces.wording import amount
 from trainables.metrics import Metric
 
 INTERVALS = (
-    "Intervals of means are two-sided 95% Student t intervals over seeds, each for itself, cut off where "
-    "the quantity cannot be, and left out of one seed alone and where all seeds gave the same, which tells "
-    "nothing of chance."
+    "Intervals of means are two-sided 95% Student t intervals over {unit}s, each for itself, cut off where "
+    "the quantity cannot be, and left out of one {unit} alone and where all {unit}s gave the same, which "
+    "tells nothing of chance."
 )
 NO_INTERVALS = (
-    "No mean has an interval: one seed alone, and seeds that all gave the same, tell nothing of chance."
+    "No mean has an interval: one {unit} alone, and {unit}s that all gave the same, tell nothing of chance."
 )
-ONE_SEED = "Every value is of one seed: it has no interval and no p, for one seed tells nothing of chance."
+ONE_SEED = (
+    "Every value is of one {unit}: it has no interval and no p, for one {unit} tells nothing of chance."
+)
 CLAIMS = (
-    "A claim rests on {outcomes} alone. Differences are paired by seed; their intervals and p values come "
+    "A claim rests on {outcomes} alone. Differences are paired by {unit}; their intervals and p values come "
     "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
     "out 0. With probability {sure:g} {hold}{but}."
 )
 EXTENDED = ", but for what was known when seeds or arms were added"
 """Of what holds with that probability, where additions rest on results that had been seen."""
 NOTHING_CLAIMED = (
-    "A claim would rest on {outcomes} alone, by differences paired by seed. None of these has an interval or "
-    "a p: nothing is claimed of any arm."
+    "A claim would rest on {outcomes} alone, by differences paired by {unit}. None of these has an interval "
+    "or a p: nothing is claimed of any arm."
 )
 NO_OUTCOME = (
     "Nothing is claimed of any arm: no metric of the confirm trials is known to be of other data than the "
@@ -41,20 +43,20 @@ NO_OUTCOME = (
     "its split in answer."
 )
 RAISED = (
-    "The seeds of {arms} lie closer together than chance explains, or than the steps of the quantity "
+    "The {unit}s of {arms} lie closer together than chance explains, or than the steps of the quantity "
     "allow: their intervals are made of half the median spread of all arms, or of that of the steps."
 )
 LOOKS = (
-    "Arms were looked at after each round of seeds. One that was decided then has the interval and p of its "
-    "look, at level {level:g}, a twentieth of the study's; others are judged with all seeds at level "
-    "{full:g}. An arm was also given up where all seeds together would hardly have decided it. Estimates of "
-    "arms that stopped early lean away from 0, because chance that agrees with a difference makes a look "
+    "Arms were looked at after each round of {unit}s. One that was decided then has the interval and p of "
+    "its look, at level {level:g}, a twentieth of the study's; others are judged with all {unit}s at level "
+    "{full:g}. An arm was also given up where all {unit}s together would hardly have decided it. Estimates "
+    "of arms that stopped early lean away from 0, because chance that agrees with a difference makes a look "
     "decide it."
 )
 VERDICTS = (
     "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where a seed "
-    "failed, below 3 seeds, and where without one single seed the others would not show it. Else it is "
-    "undecided; the number of further seeds takes those to come to be like these."
+    "failed, below 3 {unit}s, and where without one single {unit} the others would not show it. Else it is "
+    "undecided; the number of further {unit}s takes those to come to be like these."
 )
 COUNTED = (
     "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
@@ -93,8 +95,8 @@ UNMEASURED = (
     "depend on what the value would have been: {arms}."
 )
 SPREAD = (
-    "Over {seeds} seeds {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
-    "{spread:.2g} the next plan says what its seeds can show."
+    "Over {seeds} {unit}s {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
+    "{spread:.2g} the next plan says what its {unit}s can show."
 )
 COLLAPSE = (
     "No test of means withstands seeds that collapse now and then: of a system that does so in one run of "
@@ -105,9 +107,21 @@ COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} 
 SEARCHED_ONCE = (
     "Each arm was searched once: what is compared are the assignments that these searches found, and seeds "
     "repeat the training with them alone. How far a search with another seed would have led is in no "
-    "interval and no p."
+    "interval and no p. `search.repeats` in the spec searches every arm several times."
 )
-OF_ONE_SEARCH = "decided for the settings that one search of each arm found: no p covers the luck of a search"
+REPEATED = (
+    "Each arm was searched {repeats} times, and every search was confirmed on {seeds} of its own. The unit "
+    "of all intervals and p values is the repeat, with the mean over its seeds: they cover the luck of a "
+    "search too. Repeat r of all arms has the same draws, training seeds and confirm seeds."
+)
+CONTROLS = (
+    "A control is its reference under another name, searched with draws and training seeds of its own. Its "
+    "difference is tested by the same procedure, but alone: no correction counts it. {rate}"
+)
+CONTROL_RATE = (
+    "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}] where "
+    "luck alone makes {level:g}."
+)
 SEARCH_FAILED = (
     "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
     "{arms}."
@@ -125,11 +139,7 @@ BEYOND = (
 def in_words(report: Report) -> list[str]:
     """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
     verdicts_made = (*report.verdicts, *report.pooled)
-    decided = [each for each in verdicts_made if each.kind != "undecided"]
-    lines = [f"decided: {each.line}" for each in decided]
-    searched = {each.arm for each in report.tallies if SEARCH in each.outcomes}
-    if any({each.arm, each.reference, *each.pooled} & searched for each in decided):
-        lines.append(OF_ONE_SEARCH)
+    lines = [f"decided: {each.line}" for each in verdicts_made if each.kind != "undecided"]
     for outcome in report.outcomes:
         verdicts = [each for each in verdicts_made if each.metric == outcome]
         left = [
@@ -140,7 +150,24 @@ def in_words(report: Report) -> list[str]:
         if left:
             which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
             lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
-    return lines
+    lines += [f"control: {each.line}" for each in report.controls]
+    return [*lines, f"controls: {rate}"] if (rate := control_rate_words(report)) else lines
+
+
+def control_rate_words(report: Report) -> str:
+    """How often controls differ; empty where none was tested."""
+    found = report.control_rate
+    if found is None:
+        return ""
+    share = found.decided / found.compared
+    return CONTROL_RATE.format(
+        decided=found.decided,
+        compared=amount(found.compared, "comparison"),
+        level=found.level,
+        share=share,
+        low=found.low,
+        high=found.high,
+    )
 
 
 def _scopes(report: Report) -> list[str]:
@@ -155,7 +182,9 @@ def _scopes(report: Report) -> list[str]:
 
 def notes(report: Report) -> list[str]:
     """What a reader of the numbers must know, one sentence or a few each, as plain text."""
-    intervals = worded(report.estimates, intervals=INTERVALS, means=NO_INTERVALS, one=ONE_SEED)
+    words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
+    of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
+    intervals = worded(report.estimates, **of_unit)
     found = [*_beyond(report), intervals, *_claims(report), *context_notes(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
@@ -169,7 +198,9 @@ def notes(report: Report) -> list[str]:
         found.append(NO_CLAIM)
     found += _scopes(report)
     if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
-        found += [SEARCHED_ONCE, *_search_failed(report)]
+        found += [_searched(report), *_search_failed(report)]
+    if report.controls:
+        found.append(CONTROLS.format(rate=control_rate_words(report)).strip())
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(
@@ -178,7 +209,8 @@ def notes(report: Report) -> list[str]:
             )
         )
     if report.answer is not None and any(each.looked for each in report.verdicts):
-        found.append(LOOKS.format(level=report.answer.level * LOOK_SHARE, full=report.answer.level))
+        levels = {"level": report.answer.level * LOOK_SHARE, "full": report.answer.level}
+        found.append(LOOKS.format(**levels, unit=report.unit))
     found += report.extensions
     found += [f"Ended early: {each}." for each in report.skipped]
     sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
@@ -191,6 +223,14 @@ def notes(report: Report) -> list[str]:
     if report.power:
         found.append(report.power)
     return [*found, *_spread(report)]
+
+
+def _searched(report: Report) -> str:
+    """How often every arm was searched, and what intervals and p values cover then."""
+    if report.repeats == 1:
+        return SEARCHED_ONCE
+    seeds = amount(len(report.unit_seeds[0][1]), "seed")
+    return REPEATED.format(repeats=report.repeats, seeds=seeds)
 
 
 def _search_failed(report: Report) -> list[str]:
@@ -257,10 +297,11 @@ def _range(known: Metric) -> str:
 def _spread(report: Report) -> list[str]:
     """What the next sweep can be planned with."""
     cell = report.cell(report.arms[0], report.outcomes[0]) if report.outcomes else None
-    values = [value for _, value in cell.by_seed] if cell else []
+    values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
         return []
-    return [SPREAD.format(arm=report.arms[0], metric=report.outcomes[0], seeds=len(values), spread=spread)]
+    named = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
+    return [SPREAD.format(**named, seeds=len(values), spread=spread)]
 
 
 def _claims(report: Report) -> list[str]:
@@ -280,7 +321,7 @@ def _claims(report: Report) -> list[str]:
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
     looked = any(each.looked for each in report.verdicts)
     # By Bonferroni over the looks, see `statistics.sequential`.
-    error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.confirm_seeds))) if looked else 1)
+    error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.unit_seeds))) if looked else 1)
     hold = "all of these intervals hold at once" if several else "the interval holds"
     claims = CLAIMS.format(
         outcomes=outcomes,
@@ -288,16 +329,17 @@ def _claims(report: Report) -> list[str]:
         level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if looked else ''}",
         sure=1 - error,
         hold=f"or more {hold}" if looked else hold,
+        unit=report.unit,
         but=EXTENDED if extended_after_results(report.extensions) else "",
     )
-    nothing = NOTHING_CLAIMED.format(outcomes=outcomes)
+    nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
     claims = worded(report.differences, intervals=claims, means=nothing, one=nothing)
     every = [each.estimate for each in report.effects]
     raised = [each.arm for each in report.effects if each.spread_raised]
     return [
         claims,
-        *([RAISED.format(arms=", ".join(dict.fromkeys(raised)))] if raised else []),
-        VERDICTS.format(margin=margin),
+        *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
+        VERDICTS.format(margin=margin, unit=report.unit),
         EXPLORATORY.format(
             many=worded(every, intervals=MANY, means="", one=""),
             where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,

@@ -11,7 +11,7 @@ from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.contexts import by_context
 from orchestrator.report.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
 from orchestrator.statistics.verdicts import SEEDS_LEAST
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import OutcomeKind, numbered
 from search_spaces.dimensions import same
 from search_spaces.wording import amount
 
@@ -119,7 +119,9 @@ def _retried(report: Report) -> list[str]:
         return []
     when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
     days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
-    which = [f"{each.arm} {each.phase} {each.number}" for each in report.retried[:LISTED]]
+    which = [
+        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}" for each in report.retried[:LISTED]
+    ]
     more = len(report.retried) - len(which)
     named = ", ".join([*which, *([f"{more} more"] if more else [])])
     return [

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.format import amount, count, duration, value_words
-from orchestrator.report import tables
+from orchestrator.report import repeat_tables, tables
 from orchestrator.report.arm_changes import in_full, is_cut
 from orchestrator.report.arm_changes import rows as change_rows
 from orchestrator.report.arm_facts import ArmFacts
@@ -13,11 +13,13 @@ from orchestrator.report.course_figures import cost_panels, curve_panels
 from orchestrator.report.details import Details
 from orchestrator.report.figures import metric_panels, outcome_panels
 from orchestrator.report.halting_section import halting
+from orchestrator.report.notes import control_rate_words
 from orchestrator.report.page_parts import Card, PageSection, Part, pictures
 from orchestrator.report.search_figures import search_panels
 from orchestrator.report.searches import SearchCourse
 from orchestrator.report.types import UNRUN, Report, interval_words, number_words, worded
 from orchestrator.scopes import counted_name
+from orchestrator.trials import numbered
 from search_spaces.wording import amount as counted
 
 OUTCOME = "{squares}. On the right, or below, each arm minus the arm that it is compared with, {differences}."
@@ -71,9 +73,13 @@ def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str
     for arm in (arm for _, part in by_context(report) for arm in part.arms):
         own = [each for each in report.verdicts if each.arm == arm]
         yield from ((each.kind.split()[0], each.line) for each in own)
-        if not own and report.answer is not None:
+        controls = [each for each in report.controls if each.arm == arm]
+        yield from (("control", each.line) for each in controls)
+        if not own and not controls and report.answer is not None:
             yield "", _reached(report, arm)
     yield from ((each.kind.split()[0], each.line) for each in report.pooled)
+    if rate := control_rate_words(report):
+        yield "control", f"controls: {rate}"
     yield from (("", _searched_best(report, each.arm)) for each in report.searched)
     if not report.verdicts and not report.searched and not any(report.cells):
         began = details is not None and any(each.ended for each in details.arms)
@@ -89,9 +95,9 @@ def _reached(report: Report, arm: str) -> str:
         for metric in report.outcomes
         if (cell := report.cell(arm, metric))
     ]
-    seeds = report.finished(arm)
+    seeds, unit = report.finished(arm), report.unit
     whole, _, word = seeds.rpartition(" ")
-    finished = f"{whole} seeds {word}" if whole else f"{counted(int(seeds), 'seed')} finished"
+    finished = f"{whole} {unit}s {word}" if whole else f"{counted(int(seeds), unit)} finished"
     role = "what others are compared with"
     return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished})"
 
@@ -136,20 +142,21 @@ def _ended(outcome: str) -> str:
 
 def _outcome(report: Report) -> PageSection:
     panels = pictures(outcome_panels(report))
+    unit, by_unit = f"{report.unit}s", f"{report.unit} by {report.unit}"
     grids = tuple(tables.answers(report))
     title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
     text = OUTCOME.format(
         squares=worded(
             report.estimates,
-            intervals="Squares are means over seeds with their intervals, grey points the seeds themselves",
-            means="Squares are means over seeds, grey points the seeds themselves",
-            one="A square is the one seed of an arm",
+            intervals=f"Squares are means over {unit} with intervals, grey points the {unit} themselves",
+            means=f"Squares are means over {unit}, grey points the {unit} themselves",
+            one=f"A square is the one {report.unit} of an arm",
         ),
         differences=worded(
             report.differences,
-            intervals="seed by seed, with the interval that the verdict rests on; grey ones support no claim",
-            means="seed by seed, without an interval: they support no claim",
-            one="in that seed: one seed supports no claim",
+            intervals=f"{by_unit}, with the interval that the verdict rests on; grey ones support no claim",
+            means=f"{by_unit}, without an interval: they support no claim",
+            one=f"in that {report.unit}: one {report.unit} supports no claim",
         ),
     )
     return PageSection("outcome", title, (text,) if panels else (), (Part(panels=panels, grids=grids),))
@@ -166,7 +173,8 @@ def _arms(report: Report, details: Details | None) -> PageSection:
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
     folded += [(f"all that {each.arm} changes", in_full(each)) for each in report.changes if is_cut(each)]
-    return PageSection("arms", "Arms", cards=cards, parts=(Part(folded=tuple(folded)),))
+    chosen = tuple(tables.Grid(*table) for table in repeat_tables.chosen(report))
+    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
 
 
 def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
@@ -219,6 +227,8 @@ def _searches(details: Details) -> PageSection:
 
 def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
+    if course.repeats > 1:
+        yield "repeats", count(course.repeats)
     outcomes = Counter(_ended(each.outcome) for each in course.trials)
     ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
     yield "trials", f"{ended} of {count(course.planned)} planned"
@@ -228,7 +238,8 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
         assigned = ", ".join(
             f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
         )
-        yield "best", f"trial {course.best.number}: {message} with {assigned or 'nothing to choose'}"
+        number = numbered(course.best.repeat, course.best.number)
+        yield "best", f"trial {number}: {message} with {assigned or 'nothing to choose'}"
     if (found := course.importance) is not None and found.trials < TRIALS_A_DIMENSION * len(found.shares):
         of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
         yield "importance", f"of {of}: too few to tell it from chance"

@@ -7,8 +7,8 @@ Test splits may be added to a sweep: what is read of them later belongs to the c
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
@@ -16,6 +16,7 @@ from orchestrator.conductor.rounds import one_run
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
+from orchestrator.statistics.paired import by_unit
 from orchestrator.trials import OutcomeKind, Record
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
@@ -34,6 +35,8 @@ class Readings:
     declared: Sequence[Metric]
     outcomes: Sequence[str] = ()
     """Primary ones, which every seed must have."""
+    units: Mapping[int, int] = field(default_factory=dict)
+    """By seed the repeat that it belongs to where searches are repeated; else empty, and seeds are units."""
 
     @cached_property
     def _by_arm(self) -> dict[str, list[Record]]:
@@ -72,6 +75,25 @@ class Readings:
         }
         return dict(sorted(found.items()))
 
+    def by_unit(self, by_seed: Mapping[int, float]) -> dict[int, float]:
+        """Return one value for each independent observation: for each seed, or mean of a whole repeat."""
+        return by_unit(by_seed, self.units) if self.units else dict(by_seed)
+
+    def unit_of(self, seed: int) -> int:
+        """Return the independent observation that a seed belongs to."""
+        return self.units.get(seed, seed)
+
+    def whole(self, seeds: Collection[int]) -> set[int]:
+        """Return the observations of which all seeds are among `seeds`."""
+        return {self.unit_of(seed) for seed in seeds} - {
+            unit for seed, unit in self.units.items() if seed not in seeds
+        }
+
+    @property
+    def unit(self) -> str:
+        """Return the word for an independent observation."""
+        return "repeat" if self.units else "seed"
+
     def same_in_every_seed(self, arm: str) -> bool:
         """Whether seeds change nothing in it, see `one_run`."""
         groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
@@ -84,10 +106,6 @@ class Readings:
         """Return the values of all seeds of `arms`; by default of all arms."""
         own = self._by_arm if arms is None else arms
         return [value for arm in own for value, _ in self._measured(arm, metric).values()]
-
-    def ended(self, arm: str) -> tuple[int, int]:
-        """How many seeds are among `finished_seeds`, and how many among `failed_seeds`."""
-        return len(self.finished_seeds(arm)), len(self.failed_seeds(arm))
 
     def finished_seeds(self, arm: str) -> set[int]:
         """Seeds of the arm of which every trial finished, with every primary outcome."""

@@ -1,5 +1,6 @@
 """The search of an arm as figures: how it went on, what mattered, where the good values lie, the front."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isfinite, sqrt
@@ -41,18 +42,20 @@ def search_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
 
 def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
     expected = course.expected
-    metric, last = course.objectives[0].metric, course.best_so_far[-1]
+    metric = course.objectives[0].metric
+    last = _best_of([each[-1] for each in _courses(course)], course)
     hoped = (
         f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
         f"{expected[-1].low:.4g} to {expected[-1].high:.4g}"
         if expected
         else ""
     )
+    several = f", the best of {course.repeats} repeats" if course.repeats > 1 else ""
     for axis, unit in enumerate(("trials", "device hours")):
         yield Panel(
             f"search-{place}-{'hours' if axis else 'trials'}",
             f"Best {metric} so far of {course.arm} against {unit}: "
-            f"{last[2]:.4g} after {last[axis]:.4g} {unit}{hoped}",
+            f"{last[2]:.4g} after {last[axis]:.4g} {unit}{several}{hoped}",
             partial(_paint_progress, course=course, expected=expected, axis=axis),
             title=f"best so far against {unit}",
             width=3.6,
@@ -61,21 +64,35 @@ def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
         )
 
 
+def _courses(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]:
+    """Return the best so far of every repeat with a finished trial."""
+    return [points for repeat in range(course.repeats) if (points := course.best_so_far_in(repeat))]
+
+
+def _best_of(ends: Sequence[tuple[int, float, float]], course: SearchCourse) -> tuple[int, float, float]:
+    """Return where the repeat ended that found the best value."""
+    return (max if course.objectives[0].goal == "max" else min)(ends, key=lambda end: end[2])
+
+
 def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
     hours = sum(each.device_hours for each in course.trials) / len(course.trials)
     across = [each.draws * (hours if axis else 1) for each in expected]
     if expected:
         _paint_expected(axes, across, expected)
-    ended, used = [], 0.0
-    for count, each in enumerate(course.trials, start=1):
-        used += each.device_hours
+    ended: list[tuple[float, float]] = []
+    counts, used = defaultdict[int, int](int), defaultdict[int, float](float)
+    for each in course.trials:
+        counts[each.repeat] += 1
+        used[each.repeat] += each.device_hours
         if each.finished:
-            ended.append((used if axis else count, each.values[0]))
+            ended.append(((used if axis else counts)[each.repeat], each.values[0]))
     axes.plot(
         *zip(*_thinned(ended), strict=True), "o", color=MUTED, markersize=2.5, alpha=0.7, label="finished"
     )
-    best = [(each[axis], each[2]) for each in course.best_so_far]
-    axes.step(*zip(*best, strict=True), where="post", color=BLUE, label="best so far")
+    for place, points in enumerate(_courses(course)):
+        best = [(each[axis], each[2]) for each in points]
+        label = "best so far" if place == 0 else None
+        axes.step(*zip(*best, strict=True), where="post", color=BLUE, label=label)
     axes.set_ylim(*_limits([value for _, value in ended], larger=course.objectives[0].goal == "max"))
     axes.set_xlim(left=0)
     axes.locator_params(nbins=5)

@@ -46,6 +46,8 @@ class SearchTrial:
     """Value of every objective by its scope; empty for a trial that reported none."""
     device_hours: float
     assignment: Mapping[str, Value]
+    repeat: int = 0
+    """Index of the repeat of the search that the trial is of."""
 
     @property
     def finished(self) -> bool:
@@ -55,7 +57,7 @@ class SearchTrial:
 
 @dataclass(frozen=True)
 class SearchCourse:
-    """The search of one arm."""
+    """The search of one arm, with all of its repeats."""
 
     arm: str
     objectives: tuple[Objective, ...]
@@ -75,6 +77,7 @@ class SearchCourse:
     hypervolumes: tuple[tuple[int, float], ...]
     """With several objectives, trials ended and the volume between their front and the worst of every
     objective among all that finished."""
+    repeats: int = 1
 
     @property
     def finished(self) -> tuple[SearchTrial, ...]:
@@ -94,16 +97,21 @@ class SearchCourse:
         worst = min(values) if larger else max(values)
         drawn = sum(each.outcome is not OutcomeKind.INFEASIBLE for each in self.trials)
         values += [worst] * (drawn - len(values))
-        draws = sorted({round(len(values) ** (step / DRAWS)) for step in range(DRAWS + 1)})
+        most = max(1, len(values) // self.repeats)
+        draws = sorted({round(most ** (step / DRAWS)) for step in range(DRAWS + 1)})
         return tuple(expected_best(values, draws, larger=larger))
 
     @property
     def best_so_far(self) -> tuple[tuple[int, float, float], ...]:
-        """Trials ended, device hours used, best value of the first objective of those that finished."""
+        """Trials ended, hours used, best first objective of those that finished, in the first repeat."""
+        return self.best_so_far_in(0)
+
+    def best_so_far_in(self, repeat: int) -> tuple[tuple[int, float, float], ...]:
+        """Return the same of any repeat."""
         found: list[tuple[int, float, float]] = []
         hours, best = 0.0, None
         larger = self.objectives[0].goal == "max"
-        for count, each in enumerate(self.trials, start=1):
+        for count, each in enumerate((each for each in self.trials if each.repeat == repeat), start=1):
             hours += each.device_hours
             if each.finished:
                 value = each.values[0]
@@ -124,7 +132,7 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
         if not arm.space.paths:
             continue
         own = [*ended[arm.name]]
-        own.sort(key=lambda each: (each.ended_at or 0.0, each.number))
+        own.sort(key=lambda each: (each.ended_at or 0.0, each.repeat, each.number))
         ran = (each for each in own if each.outcome is not OutcomeKind.SKIPPED)
         trials = tuple(_trial(each, plan.search.objectives, devices) for each in ran)
         best = _best(trials, plan.search.objectives)
@@ -140,6 +148,7 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
             importance=_importance(arm, trials),
             front=tuple(_front(trials, plan.search.objectives)),
             hypervolumes=tuple(_hypervolumes(trials, plan.search.objectives)),
+            repeats=plan.repeats,
         )
 
 
@@ -152,18 +161,19 @@ def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> S
         values=record.judged_by([each.metric for each in objectives]),
         device_hours=seconds * devices / HOUR_S,
         assignment=record.assignment,
+        repeat=record.repeat,
     )
 
 
 def _best(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
-    by_number = {each.number: each for each in trials if each.finished}
-    candidates = [Candidate(each.number, each.assignment, each.values) for each in by_number.values()]
-    return next((by_number[each.number] for each in best_first(candidates, objectives)[:1]), None)
+    finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
+    candidates = [Candidate(place, each.assignment, each.values) for place, each in enumerate(finished)]
+    return next((finished[each.number] for each in best_first(candidates, objectives)[:1]), None)
 
 
 def _importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
     """Of the first objective."""
-    finished = sorted((each for each in trials if each.finished), key=lambda each: each.number)
+    finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
     if len(finished) < 2:
         return None
     from orchestrator.importance import importance
@@ -264,7 +274,8 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     wanted = [each.metric for each in objectives]
     found = []
     for arm in plan.arms:
-        own = {each.number: each for each in records if each.arm == arm.name and _finished(each, wanted)}
+        mine = [each for each in records if each.arm == arm.name and _finished(each, wanted)]
+        own = dict(enumerate(sorted(mine, key=lambda each: (each.repeat, each.number))))
         values = {number: each.judged_by(wanted) for number, each in own.items()}
         candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
         for best in best_first(candidates, objectives)[:1]:

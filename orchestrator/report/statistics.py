@@ -74,6 +74,16 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     return float(outcome.pvalue)
 
 
+def rate_interval(count: int, of: int, level: float = LEVEL) -> tuple[float, float]:
+    """Return the two-sided interval of a rate by Clopper and Pearson (1934)."""
+    from scipy import special
+
+    tail = (1 - level) / 2
+    low = float(special.betaincinv(count, of - count + 1, tail)) if count else 0.0
+    high = float(special.betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
+    return low, high
+
+
 def mean_difference(
     first: Sequence[float], second: Sequence[float], level: float = LEVEL
 ) -> tuple[float, float | None, float | None]:

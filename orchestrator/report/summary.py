@@ -12,6 +12,7 @@ from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
+from orchestrator.report.controls import control_rate, control_verdicts
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions, data_versions
@@ -74,13 +75,14 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     front, expected = keeps_front(plan), awaited(plan, known)
     names = metric_splits(plan.search, plan.confirm, answer)
     owed = [name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected]
-    readings = Readings([each for each in confirmed if not (front and each.rank)], declared, owed)
+    kept = [each for each in confirmed if not (front and each.rank)]
+    readings = Readings(kept, declared, owed, plan.repeat_of)
     primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured)))
     read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
     arms = tuple(arm.name for arm in plan.arms)
     of_arms = by_arm(known)
-    tallies = tuple(_tally(arm, of_arms[arm], readings) for arm in arms)
+    tallies = tuple(_tally(plan, arm, of_arms[arm], readings) for arm in arms)
     searched = search_bests(plan, known)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
@@ -105,6 +107,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         answer=answer,
         verdicts=tuple(each for each in verdicts if not each.pooled),
         pooled=tuple(each for each in verdicts if each.pooled),
+        **_of_controls(plan, readings, answer, ended),
         contexts=tuple(_contexts(plan, declared, confirmed)),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
@@ -112,7 +115,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         left=max(0, len(plan.trials) - num_ended(known)),
         spent=spent,
         searched=searched,
-        changes=tuple(arm_changes(plan, _chosen(searched, tallies))),
+        changes=tuple(arm_changes(plan, _chosen(searched, tallies), _chosen_by_repeat(tallies))),
         equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
         factorial=_factorial(plan, readings, answer, ended),
@@ -126,12 +129,17 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
     return replace(
         report,
         **_of_search(plan, records),
+        unit=plan.unit,
+        repeats=plan.repeats,
+        unit_seeds=tuple(plan.unit_seeds.items()),
         skipped=skipped(records),
         selected_on=plan.selected_on,
         code_versions=code_versions(records),
         data_versions=data_versions(records),
         retried=tuple(
-            RetriedTrial(each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried)
+            RetriedTrial(
+                each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried, each.repeat
+            )
             for each in records
             if each.retried
         ),
@@ -152,6 +160,16 @@ def _not_finite(records: Iterable[Record]) -> dict[str, int]:
             if not is_usable(value)
         )
     )
+
+
+def _of_controls(
+    plan: Plan, readings: Readings, answer: AnswerPlan | None, ended: frozenset[str]
+) -> dict[str, Any]:
+    """Return fields of a report about its controls."""
+    if answer is None:
+        return {}
+    controls = tuple(control_verdicts(plan, readings, answer, ended))
+    return {"controls": controls, "control_rate": control_rate(controls, answer.level)}
 
 
 def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
@@ -179,6 +197,11 @@ def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict
     """By arm what its search chose."""
     found = {each.arm: each.assignment for each in searched}
     return found | {each.arm: each.assignment for each in tallies if each.assignment}
+
+
+def _chosen_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Mapping[str, object], ...]]:
+    """By arm what every repeat of its search chose, where searches are repeated."""
+    return {each.arm: tuple(chosen for _, chosen in each.chosen) for each in tallies if each.chosen}
 
 
 def _ended(records: Iterable[Record], phase: str) -> list[Record]:
@@ -285,19 +308,23 @@ def _cell(
     if not values:
         return None
     by_seed = by_seed_alone(values)
+    units = readings.by_unit(by_seed)
+    if not units:
+        return None
     failures = {
         seed: how
         for seed, how in readings.failed_seeds(arm).items()
         if how != NOT_MEASURED or seed not in by_seed
     }
-    alone = list(by_seed.values())
+    alone = list(units.values())
     cell = Cell(
         arm=arm,
         metric=metric,
         estimate=estimate(alone, span=readings.span(metric, arm)),
-        failed=len(failures),
+        failed=len({readings.unit_of(seed) for seed in failures}),
         record_ids=tuple(trial_id for _, trial_id in values.values()),
         by_seed=tuple(by_seed.items()),
+        by_unit=tuple(units.items()),
         failures=tuple(failures.items()),
     )
     return published.beside(plan, cell, overrides, alone)
@@ -359,17 +386,21 @@ def _point(rank: int) -> str:
     return f"point {rank + 1}"
 
 
-def _tally(arm: str, own: Sequence[Record], readings: Readings) -> ArmTally:
+def _tally(plan: Plan, arm: str, own: Sequence[Record], readings: Readings) -> ArmTally:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for record in own:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
-    chosen = next((record.assignment for record in own if record.phase == "confirm" and not record.rank), {})
+    chosen = {each.repeat: each.assignment for each in own if each.phase == "confirm" and not each.rank}
+    first = next((each.assignment for each in own if each.phase == "confirm" and not each.rank), {})
+    finished, failed = readings.finished_seeds(arm), {*readings.failed_seeds(arm)}
     return ArmTally(
         arm=arm,
         outcomes={phase: dict(sorted(counts.items())) for phase, counts in sorted(outcomes.items())},
         seconds=sum(record.last.seconds for record in own if record.last),
-        assignment=dict(chosen),
-        seeds=readings.ended(arm),
+        assignment=dict(first) if plan.repeats == 1 else {},
+        chosen=tuple(sorted(chosen.items())) if plan.repeats > 1 else (),
+        seeds=(len(finished), len(failed)),
+        units=(len(readings.whole(finished)), len({*map(readings.unit_of, failed)})),
         failures=tuple(readings.failed_seeds(arm).items()),
     )
 
@@ -383,6 +414,8 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
     answered: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     for tally in report.tallies if report.answer else ():
         flat[tally.arm] |= {"seeds_finished": tally.seeds[0], "seeds_failed": tally.seeds[1]}
+        if report.repeats > 1:
+            flat[tally.arm] |= {"repeats_finished": tally.units[0], "repeats_failed": tally.units[1]}
     for cell in report.cells:
         # The UI sorts by name, so that the mean, named as in trials, comes first, and cuts long names off.
         named = {
@@ -447,6 +480,10 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
         if notice:
             tags[each.arm][NOTICE] = notice
+    for each in report.controls:
+        tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (
+            each.line
+        )
     for each in report.pooled:
         first = each.metric == report.outcomes[0]
         for arm in each.pooled:

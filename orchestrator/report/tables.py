@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.format import setting_words
-from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables
+from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables, repeat_tables
 from orchestrator.report.contexts import by_context, titled
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import (
@@ -117,7 +117,7 @@ def headline(report: Report) -> Grid:
     floors = [(name, "", *cells, *none) for name, *cells in _floor_rows(report, shown)]
     headers = (
         "arm",
-        "seeds",
+        f"{report.unit}s",
         *shown,
         *beside,
         f"difference in {first}" if first else "difference",
@@ -125,11 +125,18 @@ def headline(report: Report) -> Grid:
     )
     title = worded(
         (cell.estimate for cell in report.cells if cell.metric in {*shown, *beside}),
-        intervals="means with 95% intervals over seeds",
-        means="means over seeds",
-        one="one seed of each arm",
+        intervals=f"means with 95% intervals over {report.unit}s",
+        means=f"means over {report.unit}s",
+        one=f"one {report.unit} of each arm",
     )
-    return Grid(f"{report.sweep}: {title}{_family(report)}", headers, (*rows, *floors))
+    return Grid(f"{report.sweep}: {title}{_per_unit(report)}{_family(report)}", headers, (*rows, *floors))
+
+
+def _per_unit(report: Report) -> str:
+    """How many seeds every repeat has; empty where every arm was searched once."""
+    if report.repeats == 1 or not report.unit_seeds:
+        return ""
+    return f" of the search, {amount(len(report.unit_seeds[0][1]), 'seed')} each"
 
 
 def changes(report: Report) -> list[Grid]:
@@ -138,7 +145,8 @@ def changes(report: Report) -> list[Grid]:
     rows = arm_changes.rows(report.changes)
     used = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
     kept = tuple(tuple(row[place] for place in used) for row in rows)
-    return [Grid(arm_changes.TITLE, tuple(headers[place] for place in used), kept)] if rows else []
+    found = [Grid(arm_changes.TITLE, tuple(headers[place] for place in used), kept)] if rows else []
+    return [*found, *(Grid(*table) for table in repeat_tables.chosen(report))]
 
 
 def _family(report: Report) -> str:
@@ -148,8 +156,8 @@ def _family(report: Report) -> str:
     family = f"{amount(report.answer.family, 'comparison')} together" if several else "one comparison"
     return worded(
         report.differences,
-        intervals=f"; differences paired by seed, {family} at level {report.answer.level:g}",
-        means="; differences paired by seed",
+        intervals=f"; differences paired by {report.unit}, {family} at level {report.answer.level:g}",
+        means=f"; differences paired by {report.unit}",
         one="",
     )
 
@@ -163,8 +171,16 @@ def _answers(report: Report) -> list[Grid]:
     found = []
     for metric in report.outcomes:
         found += _verdicts(report, report.verdicts, metric)
-        found += _seed_by_seed(report, metric)
+        found += _controls(report, metric)
+        found += [Grid(*table, narrow=True) for table in repeat_tables.seed_by_seed(report, metric)]
+        found += [Grid(*table) for table in repeat_tables.spreads(report, metric)]
     return found
+
+
+def _controls(report: Report, metric: str) -> list[Grid]:
+    """Return the table of controls, whose differences luck alone makes."""
+    title = f"{metric}, controls: differences that luck alone makes, each by itself"
+    return [replace(grid, title=title) for grid in _verdicts(report, report.controls, metric)]
 
 
 def _pooled(report: Report) -> list[Grid]:
@@ -195,30 +211,11 @@ def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> li
         (each.difference for each in own if each.difference),
         intervals="mean difference and interval",
         means="mean difference",
-        one="difference in one seed",
+        one=f"difference in one {report.unit}",
     )
     title = f"{metric}, primary outcome: {shown}{_family(report)}"
     headers = ("arm", "finished", "difference", "p", "verdict")
     return [Grid(title, headers, tuple(rows), stacked=True)]
-
-
-def _seed_by_seed(report: Report, metric: str) -> list[Grid]:
-    """Every seed's value: a mean hides a seed that collapsed."""
-    failures = {each.arm: dict(each.failures) for each in report.tallies}
-    found = {
-        arm: failures.get(arm, {})
-        | {seed: number_words(value) for seed, value in (cell.by_seed if cell else ())}
-        for arm in report.arms
-        for cell in [report.cell(arm, metric)]
-    }
-    known = {seed for values in found.values() for seed in values}
-    seeds = [
-        *(seed for seed in report.confirm_seeds if seed in known),
-        *sorted(known - {*report.confirm_seeds}),
-    ]
-    rows = [(arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in found.items()]
-    title, headers = f"{metric}, seed by seed", ("arm", *map(str, seeds))
-    return [Grid(title, headers, tuple(rows), narrow=True)] if known else []
 
 
 def _points(report: Report) -> list[Grid]:

@@ -26,7 +26,7 @@ class DepthBin:
     mean: float
     low: float | None
     high: float | None
-    """Ends of the 95% t interval of `mean` over seeds; None where those do not tell it, see `estimate`."""
+    """Ends of the 95% t interval of `mean` over seeds, or repeats of the search; see `estimate`."""
     tenth: float
     """A tenth of the examples are below."""
     ninetieth: float
@@ -97,25 +97,31 @@ def binned_depths(
     measured: Mapping[str, Sequence[Measurement]],
 ) -> Iterator[BinnedDepth]:
     """Arm by arm, split by split. `records`: of confirm trials; `measured`: what they measured, by id."""
-    kept = _of_kind(kind, records, measured)
+    kept, units = _of_kind(kind, records, measured), plan.units
     for arm in plan.arms:
-        of_split: dict[str, dict[int, list[Sequence[Any]]]] = {}
-        for _, each in kept.get(arm.name, ()):
+        of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
+        for record, each in kept.get(arm.name, ()):
             found = of_split.setdefault(str(each.get("split", "")), {})
             for row in each["bins"][:BINS]:
-                found.setdefault(int(row[0]), []).append(row)
+                found.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
         for split, rows in of_split.items():
             bins = tuple(_merged(place, rows[place]) for place in sorted(rows))
             if bins:
                 yield BinnedDepth(arm.name, split, bins)
 
 
-def _merged(fewest: int, rows: Sequence[Sequence[Any]]) -> DepthBin:
-    """One bin, seed by seed in `rows`: the same examples under every seed."""
+def _merged(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
+    """One bin, of each seed its unit and row: the same examples under every seed."""
+    rows = [row for _, row in seeds]
     mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
     # Trials of earlier versions did not write the bound of the depth.
     bounds = [float(row[BOUND]) for row in rows if len(row) > BOUND]
-    found = estimate(mean, span=(0.0, max(bounds) if len(bounds) == len(rows) else math.inf))
+    by_unit: dict[int, list[float]] = {}
+    for (unit, _), value in zip(seeds, mean, strict=True):
+        by_unit.setdefault(unit, []).append(value)
+    found = estimate(
+        [*map(fmean, by_unit.values())], span=(0.0, max(bounds) if len(bounds) == len(rows) else math.inf)
+    )
     return DepthBin(
         fewest=fewest,
         most=max(int(row[1]) for row in rows),

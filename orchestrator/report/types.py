@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
-from typing import Final
+from typing import Final, Literal
 
 from orchestrator.metric_splits import MetricSplits
 from orchestrator.plan.format import decimals
@@ -16,6 +16,8 @@ from orchestrator.report.statistics import Estimate
 from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
+Coverage = Literal["one search", "repeated searches", "given settings"]
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -26,7 +28,7 @@ class Cell:
     """`<split>/<quantity>`."""
     estimate: Estimate
     failed: int
-    """Trials that failed; they have no value."""
+    """Seeds, or repeats, with a trial that failed; they have no value."""
     record_ids: tuple[str, ...]
     published: float | None = None
     """Published mean of the very same reading."""
@@ -42,6 +44,8 @@ class Cell:
     """Our median over seeds, where a median was published."""
     by_seed: tuple[tuple[int, float], ...] = field(default=(), kw_only=True)
     """Seed and value; the mean over assignments where several of an arm are confirmed."""
+    by_unit: tuple[tuple[int, float], ...] = field(default=(), kw_only=True)
+    """The independent observations of `estimate`: seed and value, or repeat and mean over its seeds."""
     failures: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
     """Seed and how it failed."""
 
@@ -103,7 +107,7 @@ class ArmVerdict:
     level: float
     """Of the interval, and what p is compared with."""
     seeds: str
-    """`5 of 8 seeds finished`."""
+    """`5 of 8 seeds finished`, or of repeats where the searches are repeated."""
     line: str = ""
     """All of it in one line."""
     looked: bool = False
@@ -112,6 +116,24 @@ class ArmVerdict:
     """Name of the arm's context; empty without contexts, and for verdicts over all contexts."""
     pooled: tuple[str, ...] = ()
     """Arms of a verdict over all contexts, one per context; else empty."""
+    covers: Coverage = "given settings"
+    """What the interval and p hold for: the settings that one search of each arm found, the search itself
+    where it is repeated, or settings that no search chose."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRate:
+    """How often controls differ from their references, which luck alone can make."""
+
+    decided: int
+    """Comparisons whose interval leaves out 0."""
+    compared: int
+    """Comparisons with an interval."""
+    low: float
+    high: float
+    """Ends of the 95% interval of the rate by Clopper and Pearson, as if controls were independent."""
+    level: float
+    """The rate that luck makes where the intervals are right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +167,10 @@ class ArmTally:
     """Best assignment of the search, empty without one."""
     seeds: tuple[int, int] = (0, 0)
     """Confirm seeds that finished, and that failed or lack a primary outcome."""
+    units: tuple[int, int] = (0, 0)
+    """The same of independent observations: of seeds, or of repeats, which need all of their seeds."""
+    chosen: tuple[tuple[int, Mapping[str, object]], ...] = ()
+    """Repeat and what its search chose, where the searches are repeated; `assignment` is then empty."""
     failures: tuple[tuple[int, str], ...] = ()
     """The latter, and how they failed."""
 
@@ -175,6 +201,7 @@ class RetriedTrial:
     seed: int
     at: tuple[float, ...]
     """Times of the retries, in Unix seconds."""
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +298,16 @@ class Report:
     """Contexts of the spec; empty if there are none."""
     pooled: tuple[ArmVerdict, ...] = ()
     """Verdicts over all contexts, if the spec asks for them; `arm` is the name without a context."""
+    unit: Literal["seed", "repeat"] = "seed"
+    """The independent observation of all intervals and p values."""
+    repeats: int = 1
+    """How many times every arm was searched."""
+    unit_seeds: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Every observation with its seeds."""
+    controls: tuple[ArmVerdict, ...] = ()
+    """What is found of controls, each comparison for itself; no correction counts them."""
+    control_rate: ControlRate | None = None
+    """None without a control that has an interval."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -292,14 +329,14 @@ class Report:
         """`8`, or where seeds failed `5 of 8 finished`, where some lack a primary outcome `5 of 8 measured`;
         from the confirm trials that have ended."""
         tally = next((each for each in self.tallies if each.arm == arm), None)
-        if tally is None or not tally.seeds[1]:
-            return str(tally.seeds[0] if tally else 0)
-        return f"{tally.seeds[0]} of {sum(tally.seeds)} {ended_word(tally.failures)}"
+        if tally is None or not tally.units[1]:
+            return str(tally.units[0] if tally else 0)
+        return f"{tally.units[0]} of {sum(tally.units)} {ended_word(tally.failures)}"
 
     def verdict(self, arm: str) -> ArmVerdict | None:
-        """The arm's verdict in the first primary outcome."""
-        first = self.outcomes[:1]
-        return next((each for each in self.verdicts if each.arm == arm and each.metric in first), None)
+        """The arm's verdict in the first primary outcome, or what is found of a control."""
+        first, known = self.outcomes[:1], (*self.verdicts, *self.controls)
+        return next((each for each in known if each.arm == arm and each.metric in first), None)
 
     def floor(self, arm: str, metric: str) -> float | None:
         """Return the floors of the arm's context."""

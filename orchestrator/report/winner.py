@@ -9,10 +9,10 @@ from typing import Any, Literal
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import better
-from orchestrator.plan.types import Plan
+from orchestrator.plan.types import Plan, SearchPlan
 from orchestrator.report.types import Report
 from orchestrator.scopes import counted_name
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, numbered
 from search_spaces.wording import amount, hint
 
 
@@ -40,6 +40,9 @@ class Winner:
     assignments: int = 1
     """Systems it was chosen from, itself included: where several assignments of an arm are confirmed, more
     than there are arms."""
+    repeat: int | None = None
+    """`confirm`: the repeat whose settings these are, where searches are repeated: its search found the best
+    value. The mean is over all repeats, whose settings differ."""
     ties: int = 0
     """Other assignments of the arm of the very same values in its search."""
     reports: int = 1
@@ -69,12 +72,19 @@ class Winner:
             most += f", as is that of {' and '.join(self.equals)}: of equals the first in the spec is taken"
         if self.by == "confirm":
             seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
-            mean = f"mean {self.metric} {self.value:.6g} over {seeds}"
+            over = seeds if self.repeat is None else "the repeats of its search"
+            mean = f"mean {self.metric} {self.value:.6g} over {over}"
             yield f"{self.arm}, by its confirm trials: {mean}{most}."
+            if self.repeat is not None:
+                yield (
+                    f"Its repeats chose different settings: these are of repeat {self.repeat}, whose search "
+                    f"found the best value; {seeds} of them finished."
+                )
             if most:
                 yield "That a mean is the best of several is no test: the report says what may be claimed."
             return
-        trial = f"search trial {self.records[0].number}, the best of {self.of} of the arm that finished"
+        number = numbered(self.records[0].repeat, self.records[0].number)
+        trial = f"search trial {number}, the best of {self.of} of the arm that finished"
         if self.ties:
             trial += f" ({amount(self.ties, 'other assignment')} measured the same: the first was taken)"
         yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
@@ -132,7 +142,9 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
             f"the best of {report.sweep} must be that of one context: name one of {', '.join(arms)} by "
             "--context, or an arm by --arm"
         )
-    rivals = arms[context] if context is not None else report.arms
+    controls = {each.arm for each in report.controls}
+    every = arms[context] if context is not None else report.arms
+    rivals = tuple(each for each in every if each not in controls or each == arm)
     if arm is not None and arm not in rivals:
         raise InputError(f"{arm} is not in the context {context}: leave out --context or --arm")
     return rivals if arm is None else (arm,)
@@ -165,12 +177,29 @@ def _confirmed(
 
     best = max(groups, key=merit)
     chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
-    value, seeds = _mean(chosen, metric), len(plan.confirm.seeds)
+    value, seeds, repeat = _mean(chosen, metric), len(plan.confirm.seeds), None
+    if plan.search is not None and plan.repeats > 1:
+        repeat = _best_repeat(plan.search, finished, best[0], {each.repeat for each in chosen})
+        chosen = tuple(each for each in chosen if each.repeat == repeat)
+        seeds //= plan.repeats
     worth = {key: merit(key) for key in groups if key[0] != best[0]}
     equals = {arm: None for (arm, _), its in worth.items() if its == merit(best)}
     spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
     made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt), len(groups))
-    return Winner(best[0], "confirm", *made)
+    return Winner(best[0], "confirm", *made, repeat=repeat)
+
+
+def _best_repeat(search: SearchPlan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
+    """Return which of the `repeats` of an arm found the best value in its search."""
+    wanted = [each.metric for each in search.objectives]
+    own = [
+        Candidate(each.repeat, each.assignment, values)
+        for each in finished
+        if each.phase == "search" and each.arm == arm and each.repeat in repeats
+        if (values := each.judged_by(wanted))
+    ]
+    ranked = best_first(own, search.objectives)
+    return ranked[0].number if ranked else min(repeats)
 
 
 def _mean(records: Sequence[Record], metric: str) -> float:
@@ -183,13 +212,14 @@ def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
     objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
     bests: list[Winner] = []
     for arm in plan.arms:
-        own = {
-            each.number: each
+        mine = (
+            each
             for each in finished
             if (each.arm, each.phase) == (arm.name, "search") and each.judged_by(wanted)
-        }
+        )
+        own = dict(enumerate(sorted(mine, key=lambda each: (each.repeat, each.number))))
         candidates = [
-            Candidate(each.number, each.assignment, each.judged_by(wanted)) for each in own.values()
+            Candidate(place, each.assignment, each.judged_by(wanted)) for place, each in own.items()
         ]
         ranked = best_first(candidates, plan.search.objectives)
         for best in ranked[:1]:

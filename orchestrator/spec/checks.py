@@ -36,8 +36,7 @@ def check(found: Document) -> list[Fault]:
     return [found.fault(keys, message) for rule in _RULES for keys, message in rule(written)]
 
 
-FEWEST_WITH_LOOKS: Final = 4
-"""Seeds: the first look is after three."""
+FEWEST_WITH_LOOKS: Final = 4  # of seeds or repeats, since the first look is after three
 LEAST: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
 """What no trial fits in limits nothing: none would run."""
 READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
@@ -122,6 +121,9 @@ class _Written:
 
 
 def _phases(written: _Written) -> Problems:
+    for name, arm in written.mapping("arms").items() if written.at("search") is None else ():
+        if isinstance(arm, dict) and arm.get("control") is True:
+            yield ("arms", name, "control"), "needs a search, or its trials are those of the baseline"
     if isinstance(written.data, dict) and written.at("search") is None and written.at("confirm") is None:
         yield (), "must have a search, a confirm or both, got neither"
     if written.mapping("posthoc") and written.at("confirm") is None:
@@ -274,9 +276,11 @@ def _stop(written: _Written) -> Problems:
         return
     keys = ("confirm", "stop")
     seeds, best = written.at("confirm", "seeds"), written.count("confirm", "best")
-    number = len(seeds) if isinstance(seeds, list) else seeds
+    number, units = len(seeds) if isinstance(seeds, list) else seeds, "seeds"
+    if (repeats := written.count("search", "repeats") or 1) > 1:
+        number, units = repeats, "repeats"
     if isinstance(number, int) and number < FEWEST_WITH_LOOKS:
-        yield keys, f"needs {FEWEST_WITH_LOOKS} seeds or more, there is a look after 3 at first, got {number}"
+        yield keys, f"needs {FEWEST_WITH_LOOKS} {units} or more: the first look is after 3, got {number}"
     if best is not None and best > 1:
         yield keys, f"needs confirm.best of 1, got {best}: several assignments of an arm have no one verdict"
     if isinstance(written.data, dict) and not any(written.at(each) for each in ("arms", "grid", "combine")):

@@ -56,6 +56,7 @@ def bare(kind: Any) -> Any:
     if kind == tuple[Dimension, ...]:
         return Mapping[Path, Any]
     if get_origin(kind) in {Union, UnionType}:
-        others = [part for part in get_args(kind) if part is not NoneType]
-        return bare(others[0]) if len(others) == 1 else kind
+        others = [bare(part) for part in get_args(kind) if part is not NoneType]
+        sections = [part for part in others if isinstance(part, type) and issubclass(part, Section)]
+        return others[0] if len(others) == 1 or sections == others else kind
     return kind

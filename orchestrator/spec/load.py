@@ -14,7 +14,7 @@ from orchestrator.spec import checks, combine, document, field_paths, readings, 
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
-from orchestrator.spec.types import Spec, names_trainable, spec_class
+from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, Spec, names_trainable, spec_class
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, shown
 
@@ -139,7 +139,7 @@ def _faults_of(error: ValidationError, found: Document) -> list[Fault]:
     """Every error as a fault, in our words."""
     faults: list[Fault] = []
     for one in error.errors(include_url=False):
-        keys = tuple(key for key in one["loc"] if key != "[key]")
+        keys = tuple(key for key in one["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
         given = one["input"]
         if one["type"] == FAULTS:
             faults += [found.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]

@@ -107,7 +107,8 @@ def _built_in() -> Schema:
         {path: axis for path, axis in axes.items() if not path.startswith("train.")}
     )
     for section, pattern in (("arms", ARM_PATTERN), ("components", NAME_PATTERN)):
-        arms = {pattern: {"$ref": "#/$defs/ArmSpec"}}
+        kinds = [{"$ref": f"#/$defs/{kind}"} for kind in ("ArmSpec", "ControlSpec")]
+        arms = {pattern: kinds[0] if section == "components" else {"anyOf": kinds}}
         properties[section] |= {"patternProperties": arms, "additionalProperties": False}
     properties["arms"]["propertyNames"] = {"not": {"const": "baseline"}}
     properties["profiles"]["additionalProperties"] = False

@@ -72,7 +72,9 @@ class Resources(Section):
     """`private`: each trial has its own working folder, with the files of the launch folder; files that it
     writes by relative paths stay in that folder. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
-    """How often in a row, without progress between, a trial whose process died is started again."""
+    """How often in a row, without progress between, a trial that ended its process is started again. A trial
+    that is killed from outside (SIGKILL, SIGTERM, a lost machine) is started again as long as anything in the
+    sweep makes progress; when nothing does, the sweep stops after 10 kills of a trial."""
 
     max_concurrent: Annotated[int, Field(ge=1), says("an integer >= 1")] | None = None
     """Maximum number of trials that run at once."""

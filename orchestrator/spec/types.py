@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+)
 
 from orchestrator import identity
 from orchestrator.spec.kinds import (
@@ -71,6 +78,44 @@ class ArmSpec(Section):
     searched."""
 
 
+class ControlSpec(Section):
+    """A control: the baseline under another name, which shows what differences luck alone makes.
+
+    Its searches have draws and training seeds of their own; its confirm seeds are those of all arms.
+    The report shows its difference to the baseline beside the verdicts. A control is never the winner.
+    """
+
+    control: Annotated[Literal[True], says("true")]
+    """`true`. A control has no `set` and no `drop`."""
+    why: Text = "the baseline again, searched apart: its difference is luck"
+    """What the control is for, in a few words for people."""
+
+    @property
+    def set(self) -> Mapping[str, Json]:
+        """Return the fields that it changes: none."""
+        return {}
+
+    @property
+    def drop(self) -> tuple[str, ...]:
+        """Return the searched fields that it does not search: none."""
+        return ()
+
+
+CHANGED_ARM, CONTROL_ARM = "[arm]", "[control]"
+"""Kinds of arms in the places of faults, where they are left out."""
+
+
+def _kind_of_arm(written: Any) -> str:
+    is_control = isinstance(written, ControlSpec) or (isinstance(written, Mapping) and "control" in written)
+    return CONTROL_ARM if is_control else CHANGED_ARM
+
+
+AnyArm = Annotated[
+    Annotated[ArmSpec, Tag(CHANGED_ARM)] | Annotated[ControlSpec, Tag(CONTROL_ARM)],
+    Discriminator(_kind_of_arm),
+]
+
+
 class Combine(Section):
     """Arms made of components: which of them are taken away together."""
 
@@ -111,23 +156,33 @@ class Search(Section):
     """asha, median, ..., an Optuna pruner class, Ray Tune's ASHAScheduler, HyperBandScheduler or
     MedianStoppingRule, or a dotted name of your own: one for each arm; null lets trials run to their end."""
     trials_per_arm: Count
-    """Trials of each arm's study."""
+    """Trials of each search: of each arm, and with `repeats` of each of its repeats."""
     objectives: Some[Objective]
     """A second objective makes the search a Pareto search."""
     seed: Seed = 0
     """Root of every sampler's randomness."""
+    repeats: Count = 1
+    """How many times every arm is searched, each time with other draws and training seeds.
+
+    Each repeat is confirmed on seeds of its own and counts as one observation in every test: intervals and
+    p values then include the luck of a search. With 1 they hold for the settings that one search found.
+    Repeats are paired: each has the same draws, training seeds and confirm seeds in all arms. Several short
+    searches (`repeats: 8`) with `confirm.seeds: 1` cost about as much as one long search with 8 seeds.
+    """
 
 
 class Confirm(Section):
     """How winners are retrained on seeds no search has seen."""
 
     best: Count = 1
-    """How many of each arm's best assignments are retrained."""
+    """How many of each search's best assignments are retrained."""
     seeds: Seeds
-    """The same seeds in every arm, so that effects are paired: a list, or how many."""
+    """The same seeds in every arm, so that effects are paired: a list, or how many. With `search.repeats`
+    every repeat has so many seeds; those of repeats after the first are derived from the listed ones."""
     stop: Annotated[Literal["decided"] | None, says("decided or null")] = None
     """`decided`: seeds run in rounds, and an arm whose verdict is certain at a look between them needs no
-    more. What others are compared with runs all."""
+    more. What others are compared with runs all. With `search.repeats` repeats run in rounds, with their
+    searches."""
     splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
     halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
@@ -168,7 +223,7 @@ class Answer(Section):
 
 
 class ArmBudget(Section):
-    """What the search of one arm may use, the same for every arm, the baseline included.
+    """What one search of an arm may use, the same for every arm, the baseline included, and every repeat.
 
     Used up, no further trial of that search begins; those that run go on to their end.
     """
@@ -193,7 +248,7 @@ class Budget(Section):
     flops: Positive | None = None
     """FLOPs of training, counted as `haltsweep plan` counts them: full lengths, nothing halts early."""
     each_arm: ArmBudget | None = None
-    """For the search of each arm alone, equal between arms."""
+    """For each search of each arm alone, equal between arms and repeats."""
 
 
 class Reference(Section):
@@ -289,8 +344,8 @@ class Spec(Section):
     """Training code of the trials, as package.module:name or as the path of a script; by default the built-in
     models and tasks."""
     baseline: Baseline
-    arms: Mapping[ArmName, ArmSpec] = Field(default_factory=dict)
-    """The ablations, by name."""
+    arms: Mapping[ArmName, AnyArm] = Field(default_factory=dict)
+    """The ablations, by name; `{control: true}` makes one a control."""
     components: Mapping[Name, ArmSpec] = Field(default_factory=dict)
     """Parts of the baseline by name, each with what takes it away: what `combine` makes arms of."""
     combine: Combine | None = None
@@ -363,6 +418,8 @@ class Spec(Section):
                 for key, value in dumped["search"].items()
                 if key not in _LATER or value not in ({}, [], None)
             }
+            if dumped["search"]["repeats"] == 1:
+                del dumped["search"]["repeats"]
         if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
             confirm.pop("halting_examples", None)
         if dumped["on_error"] == "stop":  # specs without it keep their digests

@@ -53,7 +53,7 @@ class Paired:
     """What the differences of one arm in one outcome say."""
 
     by_seed: Mapping[int, float]
-    """Differences, arm minus reference, one a seed."""
+    """Differences, arm minus reference, one a seed, or one a repeat where searches are repeated."""
     family: int
     """Comparisons the claims hold for together."""
     level: float
@@ -75,7 +75,7 @@ class Paired:
 
     @property
     def n(self) -> int:
-        """Seeds."""
+        """Number of independent observations."""
         return len(self.by_seed)
 
     @property
@@ -87,6 +87,23 @@ class Paired:
     def shown(self) -> bool:
         """Whether the interval leaves out 0, that is `p` is at most `level`."""
         return self.p is not None and self.p <= self.level
+
+
+def by_unit(by_seed: Mapping[int, float], units: Mapping[int, int]) -> dict[int, float]:
+    """Return the mean of each independent observation of which every seed has a value.
+
+    Args:
+        by_seed: Value by seed.
+        units: By seed the observation that it belongs to: itself, or the repeat of the search.
+    """
+    seeds: dict[int, list[int]] = {}
+    for seed, unit in units.items():
+        seeds.setdefault(unit, []).append(seed)
+    return {
+        unit: math.fsum(by_seed[seed] for seed in own) / len(own)
+        for unit, own in seeds.items()
+        if all(seed in by_seed for seed in own)
+    }
 
 
 def compare(

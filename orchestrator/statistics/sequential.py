@@ -58,7 +58,9 @@ class Question:
     family: int
     """Comparisons: arms times outcomes."""
     seeds: int
-    """Of the whole study."""
+    """Independent observations of the whole study: seeds, or repeats of the search."""
+    unit: Literal["seed", "repeat"] = "seed"
+    """Word for an observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +131,16 @@ def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> 
     margin = question.margin if outcome == question.outcomes[0] else None
     if at_look.shown:
         # The study's own level says whether one seed makes it: at that of looks, hardly any three remain.
-        said = verdict(at_end, margin=margin, better=question.better.get(outcome))
+        said = verdict(at_end, margin=margin, better=question.better.get(outcome), unit=question.unit)
         return None if said.withheld else said
-    said = verdict(at_look, margin=margin, better=question.better.get(outcome))
+    said = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
     if said.kind == "no difference":
         return said
     if at_end.shown or chance_left(at_end, question.seeds, margin) >= HOPELESS:
         return None
     more = more_seeds(at_end, margin)
-    needs = "no number of seeds like these" if more is None else f"about {amount(more, 'more seed')}"
+    unit = question.unit
+    needs = f"no number of {unit}s like these" if more is None else f"about {amount(more, f'more {unit}')}"
     return Verdict("undecided", f"undecided: {needs} would decide it, and all {question.seeds} hardly", more)
 
 

@@ -56,43 +56,44 @@ def verdict(
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
     failed: int = 0,
+    unit: str = "seed",
 ) -> Verdict:
     """What may be said of an arm in an outcome.
 
     `margin`: the least difference that matters, in units of the outcome; without one nothing can be found to
     make no difference. `better`: which values are good. `failed`: seeds of the arm and its reference that
-    failed.
+    failed. `unit`: word for an independent observation, seed or repeat.
     """
     if found is None or failed or found.n < SEEDS_LEAST or found.spread is None:
-        return _unusable(found, failed)
+        return _unusable(found, failed, unit)
     if found.shown:
-        return _shown(found, margin, better)
+        return _shown(found, margin, better, unit)
     assert found.low is not None
     assert found.high is not None
     if margin is not None and -margin < found.low and found.high < margin:
         return Verdict("no difference", f"no difference larger than {margin:g}")
     more = more_seeds(found, margin)
-    return Verdict("undecided", f"undecided{_more(more, ':')}", more)
+    return Verdict("undecided", f"undecided{_more(more, unit, ':')}", more)
 
 
-def _unusable(found: Paired | None, failed: int) -> Verdict:
+def _unusable(found: Paired | None, failed: int, unit: str) -> Verdict:
     """Why what there is cannot carry a verdict."""
     if failed:
         return _withheld(f"{failed} {'seed' if failed == 1 else 'seeds'} failed")
     if found is None:
-        return _withheld("no pairs of seeds")
+        return _withheld(f"no pairs of {unit}s")
     if found.n < SEEDS_LEAST:
-        return _withheld(f"fewer than {SEEDS_LEAST} seeds", SEEDS_LEAST - found.n)
+        return _withheld(f"fewer than {SEEDS_LEAST} {unit}s", SEEDS_LEAST - found.n)
     return _withheld("all values are the same, which tells nothing of chance")
 
 
-def _shown(found: Paired, margin: float | None, better: Literal["max", "min"] | None) -> Verdict:
+def _shown(found: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str) -> Verdict:
     seed = _decisive_seed(found)
     if seed is None:
         kind = _direction(found.mean, better)
         return Verdict(kind, kind + _small(found, margin))
-    more, reason = _more_without(found, seed, margin), f"it hangs on seed {seed}"
-    return Verdict("undecided", f"undecided: {reason}{_more(more)}", more, reason)
+    more, reason = _more_without(found, seed, margin), f"it hangs on {unit} {seed}"
+    return Verdict("undecided", f"undecided: {reason}{_more(more, unit)}", more, reason)
 
 
 def _withheld(reason: str, more: int | None = None) -> Verdict:
@@ -113,12 +114,12 @@ def _small(found: Paired, margin: float | None) -> str:
     return f", by less than {margin:g}" if within else ""
 
 
-def _more(seeds: int | None, mark: str = ";") -> str:
+def _more(seeds: int | None, unit: str, mark: str = ";") -> str:
     if seeds is None:
-        return f"{mark} not even 1,000 seeds like these would decide it"
+        return f"{mark} not even 1,000 {unit}s like these would decide it"
     if seeds > MOST_SEEDS_NAMED:
-        return f"{mark} more than {MOST_SEEDS_NAMED} more seeds"
-    return f"{mark} about {seeds} more {'seed' if seeds == 1 else 'seeds'}"
+        return f"{mark} more than {MOST_SEEDS_NAMED} more {unit}s"
+    return f"{mark} about {seeds} more {unit if seeds == 1 else f'{unit}s'}"
 
 
 def _decisive_seed(found: Paired) -> int | None:

@@ -19,11 +19,11 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.testing.session import ChaosSession
 from orchestrator.testing.spec_under_test import SpecUnderTest
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import OutcomeKind, numbered
 from search_spaces.grid import NAME as GRID
 from trainables.training import NONDETERMINISTIC
 
-TRIALS, SEEDS = 2, 2
+TRIALS, SEEDS, REPEATS = 2, 2, 2
 """Of a small sweep: trials of each search, and seeds of each confirmation."""
 STEPS: Final = {"steps": 4, "report_every": 2, "batch_size": 4, "valid_examples": 20}
 ALWAYS: Final = {"resources.checkpoint_seconds": 0.001}
@@ -135,6 +135,8 @@ def small(spec: SpecUnderTest) -> SpecUnderTest:
     changes: dict[str, Any] = dict(ALWAYS)
     if written.search is not None:
         changes |= {"search.trials_per_arm": min(TRIALS, written.search.trials_per_arm)}
+        if written.search.repeats > 1:
+            changes |= {"search.repeats": REPEATS}
         changes |= {"search.sampler": _sampler(written.search.sampler), "search.stopper": None}
     if written.confirm is not None:
         changes |= {"confirm.seeds": list(written.confirm.seeds)[:SEEDS], "confirm.best": 1}
@@ -282,7 +284,10 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
 
 def _differences(found: Log, expected: Log, plan: Plan) -> Iterator[str]:
     """One line for each thing that is not as expected, trial by trial in the order of the plan."""
-    names = {trial.trial_id: f"{trial.arm}, {trial.phase} {trial.number}" for trial in plan.trials}
+    names = {
+        trial.trial_id: f"{trial.arm}, {trial.phase} {numbered(trial.repeat, trial.number)}"
+        for trial in plan.trials
+    }
     for trial_id, name in names.items():
         ours, theirs = found.get(trial_id, {}), expected.get(trial_id, {})
         for what in dict.fromkeys((*theirs, *ours)):

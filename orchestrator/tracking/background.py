@@ -20,6 +20,8 @@ LEDGER_VARIABLE = "HALTSWEEP_FOLLOWER_LEDGER"
 URI_VARIABLE = "HALTSWEEP_FOLLOWER_URI"
 PARQUET_BEHIND = 3
 """Exit code of a follower that has written all to MLflow and could not write the Parquet files."""
+DETACH = b"d"
+"""Byte on the follower's standard input: nobody waits for it any more, so it ends by itself."""
 OUTAGE_S = 5.0
 POLL_S = 0.1
 MOST_RESTARTS = 5
@@ -51,6 +53,8 @@ class Follower:
         self._process = start()
         self._began = time.monotonic()
         self._restarts = 0
+        self.detached = False
+        """Whether it still writes, and nobody waits for it any more."""
         self._ending = threading.Event()
         self._watch = threading.Thread(target=self._keep_alive, name="follower", daemon=True)
         self._watch.start()
@@ -75,23 +79,27 @@ class Follower:
         """Have it write all that is in the ledger, and end; None if MLflow has it, else how far it came.
 
         With a `summary` it writes that and the files of the sweep too, the report among them.
-        Call it after the sweep was closed and its lease released. A follower that is not ready in time, or
-        after `outage_s` has nothing to tell but an outage of MLflow, is killed; `haltsweep sync` catches up.
-        So it is on Ctrl-C, which is not raised: what was left then is the reason.
+        Call it after the sweep was closed and its lease released. A follower that is not ready in time goes
+        on by itself (`detached`). One that after `outage_s` has nothing to tell but an outage of MLflow is
+        killed; `haltsweep sync` catches up. So it is on Ctrl-C, which is not raised: what was left then is
+        the reason.
         """
+        why = ""
         try:
             if summary is not None:
                 self._summary.write(summary)
-            why = self._finish(timeout_s, outage_s, waiting)
+            self._finish(timeout_s, outage_s, waiting)
         except KeyboardInterrupt:
             why = "left at Ctrl-C"
         finally:
-            self.kill()
-        if self._process.returncode == 0 or self.parquet_behind:
+            if not self.detached:
+                self.kill()
+        if not self.detached and (self._process.returncode == 0 or self.parquet_behind):
             return None
-        state = read_state(self._folder) or TrackingState(0, "", time.time())
-        if why:
-            return replace(state, error=f"{why}: {state.waited_for(time.time())}")
+        noted = read_state(self._folder)
+        state = noted or TrackingState(0, "", time.time())
+        if self.detached or why:
+            return replace(state, error=f"{why and f'{why}: '}{_doing(noted)}")
         early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
         return replace(state, error=state.error or early)
 
@@ -100,14 +108,25 @@ class Follower:
         self._rest()
         self._process.kill()
         self._process.wait()
+        self._let_go()
+
+    def _detach(self) -> None:
+        """Let it go on without this process, for good."""
+        self.detached = True
+        self._tell(DETACH)
+        self._let_go()
+        # If this process lives on, as a notebook does, it reads the exit code, or a zombie would be left.
+        threading.Thread(target=self._process.wait, name="detached follower", daemon=True).start()
+
+    def _let_go(self) -> None:
         if self._process.stdin is not None:
             # What was buffered for a dead process cannot be delivered.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
         self._summary.close()
 
-    def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> str:
-        """Until it has ended or is waited for no longer; why it is not, unless it says so itself."""
+    def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> None:
+        """Wait until it has ended, tells of an outage, or is left after `timeout_s`."""
         self._rest()
         asked_at, began = time.time(), time.monotonic()
         self._tell()
@@ -115,24 +134,24 @@ class Follower:
             if (code := self._process.poll()) is not None:
                 # What failed by itself would fail again; what was killed would not.
                 if code >= 0 or not self._again():
-                    return ""
+                    return
                 self._tell()
             state = read_state(self._folder)
             # One that answers again is written to, however long that takes.
             failing = state is not None and state.error and state.failed_at >= asked_at
             if failing and waited >= outage_s:
-                return ""
-            waiting("starting" if state is None else state.waited_for(time.time()))
+                return
+            waiting(_doing(state))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
-        return f"not ready within {timeout_s:g} s"
+        self._detach()
 
-    def _tell(self) -> None:
+    def _tell(self, what: bytes = b"\n") -> None:
         """Have it finish, by a byte: of the end of the pipe a forked child may hold another end open."""
         pipe = self._process.stdin
         assert pipe is not None, "a follower is started with a pipe to be asked by"
         with contextlib.suppress(OSError):
-            pipe.write(b"\n")
+            pipe.write(what)
             pipe.flush()
 
     def _rest(self) -> None:
@@ -178,10 +197,15 @@ class Follower:
         return True
 
 
-def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
+def _doing(state: TrackingState | None) -> str:
+    return "starting" if state is None else state.waited_for(time.time())
+
+
+def start_follower(folder: SweepFolder, ledger_url: str, uri: str, token: int | None = None) -> Follower:
     """Follow `ledger_url` into the MLflow at `uri`, in the background, until drained or this process is gone.
 
-    The plan must be in the folder and the sweep in the ledger. Raises InputError for a file store.
+    The plan must be in the folder and the sweep in the ledger. It ends if this process is stopped and
+    another session takes the sweep from the fencing `token`. Raises InputError for a file store.
     """
     check_uri(uri)
     summary = SummaryFile()
@@ -192,6 +216,7 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
         str(folder.root.resolve()),
         str(os.getpid()),
         str(summary.fd),
+        *([] if token is None else [str(token)]),
     ]
 
     def start() -> "subprocess.Popen[bytes]":

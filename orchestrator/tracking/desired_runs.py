@@ -39,7 +39,7 @@ from orchestrator.tracking.points import (
     points_of,
 )
 from orchestrator.tracking.running_time import RunningTime
-from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
+from orchestrator.trials import OutcomeKind, PlannedTrial, Trial, numbered
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
 from trainables.protocol import Measurement
@@ -349,18 +349,20 @@ class DesiredRuns:
             phase=planned.phase,
             seed=planned.seed,
             number=planned.number,
+            repeat=planned.repeat,
             trial=planned.trial_id,
         )
         tags |= self._source
         # The settings in which arms differ, and what this trial chose: what one compares trials by.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
+        own = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
         return DesiredRun(
             key=f"trial/{planned.trial_id}",
             parent=f"arm/{planned.arm}",
-            name=f"{planned.arm} {planned.phase} {planned.number}",
+            name=f"{planned.arm} {planned.phase} {numbered(planned.repeat, planned.number)}",
             start_ms=start_ms,
             tags=tags,
-            params=as_params({**settings, **trial.assignment, **planned.overrides, "seed": planned.seed}),
+            params=as_params({**settings, **trial.assignment, **planned.overrides, **own}),
             inputs=inputs_for(self._inputs, trial.settings, planned.phase, trial.splits),
         )
 

@@ -21,6 +21,7 @@ TRIALS = pa.schema(
         ("arm", pa.string()),
         ("phase", pa.string()),
         ("number", pa.int64()),
+        ("repeat", pa.int64()),
         ("seed", pa.int64()),
         ("rank", pa.int64()),
         ("outcome", pa.string()),
@@ -43,6 +44,7 @@ MEASURED = pa.schema(
         ("arm", pa.string()),
         ("phase", pa.string()),
         ("number", pa.int64()),
+        ("repeat", pa.int64()),
         ("seed", pa.int64()),
         ("step", pa.int64()),
         ("seconds", pa.float64()),
@@ -96,7 +98,7 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
         assert event.trial_id is not None, "a measurement is one of a trial"
         trial, at = known[event.trial_id], _moment(event.at)
         for name, value in event.payload["metrics"].items():
-            who = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.seed)
+            who = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.repeat, trial.seed)
             what = (event.payload["step"], event.payload["seconds"], at, name, value)
             for column, cell in zip(columns.values(), (*who, *what), strict=True):
                 column.append(cell)

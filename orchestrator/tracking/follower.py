@@ -2,8 +2,9 @@
 
 Neither MLflow's time nor its failures reach the process that runs the sweep. Told to on its standard input,
 it writes what is in the ledger and what the report says of the arms, and ends; where Parquet could not be
-written last, its exit code says so to the parent, which then does it. If its parent is gone it tries once to
-write what is in the ledger. Whoever comes next catches up.
+written last, its exit code says so to the parent, which then does it. If its parent is gone, waits no longer,
+or is stopped and has lost the sweep, it tries once to write what is in the ledger. Whoever comes next catches
+up.
 """
 
 import argparse
@@ -16,13 +17,15 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.garbage import look_as_usual, look_seldom
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.redact import redact_url, redacted_stderr
-from orchestrator.tracking.background import LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
+from orchestrator.tracking.background import DETACH, LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
 from orchestrator.tracking.inputs import read_inputs
 from orchestrator.tracking.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
@@ -74,6 +77,7 @@ class FollowerLoop:
         self._error, self._failed_at = "", 0.0
         self._wait_s, self._not_before = BACKOFF_S[0], 0.0
         self._noted: tuple[int, str] | None = None
+        self._wrote_early = False
         self.parquet_behind = False
         """Whether the last attempt at the Parquet files failed."""
 
@@ -157,6 +161,10 @@ class FollowerLoop:
 
     def _asking(self, what: str) -> None:
         """MLflow will be asked for something, which may take long."""
+        if not self._wrote_early and self._finish_asked(0.0):
+            # The trials have ended, and readers of these files need not wait for MLflow.
+            self._wrote_early = True
+            self._write_parquet()
         now = time.monotonic()
         if now - self._noted_at >= NOTE_S:
             self._noted_at = now
@@ -186,7 +194,7 @@ class FollowerLoop:
 
 
 def main() -> int:
-    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD`, both URLs in the environment.
+    """`python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD [TOKEN]`, URLs in variables.
 
     What is written to standard error is kept in the sweep's folder, for all to read: no password gets there.
     """
@@ -203,6 +211,7 @@ def _follow() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("parent", type=int)
     parser.add_argument("summary", type=int)
+    parser.add_argument("token", type=int, nargs="?")
     args = parser.parse_args()
     ledger_url, uri = os.environ[LEDGER_VARIABLE], os.environ[URI_VARIABLE]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -211,9 +220,19 @@ def _follow() -> int:
     folder = SweepFolder(args.folder)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:
-            asked, parent_lives = _StandardInput(), lambda: os.getppid() == args.parent
+            asked = _StandardInput()
+
+            def is_followed() -> bool:
+                is_parent = os.getppid() == args.parent and not asked.detached
+                return is_parent and not _is_fenced(ledger, args.parent, args.token)
+
             loop = FollowerLoop(
-                folder, ledger, uri, asked, parent_lives, summary=lambda: read_summary(args.summary)
+                folder,
+                ledger,
+                uri,
+                asked,
+                is_followed,
+                summary=lambda: read_summary(args.summary),
             )
             if not loop.run():
                 return 1
@@ -223,17 +242,35 @@ def _follow() -> int:
         return 1
 
 
+def _is_fenced(ledger: Ledger, parent: int, token: int | None) -> bool:
+    """Return whether the parent is stopped, and another session has taken the sweep from its `token`.
+
+    A parent that runs ends its follower by itself.
+    """
+    try:
+        if token is None or psutil.Process(parent).status() != psutil.STATUS_STOPPED:
+            return False
+        lease = ledger.lease()
+    except (psutil.Error, StoreError):  # it is gone, or an outage, which the next attempt to write reports
+        return False
+    return lease is not None and lease.token != token
+
+
 class _StandardInput:
     """Whether anything, or the end, has come in on standard input."""
 
     def __init__(self) -> None:
         self._finish_asked = False
+        self.detached = False
+        """Whether nobody waits any more."""
 
     def __call__(self, seconds: float) -> bool:
-        if self._finish_asked:
+        if self.detached:
             time.sleep(seconds)
-        else:
-            self._finish_asked = bool(select.select([sys.stdin], [], [], seconds)[0])
+        elif select.select([sys.stdin], [], [], seconds)[0]:
+            said = os.read(sys.stdin.fileno(), 64)
+            self._finish_asked = True
+            self.detached = not said or DETACH in said
         return self._finish_asked
 
 

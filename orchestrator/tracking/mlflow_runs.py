@@ -28,7 +28,7 @@ from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.moved_store import follow_move
 from orchestrator.tracking.points import PREFIX, Point, batches
 from trainables.atomic import flush
-from trainables.process_label import process_label
+from trainables.process_identity import process_label
 
 MOST_METRICS = 800
 MOST_PARAMS = MOST_TAGS = 100

@@ -56,6 +56,8 @@ RECORDS = pa.schema(
     ]
 )
 """One row a trial. `assignment`, `overrides`, `settings`, `provenance` are JSON; times are Unix seconds."""
+REPEAT = pa.field("repeat", pa.int64())
+"""Column of `RECORDS` in sweeps whose searches are repeated."""
 MEASUREMENTS = pa.schema(
     [
         ("trial_id", pa.dictionary(pa.int32(), pa.string())),
@@ -179,8 +181,10 @@ class Tables:
 
     def records(self) -> Made:
         """One row a trial."""
-        rows = [to_row(record) for record in self._fold.records()]
-        return Made(self._folder.records, pa.Table.from_pylist(rows, schema=RECORDS), self.heard)
+        records = self._fold.records()
+        rows = [to_row(record) | {"repeat": record.repeat} for record in records]
+        schema = RECORDS.append(REPEAT) if any(each.repeat for each in records) else RECORDS
+        return Made(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
 
 
 def read_records(folder: SweepFolder) -> list[Record]:

@@ -1,26 +1,26 @@
 """MLflow's own server as a child of this process, for looking at a store on this machine.
 
-It listens on the loopback address alone: it asks nobody who they are.
+It listens on the loopback address alone, and answers only those who know the secret in its address.
 """
 
+import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import psutil
-
 from orchestrator.errors import InputError, StoreError
+from orchestrator.redact import redact_url
 from orchestrator.sqlite_files import url_for_mlflow
 
 HOST = "127.0.0.1"
@@ -32,6 +32,9 @@ POLL_S = 0.1
 LOG_CHARACTERS = 2000
 KEPT = "MLFLOW_S3_"
 """Settings of MLflow in the environment that its server needs; all others are ours to choose."""
+NO_STORE = 3
+"""Exit code of a server that cannot use its store."""
+MODULE = "orchestrator.tracking.server_process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Server:
     """A server that answers."""
 
     url: str
+    """Address with the token, which gives access to everything that the server can do."""
     process: "subprocess.Popen[bytes]"
     log: IO[bytes]
 
@@ -49,123 +53,98 @@ class Server:
 
 
 @contextmanager
-def serving_anywhere(uri: str, artifacts: Path, wanted: int | None) -> Iterator[Server]:
-    """As `serving`, on the port that is `wanted`, else on one that is free.
+def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
+    """Serve a store on the loopback address; afterwards no process is left.
 
-    One that another program took while the server was starting is left to it, if it was not asked for.
-    Raises InputError if the port that is wanted is taken.
+    Args:
+        uri: MLflow's URI of the store, a database.
+        artifacts: Folder with files of runs that went through a server.
+        port: Port to listen on; None for the usual one, or any that is free.
+
+    Raises:
+        InputError: The port is taken, or MLflow cannot use the store.
+        StoreError: The server does not start.
     """
-    port = choose_port(wanted)
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(serving(uri, artifacts, port))
-        except StoreError:
-            if wanted is not None or _free(port):
-                raise
-            server = stack.enter_context(serving(uri, artifacts, choose_port(None)))
-        yield server
-
-
-@contextmanager
-def serving(uri: str, artifacts: Path, port: int) -> Iterator[Server]:
-    """Serve the store at `uri` on `port` of the loopback address; afterwards no process is left.
-
-    `artifacts` holds files of runs that went through a server. Raises StoreError if it does not start.
-    """
+    token = secrets.token_urlsafe(32)
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(  # noqa: S603 - this interpreter, and a port  # nosec B603
-            _command(port),
-            env=_environment(uri, artifacts),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # its processes are ended together, and no Ctrl-C reaches it past us
-        )
+        with listen(port) as listener:
+            url = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
+            process = subprocess.Popen(  # noqa: S603 - this interpreter and our own module  # nosec B603
+                _command(),
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,  # its processes are ended together, and no Ctrl-C reaches it past us
+            )
+            settings = {
+                "fd": listener.fileno(),
+                "token": token,
+                "uri": url_for_mlflow(uri),
+                "artifacts": str(artifacts.resolve()),
+            }
         try:
-            _wait_until_healthy(port, process, log)
-            yield Server(_url(port), process, log)
+            assert process.stdin is not None, "it is started with a pipe"
+            with suppress(BrokenPipeError), process.stdin as pipe:  # one that has ended is noticed below
+                pipe.write(json.dumps(settings).encode())
+            _wait_until_healthy(url, uri, process, log)
+            yield Server(url, process, log)
         finally:
             _end(process)
 
 
-def choose_port(wanted: int | None) -> int:
-    """`wanted`, else the usual port, else any that is free. Raises InputError if `wanted` is not free."""
-    if wanted is not None:
-        if not _free(wanted):
-            raise InputError(f"the port must be free, and {HOST}:{wanted} is taken; choose another --port")
-        return wanted
-    if _free(USUAL_PORT):
-        return USUAL_PORT
-    with socket.create_server((HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def listen(port: int | None) -> socket.socket:
+    """Return a socket that listens on `port`; with None on the usual port, or any if that is taken.
 
-
-def _free(port: int) -> bool:
+    Raises:
+        InputError: `port` cannot be listened on.
+    """
     try:
-        with socket.create_server((HOST, port)):
-            return True
-    except OSError:
-        return False
+        return socket.create_server((HOST, USUAL_PORT if port is None else port))
+    except OSError as error:
+        if port is not None:
+            raise InputError(
+                f"--port {port}: cannot listen on {HOST}:{port} ({error.strerror}). Choose another --port."
+            ) from error
+        return socket.create_server((HOST, 0))
 
 
-def _command(port: int) -> list[str]:
-    return [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
+def _command() -> list[str]:
+    return [sys.executable, "-m", MODULE]
 
 
-def _environment(uri: str, artifacts: Path) -> dict[str, str]:
-    # The store goes by the environment: its URL may hold a password, and everybody can list command lines.
+def _environment() -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("MLFLOW_") or name.startswith(KEPT)
     }
-    return inherited | {
-        "MLFLOW_BACKEND_STORE_URI": url_for_mlflow(uri),
-        "MLFLOW_ARTIFACTS_DESTINATION": str(artifacts.resolve()),
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    }
+    return inherited | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 
-def _url(port: int) -> str:
-    return f"http://{HOST}:{port}"
-
-
-def _wait_until_healthy(port: int, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
-    """Until the server of `process` answers; another may have taken the port while this one was starting."""
+def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
+    """Until the server of `process` answers."""
     deadline = time.monotonic() + START_S
     # A proxy of the environment knows nothing of this machine's loopback address.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
+        if process.poll() == NO_STORE:
+            raise InputError(
+                f"--tracking {redact_url(uri)}: MLflow cannot use this store "
+                f"({_tail(log).splitlines()[-1].rstrip('.')}). Choose another --tracking or --runs."
+            )
         if process.poll() is not None:
             raise _ended(process, log)
-        error: OSError | None = None
         try:
-            with opener.open(f"{_url(port)}/health", timeout=5):
-                if _listens(process, port):
-                    return
-        except OSError as caught:
-            error = caught
-        if time.monotonic() > deadline:
-            found = error or "the answer of another program on its port"
-            raise StoreError(
-                f"MLflow's server must answer within {START_S:g} s, got {found}; it said:\n{_tail(log)}"
-            ) from error
+            with opener.open(f"{url}health", timeout=5):
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"MLflow's server must answer within {START_S:g} s, got {error}; it said:\n{_tail(log)}"
+                ) from error
         time.sleep(POLL_S)
-
-
-def _listens(process: "subprocess.Popen[bytes]", port: int) -> bool:
-    """Whether `process` or a child of it listens on `port`."""
-    try:
-        leader = psutil.Process(process.pid)
-        family = [leader, *leader.children(recursive=True)]
-        sockets = [each for member in family for each in member.net_connections("tcp")]
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:  # systems that hide the sockets of one's own processes
-        return True
-    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets)
 
 
 def _ended(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:

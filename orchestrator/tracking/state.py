@@ -16,9 +16,10 @@ from orchestrator.json_values import from_json_values, to_json_values
 from orchestrator.regular_files import found_instead, read_ordinary
 from search_spaces.wording import amount
 from trainables.atomic import clear_unfinished, write_atomically
-from trainables.locks import locked
+from trainables.locks import is_held, locked
 
 STATE = "tracking.json"
+LOCK = ".tracking.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,14 @@ def write_state(folder: SweepFolder, state: TrackingState) -> None:
         write_atomically(folder.root / STATE, sealed(to_json_values(state)))
 
 
+def is_writing(folder: SweepFolder) -> bool:
+    """Whether a process of this machine writes MLflow or Parquet now."""
+    try:
+        return is_held(folder.root / LOCK)
+    except OSError:  # of another user
+        return False
+
+
 @contextmanager
 def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the lock of the sweep folder `root`. Raises StoreError if another keeps it for `wait_s`."""
@@ -72,7 +81,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
             "it brings them up to date by itself, so wait for it, or stop it and try again"
         )
 
-    file = root / ".tracking.lock"
+    file = root / LOCK
     lock = locked(file, wait_s, refuse)
     try:
         lock.__enter__()

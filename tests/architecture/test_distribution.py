@@ -100,7 +100,7 @@ def test_who_has_the_wheel_alone_goes_from_new_to_report(wheel, tmp_path):
 
     assert "gut-ablation-listops" in haltsweep("new", "--list")
     haltsweep("new", "own")
-    quick = ("baseline.epochs=2", "search.trials_per_arm=2", "confirm.seeds=[1, 2]")
+    quick = ("baseline.epochs=2", "search.trials_per_arm=2", "search.repeats=2")
     haltsweep("launch", "digits.yaml", *quick, "--driver", "inline", "--tracking", "none")
     assert "minus-dropout" in haltsweep("report", "digits")
     haltsweep("new", "gut-ablation-listops")

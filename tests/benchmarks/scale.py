@@ -185,8 +185,8 @@ def through_ray(root: Path, name: str, trials: int, reports: int) -> None:
         trials_per_s=len(plan.trials) / took,
         reports_per_s=len(plan.trials) * reports / took,
         reopen_s=reopened(plan, folder),
-        status_s_median=statistics.median(watching.took),
-        status_s_most=max(watching.took),
+        status_s_median=statistics.median(watching.took) if watching.took else None,
+        status_s_most=max(watching.took, default=None),
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 

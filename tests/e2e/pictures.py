@@ -30,7 +30,7 @@ COLOURS = 128
 BOX = Path("experiments/quickstart.yaml")
 STUDY = (
     *("baseline.train.steps=120", "baseline.model.width=32", "baseline.task.trees=4000"),
-    *("baseline.train.report_every=40", "search.trials_per_arm=6", "search.stopper=null"),
+    *("baseline.train.report_every=40", "search.trials_per_arm=6", "search.repeats=3"),
     "confirm.halting_examples=4",
     "posthoc={model.halt.threshold: [0.3, 0.6, 0.9]}",
 )

@@ -165,7 +165,7 @@ class TestLaunched:
     def test_is_not_continued_by_another_spec(self, launched, shell):
         other = shell.run("launch", "tiny.yaml", "search.seed=1", "--continue", *INLINE, *PLACES)
         assert other.code == 2
-        assert "launched from another spec: choose another name, or `haltsweep remove` it" in other.err
+        assert "launched from another spec: choose another name" in other.err
 
     def test_status(self, launched, shell):
         shown = shell.run("status", "tiny", HALTSWEEP_RUNS=RUNS)

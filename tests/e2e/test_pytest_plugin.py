@@ -105,5 +105,7 @@ def test_other_runs_are_left_alone(repository: pytest.Pytester) -> None:
             assert "orchestrator.pytest_plugin" in sys.modules
         """
     )
-    fresh = repository.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error")
+    # Hydra has a plugin too, which imports yaml.
+    options = ["-p", "no:cacheprovider", "-p", "no:hydra_pytest", "-W", "error"]
+    fresh = repository.runpytest_subprocess(*options)
     fresh.assert_outcomes(passed=1)

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.abandoned import RAY
 from tests.support.commands import Shell
 from tests.support.temporary import short_folder
-from trainables.process_label import origin
+from trainables.process_identity import origin
 
 GONE = 99_999_999
 """No process has this id."""
@@ -31,7 +31,7 @@ def scatter(folder, *prefixes, suffix="-x"):
     (precious / "file").write_text("kept")
     made = []
     for prefix in prefixes:
-        names = [folder / f"{prefix}{GONE}{number}-{origin()}{suffix}" for number in range(5)]
+        names = [folder / f"{prefix}{GONE}{number}-{origin()}aa{suffix}" for number in range(5)]
         names[0].symlink_to(precious)
         names[1].symlink_to("nowhere")
         names[2].symlink_to(names[2].name)
@@ -56,7 +56,7 @@ def launched_among_foreign_names(shell, runs, temporary, *arguments):
         scatter(temporary, RAY, "haltsweep-rehearsal-"),
         scatter(runs, ".tiny.launching-", ".tiny.removing-", ".mlflow.db-"),
     ]
-    left = temporary / f"{RAY}{GONE}-{origin()}-ours"
+    left = temporary / f"{RAY}{GONE}-{origin()}aa-ours"
     (left / "session").mkdir(parents=True)
     (left / "link").symlink_to(places[0][0])
     done = shell.run("launch", "tiny.yaml", *arguments, TMPDIR=str(temporary))

@@ -101,7 +101,7 @@ def test_errors_are_kept_whole_and_the_last_words_of_a_killed_trial(tmp_path, dr
     assert_kept_whole(place)
     first, second = attempts(place, "kill")
     assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
-    assert "worker died, time 1 of at most 4" in first["reason"]
+    assert "worker died by no fault of the trial" in first["reason"]
     assert "last words of a worker\n" in first["output"]
     assert "step 1 of" not in second["output"], "each attempt has its own"
     assert not list(place.folder.logs.rglob("*.raw")), "logs are finished when the process has ended"

@@ -125,11 +125,10 @@ def test_stops_and_kills_of_launcher_and_workers_lose_and_double_nothing(tmp_pat
     check_log(events, place(tmp_path).plan)
     ends = [each.payload for each in events if each.kind is EventKind.ENDED]
     assert all(each["kind"] in {"finished", "stopped"} for each in ends)
-    # A trial counts the death of a launcher too where it had measured nothing since it was started.
-    deaths = Counter(each["reason"].partition(", time")[0] for each in ends if each["kind"] == "stopped")
-    assert deaths.keys() <= {"worker died", "launching process died", ASKED}
-    assert 1 <= deaths["worker died"] <= 2
-    assert deaths["launching process died"] <= 2 * 2, "by a kill and by two interrupts, two trials at a time"
+    stopped = [each for each in ends if each["kind"] == "stopped"]
+    killed = [each for each in stopped if each.get("outside")]
+    assert 1 <= len(killed) <= 2
+    assert {each["reason"] for each in stopped if each not in killed} <= {ASKED}
     # Two trials run at a time, and what a worker had not yet sent when it died is at most 50 ms and a step.
     assert sum(steps_repeated(tmp_path).values()) <= (2 * 2 + 2) * 3
     check_mlflow(tmp_path)

@@ -7,19 +7,26 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orchestrator.cli import waiting
+from orchestrator.drivers import open_sweep
 from orchestrator.drivers.live_view import Listeners
+from orchestrator.drivers.open_sweep import SweepResult
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking import background
+from orchestrator.tracking import sync as syncing
 from orchestrator.tracking.background import LOG, Follower, start_follower
-from orchestrator.tracking.state import TrackingState, read_state, write_state
+from orchestrator.tracking.parquet import read_records
+from orchestrator.tracking.state import TrackingState, is_writing, read_state, write_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile
 from orchestrator.tracking.sync import sync
 from tests.faults.chaos import Place, go
@@ -28,7 +35,7 @@ from tests.support.histories import history
 from tests.support.in_process import Run
 from tests.support.launched import launched
 from tests.support.plans import make_plan
-from tests.support.slow_mlflow import slow_mlflow
+from tests.support.slow_mlflow import SlowMlflow, slow_mlflow
 
 PATIENCE_S = 120.0
 PLAN = make_plan(1, trials_per_arm=2, seeds=(7,))
@@ -61,7 +68,7 @@ def synced(folder: SweepFolder, plan: Plan, url: str) -> int:
 @pytest.mark.slow
 def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path: Path) -> None:
     shown: list[str] = []
-    with slow_mlflow(tmp_path / "artifacts", delay_s=0.5) as mlflow:
+    with slow_mlflow(tmp_path / "artifacts", delay_s=0.2) as mlflow:
         place = Place(tmp_path, PLAN, mlflow.url)
         finish = go(place, watch=Listeners(on_tracking=shown.append))
         assert finish.untracked == ""
@@ -73,6 +80,81 @@ def test_what_a_slow_mlflow_still_lacks_is_told_until_it_has_everything(tmp_path
     state = read_state(place.folder)
     assert state is not None
     assert (state.position, state.error, state.doing) == (len(place.events()), "", "")
+
+
+@pytest.fixture
+def detached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Place, SweepResult, SlowMlflow]]:
+    """A session that has ended, while MLflow does not answer."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(open_sweep, "DRAIN_S", 0.5)
+    with slow_mlflow(tmp_path / "artifacts") as mlflow:
+        mlflow.hangs = True
+        place = Place(tmp_path, PLAN, mlflow.url)
+        finish = go(place)
+        yield place, finish, mlflow
+        if finish.tracking_pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(finish.tracking_pid, signal.SIGKILL)
+
+
+def gone(pid: int | None) -> bool:
+    return pid is None or not psutil.pid_exists(pid)
+
+
+@pytest.mark.slow
+def test_a_session_leaves_a_slow_mlflow_to_a_process_in_the_background(
+    detached: tuple[Place, SweepResult, SlowMlflow], haltsweep: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, finish, mlflow = detached
+    assert len(mlflow.asked) <= 1, "of all requests that follow, the session waits for one at most"
+    assert finish.exit_code == 0
+    assert finish.untracked
+    assert not gone(finish.tracking_pid)
+    until(lambda: is_writing(place.folder))
+    told = haltsweep("status", str(place.folder.root))
+    assert "a background process writes it" in told.out
+    assert "catch up with" not in told.out
+    monkeypatch.setattr(syncing, "LOCK_WAIT_S", 0.1)
+    refused = haltsweep("sync", str(place.folder.root))
+    assert refused.code == 1
+    assert f"process {finish.tracking_pid} on " in refused.err, "one writer at a time"
+
+    mlflow.hangs = False
+    until(lambda: gone(finish.tracking_pid))
+    assert mlflow.asked.count("runs/create") == len(mlflow.runs) == RUNS
+    assert len(read_records(place.folder)) == len(PLAN.trials)
+    assert "MLflow: has everything" in haltsweep("status", str(place.folder.root)).out
+    with Ledger.open(place.folder.ledger_url, PLAN.name) as ledger:
+        more = sync(place.folder, ledger, mlflow.url)
+    assert (more.runs, more.points, more.params, more.endings) == (0, 0, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["the process", "MLflow"])
+def test_what_a_process_in_the_background_has_not_written_is_written_by_sync(
+    detached: tuple[Place, SweepResult, SlowMlflow],
+    haltsweep: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+) -> None:
+    place, finish, mlflow = detached
+    assert finish.tracking_pid is not None
+    if end == "MLflow":
+        until(lambda: mlflow.asked)
+        mlflow.dies_after = 4
+        mlflow.hangs = False
+    else:
+        os.kill(finish.tracking_pid, signal.SIGKILL)
+    until(lambda: gone(finish.tracking_pid))
+    told = haltsweep("status", str(place.folder.root))
+    assert "a background process" not in told.out
+    assert "catch up with: haltsweep sync" in told.out
+    mlflow.hangs, mlflow.dies_after = False, None
+    assert synced(place.folder, PLAN, mlflow.url) > 0
+    assert len(mlflow.runs) == RUNS
+    assert synced(place.folder, PLAN, mlflow.url) == 0
 
 
 @pytest.mark.slow

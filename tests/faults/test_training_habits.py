@@ -52,9 +52,55 @@ def ran(request, tmp_path_factory):
     shell = Shell.at(tmp_path_factory.mktemp(request.param), spec())
     shutil.copy(habits.__file__, shell.folder / "job.py")
     (shell.folder / "results").mkdir()
-    driver = ["--driver", "inline"] if request.param == "inline" else ["--cpus", "2"]
-    shown = shell.run("launch", "tiny.yaml", *driver)
+    (shell.folder.parent / "outputs").mkdir()
+    cpus = ["--cpus", "0.5"]  # of a trial, so that there are two slots everywhere
+    shown = shell.run("launch", "tiny.yaml", "--driver", request.param, *cpus)
     return shell, shown
+
+
+TWO_WRITERS = """
+import time
+from pathlib import Path
+
+def wait_for(name):
+    until = time.monotonic() + 20
+    while not Path(name).exists() and time.monotonic() < until:
+        time.sleep(0.01)
+
+def train(settings, trial):
+    me, other = ("one", "two") if settings["first"] else ("two", "one")
+    Path(f"at-{me}").touch()
+    wait_for(f"at-{other}")
+    try:
+        Path("best.txt").write_text(me)
+    except BaseException:
+        Path("refused").touch()
+        raise
+    wait_for("refused")
+    trial.report(1, {"test/x": float(Path("best.txt").read_text() == me)})
+"""
+TWO_WRITERS_SPEC = """
+name: writers
+question: Are two writers of one file told apart?
+trainable: writers:train
+baseline: {first: true}
+arms: {second: {why: the other writer, set: {first: false}}}
+confirm: {seeds: [1], splits: [test]}
+resources: {working_folder: shared}
+on_error: continue
+"""
+
+
+def test_in_a_shared_working_folder_two_trials_cannot_write_one_file_at_once(tmp_path):
+    shell = Shell.at(tmp_path, TWO_WRITERS_SPEC)
+    (shell.folder / "writers.py").write_text(TWO_WRITERS)
+    shown = shell.run("launch", "tiny.yaml", "--driver", "ray", "--cpus", "0.5")
+    assert shown.code == 1, shown
+    rows = trials("writers", runs=shell.folder / "runs").to_pylist()
+    by_outcome = {row["outcome"]: row for row in rows}
+    assert by_outcome.keys() == {"finished", "crashed"}
+    assert by_outcome["finished"]["metric.test/x"] == 1.0
+    assert "best.txt must be written by one trial at a time" in by_outcome["crashed"]["reason"]
 
 
 def test_every_habit_measures_what_it_measures_alone(ran):
@@ -85,4 +131,5 @@ def test_nothing_is_left_in_the_launch_folder(ran):
     left = {each.name for each in Path(shell.folder).iterdir()} - {"__pycache__"}
     assert left == {"job.py", "results", "runs", "tiny.yaml"}
     assert not any((shell.folder / "results").iterdir())
+    assert not any((shell.folder.parent / "outputs").iterdir())
     assert not (shell.folder / "runs" / "habits" / "scratch").exists()

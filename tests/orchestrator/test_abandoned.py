@@ -10,11 +10,11 @@ import pytest
 
 from orchestrator import abandoned
 from orchestrator.abandoned import clear_folders, own_file, own_folder
-from trainables.process_label import origin, process_label
+from trainables.process_identity import origin, process_label
 
-DEAD = f"99999999-{origin()}"
+DEAD = f"99999999-{origin()}aa"
 """Label of a process of this machine that is no more."""
-ELSEWHERE = "99999999-abcdef"
+ELSEWHERE = "99999999-abcdefg"
 """Label of a process of another container or machine."""
 
 
@@ -33,13 +33,24 @@ def test_folders_of_dead_processes_are_removed(tmp_path):
     }
 
 
-def test_folders_of_processes_elsewhere_are_left_until_they_are_old(tmp_path):
-    for name in ("new", "old"):
-        (tmp_path / f"{abandoned.RAY}{ELSEWHERE}-{name}").mkdir()
-    then = time.time() - abandoned.UNKNOWN_S - 60
-    os.utime(tmp_path / f"{abandoned.RAY}{ELSEWHERE}-old", (then, then))
+def test_folders_of_processes_elsewhere_are_left_until_nothing_in_them_changes(tmp_path):
+    then = time.time() - abandoned.SILENCE_S - 60
+    for name in ("new", "old", "busy"):
+        (tmp_path / f"{abandoned.RAY}{ELSEWHERE}-{name}" / "below").mkdir(parents=True)
+    (tmp_path / f"{abandoned.RAY}{ELSEWHERE}-busy" / "below" / "log").write_text("")
+    for name in ("old", "old/below", "busy/below", "busy"):
+        os.utime(tmp_path / f"{abandoned.RAY}{ELSEWHERE}-{name}", (then, then))
     clear_folders(tmp_path, abandoned.RAY)
-    assert [each.name for each in tmp_path.iterdir()] == [f"{abandoned.RAY}{ELSEWHERE}-new"]
+    left = {each.name.rpartition("-")[2] for each in tmp_path.iterdir()}
+    assert left == {"new", "busy"}
+
+
+def test_the_folder_of_a_process_that_has_this_pid_no_more_is_removed(tmp_path):
+    reused = f"{os.getpid()}-{origin()}"
+    other = "aa" if not process_label().endswith("aa") else "bb"
+    (tmp_path / f"{abandoned.RAY}{reused}{other}-x").mkdir()
+    clear_folders(tmp_path, abandoned.RAY)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("rest", ["", "-", "x", "-5", "0x10", "²", "٣", "9" * 400, "1 2", "1e3"])
@@ -133,5 +144,5 @@ def test_sockets_of_ray_have_room(folder: str, used: str, monkeypatch: pytest.Mo
     assert abandoned.short_folder() == Path(used)
     pid = "1234567"
     session = f"session_2026-11-22_04-55-00_172740_{pid}"
-    socket = f"{abandoned.RAY}{pid}-{origin()}-abcdefgh/r0/{session}/sockets/plasma_store"
+    socket = f"{abandoned.RAY}{pid}-{origin()}aa-abcdefgh/0/{session}/sockets/plasma_store"
     assert len(bytes(abandoned.short_folder() / socket)) <= 107

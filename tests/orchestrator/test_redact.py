@@ -15,6 +15,7 @@ from orchestrator.redact import (
     redact_arguments,
     redact_code,
     redact_url,
+    redact_value,
     storable,
     storable_value,
 )
@@ -304,3 +305,58 @@ def test_so_can_whatever_holds_texts(value) -> None:
 def test_what_is_printed_of_an_environment_has_no_secrets(said: str, kept: str) -> None:
     assert redact(said) == kept
     assert redact(kept) == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"host=h user=u password={MARKER} dbname=x",
+        f"server=h;User Id=u;Pwd={MARKER};Encrypt=yes",
+        f"connect(user=u,password={MARKER})",
+        f"aws_secret_access_key={MARKER}",
+        f"AccountName=a;AccountKey={MARKER}==;EndpointSuffix=x",
+        f"https://hooks.slack.com/services/T0/B0/{MARKER}",
+        f"POST https://discord.com/api/webhooks/12/{MARKER} failed",
+        f"https://a.webhook.office.com/webhookb2/{MARKER}@b/IncomingWebhook/c",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{MARKER}\n-----END RSA PRIVATE KEY-----",
+        f"Command '['mysql', '--password={MARKER}', 'x']' returned non-zero exit status 1.",
+        f"Command '['mysql', '--password', '{MARKER}']' returned non-zero exit status 1.",
+        f"mysql --password {MARKER} -h x",
+        f"curl --token {MARKER}",
+        f"Authorization: Bearer {MARKER}",
+        f"WANDB_API_KEY={MARKER}",
+        f"login(key='{MARKER}{MARKER}')",
+    ],
+)
+def test_secrets_in_the_text_of_a_trial_are_masked(text: str) -> None:
+    assert MARKER not in redact(text)
+    assert MARKER not in redact_value({"x": [text]})["x"][0]
+
+
+def test_values_of_secret_environment_variables_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", f"{MARKER}/x")
+    monkeypatch.setenv("SOME_FILE_KEY", __file__)
+    message = redact(f"refused {MARKER}/x and {MARKER}%2Fx in {__file__}")
+    assert message == f"refused *** and *** in {__file__}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "epoch=3 train/loss=0.1234 lr: 3e-4 tokens=1024 num_tokens: 20000 pad_token='<pad>' eos_token: </s>",
+        "{'loss': 0.6931, 'learning_rate': 5e-05, 'epoch': 0.5, 'total_tokens': '20000'}",
+        "KeyError: 'token'",
+        'Missing key(s) in state_dict: "layer1.attention.weight0"',
+        "commit: 0123456789abcdef0123456789abcdef01234567",
+        "cache_key=resnet50_imagenet_224",
+        "size mismatch for model.embed_tokens.weight: torch.Size([32000, 4096])",
+        "pwd=/srv/ann/run",
+        "python train.py --pad-token <pad> --lr=0.1 --seed 3 --tokenizer gpt2",
+        "author: Ann Other, session: 3, auth=none",
+        "tokenizer: meta-llama/Llama-2-7b-hf",
+        '  File "/a/b/token_model.py", line 3, in password_length',
+        " 45%|####5     | 450/1000 [00:12<00:15, 36.2it/s, loss=0.231, acc=0.912]",
+    ],
+)
+def test_ordinary_output_of_training_is_left_alone(text: str) -> None:
+    assert redact(text) == text

@@ -37,6 +37,8 @@ def begin() -> None:
         _templates[os.getpid()] = ours
         return
     try:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # it ends with the command, which others may signal
+            signal.signal(number, signal.SIG_IGN)
         _run_template(theirs)
     finally:
         os._exit(0)
@@ -84,7 +86,8 @@ def _run_template(connection: Connection) -> None:
         while True:
             descriptor = recv_handle(connection)
             if (server := os.fork()) == 0:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
                 connection.close()
                 try:
                     serve(Connection(descriptor))

@@ -56,11 +56,30 @@ def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
             ctypes.string_at(0)
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1e6)
+        case "exit-on-signal":
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1e6)
+        case "fill-memory":
+            held = [os.urandom(1 << 20) for _ in range(4096)]
+            print(len(held))
         case "thread":
             threading.Thread(target=time.sleep, args=(1e6,)).start()
         case "ignore-signals":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(1e6)
+
+
+def stop_within_message(payload: int, connection: Connection, files: LaunchFiles) -> None:
+    """Send half of a message of `payload` bytes, and stop; when continued, send the rest."""
+    content = bytes(payload)
+    half = len(content) // 2
+    os.write(connection.fileno(), len(content).to_bytes(4, "big") + content[:half])
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os.write(connection.fileno(), content[half:])
 
 
 def close_descriptors(payload: int, connection: Connection, files: LaunchFiles) -> None:

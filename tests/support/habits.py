@@ -3,6 +3,8 @@
 A habit returns what it measures, which depends on the trial's seed and level alone, or on nothing.
 """
 
+import argparse
+import builtins
 import csv
 import decimal
 import functools
@@ -32,6 +34,7 @@ from torch import nn
 best_acc1 = 0.0
 rng = np.random.default_rng(0)
 history: list[float] = []
+arguments = argparse.Namespace(lr=1.0)
 
 
 class Registry:
@@ -131,6 +134,53 @@ def numpy_file(settings, trial):
     np.savez("embeddings.npz", x=np.full(3, level(settings, trial)))
     time.sleep(0.05)
     return float(np.load("embeddings.npz")["x"].mean())
+
+
+def folder_beside(settings, trial):
+    os.makedirs("../outputs", exist_ok=True)
+    torch.save(level(settings, trial), "../outputs/best.pt")
+    time.sleep(0.05)
+    return torch.load("../outputs/best.pt")
+
+
+def log_file(settings, trial):
+    logging.basicConfig(
+        filename="run.log", filemode="w", level=logging.INFO, format="%(message)s", force=True
+    )
+    logging.info(level(settings, trial))
+    time.sleep(0.05)
+    return float(Path("run.log").read_text())
+
+
+def arguments_changed(settings, trial):
+    arguments.lr *= 0.5
+    return arguments.lr
+
+
+def environment_cleared(settings, trial):
+    has_path = "PATH" in os.environ
+    os.environ.clear()
+    return float(has_path)
+
+
+def builtins_patched(settings, trial):
+    was_patched = builtins.print.__module__ != "builtins"
+    builtins.print = lambda *_, **__: None
+    builtins.open = None
+    time.time = time.monotonic = time.perf_counter = lambda: 0.0
+    return float(was_patched)
+
+
+def working_folder_removed(settings, trial):
+    os.makedirs("temporary")
+    os.chdir("temporary")
+    os.rmdir("../temporary")
+    return 0.0
+
+
+def thread_that_never_ends(settings, trial):
+    threading.Thread(target=time.sleep, args=(1e6,)).start()
+    return float(threading.active_count() > 2)
 
 
 def chdir(settings, trial):
@@ -347,6 +397,8 @@ FILES = (
     removed_outputs,
     database_file,
     numpy_file,
+    folder_beside,
+    log_file,
 )
 """Habits that measure `level`."""
 CONSTANTS = {
@@ -354,6 +406,11 @@ CONSTANTS = {
     class_attribute: 0.0,
     cached_dataset_changed: 2.0,
     makedirs_without_exist_ok: 0.0,
+    arguments_changed: 0.5,
+    environment_cleared: 1.0,
+    builtins_patched: 0.0,
+    working_folder_removed: 0.0,
+    thread_that_never_ends: 0.0,
     chdir: 1.0,
     script_folder: 1.0,
     environment: 1.0,

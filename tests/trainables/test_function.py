@@ -14,7 +14,7 @@ from orchestrator.abandoned import clear_abandoned
 from orchestrator.drivers.worker_checkpoints import write
 from orchestrator.drivers.worker_outcomes import outcome_of
 from trainables.function import FunctionWorkload
-from trainables.process_label import origin
+from trainables.process_identity import origin
 from trainables.protocol import TRIALS, Job, Measurement
 
 SETTINGS = {"steps": 5}
@@ -138,7 +138,7 @@ def test_the_folder_of_a_killed_trial_is_cleared_away(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    killed = tmp_path / f"{TRIALS}999999999-{origin()}-abc"
+    killed = tmp_path / f"{TRIALS}999999999-{origin()}aa-abc"
     killed.mkdir()
     running = FunctionWorkload(counting, Job(SETTINGS, seed=0))
     running.advance()

@@ -19,6 +19,13 @@ parser.add_argument("--weight_decay", type=float)
 parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
 parser.add_argument("--verbose", action="store_true")
 parser.add_argument("--layers", nargs="+", type=int)
+parser.add_argument("-b", "--bias", type=bool, default=True)
+parser.add_argument("--gate", type=lambda text: text == "True", default=True)
+"""
+BESIDE = """
+@click.option("--shout/--no-shout", default=True)
+@click.option("--deep", is_flag=True)
+def main(shout, deep): ...
 """
 
 
@@ -29,12 +36,17 @@ parser.add_argument("--layers", nargs="+", type=int)
         ({"batch_size": 8, "weight-decay": 0.1}, ["--batch-size=8", "--weight_decay=0.1"]),
         ({"amp": True, "verbose": True}, ["--amp", "--verbose"]),
         ({"amp": False, "verbose": False}, ["--no-amp"]),
+        ({"bias": True, "gate": True}, ["--bias=True", "--gate=True"]),
+        ({"bias": False, "gate": False}, ["--bias=", "--gate=False"]),
+        ({"compile": False, "tied": True}, ["--compile=False", "--tied=True"]),
+        ({"shout": True, "deep": True}, ["--shout", "--deep"]),
+        ({"shout": False, "deep": False}, ["--no-shout"]),
         ({"layers": [1, 2], "lr": None}, ["--layers", "1", "2"]),
         ({"model": {"width": 8, "name": "a b"}}, ["--model.width=8", "--model.name=a b"]),
     ],
 )
 def test_settings_are_flags_as_the_script_has_them(settings: dict[str, Any], expected: list[str]) -> None:
-    assert list(flags(settings, PARSER)) == expected
+    assert list(flags(settings, [PARSER, BESIDE])) == expected
 
 
 LINES = """
@@ -120,7 +132,7 @@ def test_a_script_reports_to_the_current_trial(run) -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "expected"),
     [
-        ("print('hello')", ValueError, "must report at least once"),
+        ("print('hello')", ValueError, r"must report at least once.*metrics\.jsonl.*current_trial\(\)"),
         (
             "open('metrics.jsonl', 'a').write('loss: 3')",
             ValueError,

@@ -72,6 +72,25 @@ def test_arms_and_seeds_are_what_a_launch_with_all_of_them_gives(haltsweep, spec
 
 
 @pytest.mark.slow
+def test_repeats_are_what_a_launch_with_all_of_them_gives(haltsweep, untracked, spec):
+    assert haltsweep("launch", spec, "search.repeats=2", *INLINE).code == 0
+    before = list(events("tiny"))
+    shown = haltsweep("extend", "tiny", "--repeats", "1", *INLINE)
+    assert shown.code == 0, shown
+    assert "search.repeats: 2 -> 3\n" in shown.out
+    known = {each.trial_id for each in before if each.trial_id}
+    after = list(events("tiny"))
+    assert not [each for each in after[len(before) :] if each.trial_id in known], "nothing ran again"
+    assert haltsweep("launch", spec, "search.repeats=3", "--runs", "whole", *INLINE).code == 0
+    assert measured("tiny") == measured("tiny", "whole")
+    found, wanted = (read.report("tiny", runs=runs) for runs in ("runs", "whole"))
+    assert found.unit_seeds == wanted.unit_seeds
+    assert steady(found.cells) == steady(wanted.cells)
+    refused = haltsweep("extend", "tiny", "search.repeats=2", *INLINE)
+    assert (refused.code, "what was asked for stays" in refused.err) == (2, True)
+
+
+@pytest.mark.slow
 def test_trials_and_confirm_are_added_to_a_search(haltsweep, untracked, spec):
     assert haltsweep("launch", spec, "confirm=null", *INLINE).code == 0
     confirm = "confirm={seeds: [101, 102], splits: [near-iid]}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.logs import find_trial, label
+from orchestrator.cli.logs import find_trial
 from orchestrator.errors import InputError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -55,7 +55,7 @@ def test_without_a_trial_the_failed_ones_are_listed(haltsweep, sweep):
     shown = haltsweep("logs", "synthetic")
     assert shown.code == 0
     any_printed = "no trial has failed; all that any printed: haltsweep logs synthetic"
-    assert shown.out == f"{any_printed} {label(FIRST)}\n"
+    assert shown.out == f"{any_printed} {FIRST.place}\n"
     crashed_twice(sweep)
     shown = haltsweep("logs", "synthetic")
     assert shown.code == 0

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from orchestrator.cli import records
@@ -71,3 +72,11 @@ def test_a_reader_that_has_enough_is_no_failure(sweep):
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_spreadsheets_compute_no_text():
+    texts = ["=1+1", "@x", "+a", "-b", "\tc", "-0.5", "plain", None]
+    content = records._csv(pa.table({"=name": texts, "value": [-1.0] * len(texts)}))
+    found = pd.read_csv(io.BytesIO(content), dtype={"'=name": str})
+    assert found["'=name"].tolist()[:-1] == ["'=1+1", "'@x", "'+a", "'-b", "'\tc", "-0.5", "plain"]
+    assert found.value.tolist() == [-1.0] * len(texts)

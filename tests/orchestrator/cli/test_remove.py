@@ -6,6 +6,7 @@ import pty
 import shutil
 import sqlite3
 import subprocess
+import time
 from dataclasses import replace
 
 import pytest
@@ -23,7 +24,7 @@ from orchestrator.tracking.state import projection_lock
 from orchestrator.tracking.sync import sync
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.commands import COMMAND, PATIENCE_S, tree
-from tests.support.histories import history
+from tests.support.histories import DEAD, history
 from tests.support.plans import make_plan
 from tests.support.postgres import postgres_url
 
@@ -99,6 +100,20 @@ def test_who_runs_a_sweep_is_told_though_its_tracker_is_at_work_too(haltsweep, t
         assert shown.code == 2
         assert "must have one holder at a time" in shown.err
         ledger.release(lease)
+
+
+def test_a_sweep_whose_holder_may_be_alive_elsewhere_is_removed_only_if_taken_over(haltsweep, tmp_path):
+    folder = make(tmp_path)
+    with Ledger.open(folder.ledger_url, "synthetic", clock=lambda: time.time() - 3600) as ledger:
+        ledger.claim(DEAD)
+    shown = haltsweep("remove", "synthetic", "--yes")
+    assert shown.code == 2
+    assert "whose last sign of life was 3600 s ago" in " ".join(shown.err.split())
+    assert folder.plan.exists()
+    taken = haltsweep("remove", "synthetic", "--yes", "--take-over")
+    assert taken.code == 0
+    assert f"{DEAD}; that session can write nothing more" in " ".join(taken.err.split())
+    assert not folder.root.exists()
 
 
 def test_others_of_the_same_database_stay(haltsweep, tmp_path, request):

@@ -139,6 +139,30 @@ def test_a_retry_goes_on_from_the_last_checkpoint_unless_told_otherwise(run, fol
     assert len(rows) == 18, "a measurement that was made again counts once"
 
 
+FAULTS = {
+    "out_of_memory": "raise MemoryError('no room for the batch')",
+    "timed_out": "time.sleep(1e6)",
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_kind_of_failure_can_be_retried_by_its_name(run, folder, kind):
+    fault = f"""        if step == 2 and settings["x"] and trial.seed == 2 and not there:
+            {FAULTS[kind]}
+        found ="""
+    (folder / "mended.py").write_text(CODE.replace("        found =", fault))
+    healthy = ("baseline.fails_at=9", "resources.silent_minutes=0.05")
+    assert run("launch", "mended.yaml", *healthy, *INLINE).code == 1
+    failed = [row["trial_id"] for row in read.trials("mended").to_pylist() if row["outcome"] == kind]
+    assert len(failed) == 1
+    (folder / "data.csv").touch()
+    (other,) = FAULTS.keys() - {kind}
+    assert "nothing to retry" in run("resume", "mended", "--retry", other).out
+    assert run("resume", "mended", "--retry", kind).code == 0
+    assert {row["outcome"] for row in read.trials("mended").to_pylist()} == {"finished"}
+    assert [trial_id for trial_id, count in starts(folder).items() if count == 2] == failed
+
+
 def test_corrected_code_needs_no_further_option_where_only_failed_trials_ran_the_old(run, folder):
     (folder / "mended.py").write_text(CODE.replace("trial.seed == 2 and ", ""))
     shown = run("launch", "mended.yaml", *INLINE)

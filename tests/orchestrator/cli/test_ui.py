@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -124,12 +125,41 @@ def test_a_store_on_this_machine_is_served_until_a_signal(
                 os.kill(os.getpid(), signal.Signals[name])  # an impatient second one
                 ended.append(True)
 
-    monkeypatch.setattr(server, "serving_anywhere", fake)
+    monkeypatch.setattr(server, "serving", fake)
     ui("gates", runs)
     assert asked == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
     assert ended == [True]
     assert not [each for each in threading.enumerate() if "serve_forever" in each.name], "it would never rest"
+
+
+def test_a_browser_learns_the_address_from_a_file_that_others_cannot_read(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every user can read the arguments of a browser."""
+    opened = watched(monkeypatch)
+    (runs / "mlflow.db").touch()
+    seen: list[tuple[Path, str, int]] = []
+
+    @contextmanager
+    def fake(uri: str, artifacts: Path, port: int | None) -> Iterator["Fake"]:
+        with answering(with_arms("arm-0", "arm-1")) as answers:
+            yield Watcher(answers, signal.SIGTERM)
+
+    class Watcher(Fake):
+        def wait(self) -> None:
+            file = Path(urlsplit(opened[0]).path)
+            seen.append((file, file.read_text(), file.stat().st_mode & 0o777))
+            super().wait()
+
+    monkeypatch.setattr(server, "serving", fake)
+    ui("gates", runs)
+    assert len(opened) == len(seen) == 1
+    assert opened[0].startswith("file:///")
+    file, text, mode = seen[0]
+    assert "/#/experiments/7/runs?" in text
+    assert mode == 0o600
+    assert not file.exists()
 
 
 class Fake:

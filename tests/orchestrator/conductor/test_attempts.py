@@ -1,8 +1,8 @@
 import pytest
 
-from orchestrator.conductor.attempts import Attempts
+from orchestrator.conductor.attempts import MOST_KILLS, Attempts, Kills
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import DeathCause, OutcomeKind
 
 STARTED = (EventKind.STARTED, {"token": 1})
 LOST = (EventKind.ENDED, {"kind": "stopped", "lost": True})
@@ -24,6 +24,33 @@ def test_only_deaths_in_a_row_count():
         OutcomeKind.STOPPED,
         "worker died, time 2 of at most 3 without progress: gone",
     )
+
+
+KILLED = (EventKind.ENDED, {"kind": "stopped", "lost": True, "outside": True})
+
+
+def test_deaths_from_outside_are_no_losses_and_never_end_a_trial():
+    shown = seen(STARTED, KILLED, STARTED, LOST, STARTED, KILLED)
+    assert shown.losses == 1
+    assert shown.loss("worker", "SIGKILL", 0, DeathCause.OUTSIDE).kind is OutcomeKind.STOPPED
+    assert shown.loss("worker", "SIGSEGV", 1, DeathCause.TRIAL).kind is OutcomeKind.CRASHED
+
+
+def test_a_trial_that_the_system_kills_for_memory_again_and_again_was_out_of_memory():
+    shown = seen(STARTED, LOST)
+    assert shown.loss("worker", "SIGKILL", 2, DeathCause.MEMORY).kind is OutcomeKind.STOPPED
+    assert shown.loss("worker", "SIGKILL", 1, DeathCause.MEMORY).kind is OutcomeKind.OUT_OF_MEMORY
+
+
+def test_kills_are_counted_by_trial_until_anything_makes_progress():
+    kills = Kills()
+    for _ in range(MOST_KILLS):
+        assert kills.waiting() == {}
+        kills.add("a", "SIGKILL")
+        kills.add("b", "SIGTERM") if not kills.waiting() else None
+    assert list(kills.waiting()) == ["a"]
+    kills.clear()
+    assert kills.waiting() == {}
 
 
 def test_a_checkpoint_that_was_there_before_is_no_progress():

@@ -46,3 +46,12 @@ def test_a_budget_ends_a_sweep_until_it_is_extended():
     before, since = (Extension(at, "extend", "digest", (), (), (), {}) for at in (8.0, 10.0))
     assert budget_end(last, replace(plan, extended=(before,))) == why
     assert not budget_end(last, replace(plan, extended=(before, since)))
+
+
+def test_an_extension_counts_whatever_the_clocks_said():
+    why, plan = "the budget of 1 device hours is used up", make_plan(1)
+    ahead = 40 * 24 * 3600.0
+    known = closed(ahead, BUDGET, why, extensions=1)
+    first, second = (Extension(at, "extend", "digest", (), (), (), {}) for at in (2 * ahead, 10.0))
+    assert budget_end(known, replace(plan, extended=(first,))) == why
+    assert not budget_end(known, replace(plan, extended=(first, second)))

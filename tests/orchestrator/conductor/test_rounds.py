@@ -10,7 +10,7 @@ from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.rounds import Rounds, decisions, measured
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
 from tests.support.driving import run_in_turn
 from tests.support.logs import MemoryLog, content, record
 from tests.support.plans import make_arm, make_plan
@@ -143,8 +143,8 @@ def test_looks_in_one_context_know_nothing_of_another():
     assert found["far-calm"].seeds < len(SEEDS)
     assert found["far-calm"] == decisions(alone, confirmed)["far-calm"]
     rounds = Rounds(plan)
-    assert rounds.may_run("base-wild", SEEDS[-1]), "each baseline runs all seeds"
-    assert not rounds.may_run("far-wild", SEEDS[-1])
+    last = [PlannedTrial("id", name, "confirm", 0, SEEDS[-1], 0) for name in ("base-wild", "far-wild")]
+    assert [*map(rounds.may_run, last)] == [True, False], "each baseline runs all seeds"
 
 
 def test_without_looks_all_seeds_run_at_once():

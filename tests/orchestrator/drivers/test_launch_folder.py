@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import stat
@@ -17,7 +18,7 @@ from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
 from tests.support.plans import make_plan
-from trainables.process_label import origin, process_label
+from trainables.process_identity import origin, process_label
 
 PLAN = make_plan(1, trials_per_arm=1, seeds=())
 
@@ -45,6 +46,19 @@ def test_everything_is_in_it_and_nothing_beside_it(folder):
 def test_urls_are_for_the_owner_alone(folder):
     made(folder, storage="postgresql://u:secret@h/d")
     assert (folder.root / launch_folder.SETUP).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("shared", "umask", "mode"), [(False, 0, 0o700), (True, 0, 0o775), (True, 0o077, 0o700)]
+)
+def test_other_users_enter_a_folder_only_if_it_is_shared(folder, shared, umask, mode):
+    before = os.umask(umask)
+    try:
+        made(folder, shared=shared)
+    finally:
+        os.umask(before)
+    found = [each.stat().st_mode & 0o777 for each in (folder.root, folder.root.parent)]
+    assert found == [mode, mode]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +199,7 @@ def test_of_many_launches_at_once_one_succeeds(folder):
 
 def test_what_killed_launches_left_is_cleared_and_what_live_ones_make_is_not(folder):
     folder.root.parent.mkdir(parents=True)
-    dead = folder.root.parent / f".synthetic.launching-{2**22 + 1}-{origin()}-aa"
+    dead = folder.root.parent / f".synthetic.launching-{2**22 + 1}-{origin()}aa-aa"
     alive = folder.root.parent / f".synthetic.launching-{process_label()}-bb"
     for each in (dead, alive):
         each.mkdir()

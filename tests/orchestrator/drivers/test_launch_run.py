@@ -155,7 +155,7 @@ def test_the_budget_ends_a_sweep_without_an_interrupt(folder, setup):
     finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
     assert (finish.left, finish.interrupted, finish.exit_code) == (6, False, 1)
     assert finish.spent == "the budget of 0 hours of wall clock is used up"
-    assert events(folder)[-1].payload == {"reason": "budget", "why": finish.spent}
+    assert events(folder)[-1].payload == {"reason": "budget", "why": finish.spent, "extensions": 0}
 
 
 def test_what_cannot_be_imported_is_refused_before_anything_is_made(folder, setup):
@@ -196,12 +196,11 @@ def test_a_session_that_lost_its_lease_stops_and_writes_nothing(folder, setup, m
     def run_inline(recorder, *arguments, **more):
         with Ledger.open(folder.ledger_url, folder.name) as other:
             thief = replace(Holder.current(), pid=1, host="elsewhere")
-            monkeypatch.setattr("orchestrator.ledger.store._free", lambda *_: True)
-            other.claim(thief)
+            other.claim(thief, on_fenced=lambda _: None)
         original(recorder, *arguments, **more)
 
     monkeypatch.setattr(launch, "run_inline", run_inline)
-    with pytest.raises(LeaseLost, match="it was taken by process 1 on 'elsewhere'"):
+    with pytest.raises(LeaseLost, match="it was taken by process 1 on host 'elsewhere'"):
         run_sweep(small(), folder, setup, SPEC, driver="inline")
     assert [each.kind for each in events(folder)] == [EventKind.OPENED]
 

@@ -3,17 +3,20 @@
 import json
 import os
 import signal
+import time
 from dataclasses import asdict, replace
 
 import pytest
 
+from orchestrator.abandoned import SILENCE_S
 from orchestrator.drivers import launch
 from orchestrator.drivers.launch import resume_sweep, run_sweep
 from orchestrator.drivers.launch_folder import LAUNCHER, Setup, publish
+from orchestrator.drivers.launch_undo import withdraw_folder
 from orchestrator.errors import ExecutorError, InputError, StoreError, Withdrawn
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder, LeaseHeld
-from orchestrator.ledger.store import LEASE_S, Ledger
+from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import holds, summaries
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.histories import DEAD
@@ -137,18 +140,30 @@ def test_a_launch_that_lives_is_not_cleared_away(folder, setup):
 
 
 def birth_of(pid):
-    from orchestrator.ledger.lease import process_birth
+    from trainables.process_identity import process_start
 
-    return process_birth(pid)
+    return process_start(pid)
 
 
-def test_a_launch_on_another_machine_is_believed_for_a_while(folder, setup):
+def test_a_launch_on_another_machine_is_believed_for_days(folder, setup):
     killed_launch(folder, setup, DEAD, with_ledger=False)
-    with pytest.raises(InputError, match=r"wait for it, or \d+ s if that machine is gone"):
+    with pytest.raises(InputError, match=r"if that process is gone launch with --take-over"):
         go(folder, setup)
-    past = (folder.root / LAUNCHER).stat().st_mtime - LEASE_S - 1
-    os.utime(folder.root / LAUNCHER, (past, past))
+    then = time.time() - SILENCE_S - 60
+    for path in (*folder.root.rglob("*"), folder.root):
+        os.utime(path, (then, then))
     assert go(folder, setup).exit_code == 0
+
+
+def test_a_launch_on_another_machine_can_be_taken_over(folder, setup):
+    killed_launch(folder, setup, DEAD, with_ledger=False)
+    assert go(folder, setup, on_fenced=lambda _: None).exit_code == 0
+
+
+def test_a_launch_that_was_taken_over_does_not_delete_the_folder_of_the_other(folder, setup):
+    killed_launch(folder, setup, DEAD_HERE, with_ledger=False)
+    withdraw_folder(folder)
+    assert folder.plan.exists()
 
 
 def test_a_sweep_of_that_name_in_the_database_is_not_continued(folder, setup, tmp_path):

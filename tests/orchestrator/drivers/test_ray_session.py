@@ -10,7 +10,7 @@ from orchestrator.drivers.session import NoAttempt, Session, Turn
 from orchestrator.drivers.watchdog import hang_reason
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from tests.support.driving import DONE, measurement
 from tests.support.logs import Clock, MemoryLog, record
 from tests.support.plans import make_arm, make_plan
@@ -80,7 +80,7 @@ def test_a_refused_run_goes_to_another_worker_as_it_is(bench):
 
 def test_a_lost_trial_is_handed_out_again_under_a_newer_token(bench):
     first = bench.session.offer("a")
-    bench.session.lost("a", "it was killed")
+    bench.session.lost("a", "it was killed", DeathCause.TRIAL)
     again = bench.session.offer("b")
     assert (again.trial_id, again.token) == (first.trial_id, first.token + 1)
     (ended,) = bench.log.of(EventKind.ENDED)
@@ -91,7 +91,7 @@ def test_a_trial_lost_too_often_has_crashed():
     bench = Bench(make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(retries=2)))
     for key in "abc":
         bench.session.offer(key)
-        bench.session.lost(key, "killed")
+        bench.session.lost(key, "killed", DeathCause.TRIAL)
     assert bench.outcomes() == ["stopped", "stopped", "crashed"]
     assert bench.session.offer("d") is NoAttempt.NEVER
 
@@ -173,7 +173,7 @@ def test_a_report_is_one_transaction_announced_once(bench):
     before = len(bench.log.batches)
     bench.session.heard("a", measured(attempt, 1, 2))
     assert len(bench.log.batches) == before + 1
-    bench.session.lost("a", "killed")
+    bench.session.lost("a", "killed", DeathCause.TRIAL)
     assert bench.changes == 3
 
 
@@ -241,7 +241,7 @@ class TestSilence:
         bench.session.began("a")
         clock.now += 61
         assert bench.session.silent() == ["a"]
-        bench.session.lost("a", "it was killed")
+        bench.session.lost("a", "it was killed", DeathCause.TRIAL)
         (ended,) = bench.log.of(EventKind.ENDED)
         assert ended.payload["kind"] == "timed_out"
         assert ended.payload["reason"] == hang_reason(60)

@@ -1,16 +1,21 @@
 """What is written, when, by whom; and what is not."""
 
+import time
+from dataclasses import replace
+
 import pytest
 
+from orchestrator.conductor.attempts import MOST_KILLS
 from orchestrator.conductor.messages import Continue, Reply, Stop
+from orchestrator.drivers.recorder import Recorder
 from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Resources
-from orchestrator.trials import Outcome, OutcomeKind
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from tests.support.driving import DONE, Worker, attempts, measurement, run_in_turn
-from tests.support.logs import Clock, MemoryLog, record
+from tests.support.logs import NOWHERE, Clock, MemoryLog, record
 from tests.support.plans import make_arm, make_plan
 from trainables.protocol import Job, Measurement
 
@@ -133,7 +138,7 @@ def test_a_superseded_attempt_is_told_to_stop_and_writes_nothing():
     log, plan = MemoryLog(), make_plan(1)
     recorder = record(plan, log)
     old = recorder.ask()
-    recorder.lost(old.trial_id, "node gone")
+    recorder.lost(old.trial_id, "node gone", DeathCause.TRIAL)
     new = recorder.ask()
     assert (new.trial, new.token) == (old.trial, old.token + 1)
     before = len(log.written)
@@ -147,7 +152,7 @@ def test_a_lost_worker_that_turns_up_is_heard_while_nobody_superseded_it():
     log = MemoryLog()
     recorder = record(make_plan(1), log)
     attempt = recorder.ask()
-    recorder.lost(attempt.trial_id, "silent for a minute")
+    recorder.lost(attempt.trial_id, "silent for a minute", DeathCause.TRIAL)
     recorder.take(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
     assert recorder.ask().trial_id != attempt.trial_id
@@ -161,7 +166,7 @@ def test_nothing_is_written_after_the_end():
     before = len(log.written)
     assert isinstance(recorder.hear(attempt.trial_id, attempt.token, at(1)), Stop)
     recorder.tell(attempt.trial_id, attempt.token, DONE)
-    assert recorder.lost(attempt.trial_id, "late").kind is OutcomeKind.CRASHED
+    assert recorder.lost(attempt.trial_id, "late", DeathCause.TRIAL).kind is OutcomeKind.CRASHED
     assert len(log.written) == before
 
 
@@ -169,18 +174,87 @@ def test_a_lost_worker_is_retried_then_its_trial_has_crashed():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=2))
     recorder = record(plan, log)
     trial_id = recorder.ask().trial_id
-    assert recorder.lost(trial_id, "SIGKILL").kind is OutcomeKind.STOPPED
-    assert recorder.lost(trial_id, "told twice").kind is OutcomeKind.STOPPED
+    assert recorder.lost(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert recorder.lost(trial_id, "told twice", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     recorder = record(plan, log)  # the count outlives the session
     assert recorder.ask().trial_id == trial_id
-    assert recorder.lost(trial_id, "SIGKILL").kind is OutcomeKind.STOPPED
+    assert recorder.lost(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     assert recorder.ask().token == 3
-    outcome = recorder.lost(trial_id, "SIGKILL")
+    outcome = recorder.lost(trial_id, "SIGKILL", DeathCause.TRIAL)
     assert outcome == Outcome(
         OutcomeKind.CRASHED, "worker died, time 3 of at most 3 without progress: SIGKILL"
     )
     assert log.outcomes() == {trial_id: OutcomeKind.CRASHED}
     assert [each.payload["lost"] for each in log.of(EventKind.ENDED)] == [True] * 3
+
+
+def kill(recorder, trial_id):
+    return recorder.lost(trial_id, "SIGKILL", DeathCause.OUTSIDE)
+
+
+def test_an_innocent_trial_is_killed_any_number_of_times_while_others_make_progress():
+    log, plan = MemoryLog(), make_plan(2, trials_per_arm=1, seeds=(), resources=Resources(retries=0))
+    recorder = record(plan, log)
+    innocent, other = recorder.ask(), recorder.ask()
+    for step in range(1, 5 * MOST_KILLS):
+        assert kill(recorder, innocent.trial_id).kind is OutcomeKind.STOPPED
+        recorder.hear(other.trial_id, other.token, at(step))
+        again = recorder.ask()
+        assert (again.trial_id, again.token) == (innocent.trial_id, innocent.token + step)
+    recorder.take(again.trial_id, again.token, Reply(at(1), ended=DONE))
+    recorder.tell(other.trial_id, other.token, DONE)
+    assert set(log.outcomes().values()) == {OutcomeKind.FINISHED}
+    assert recorder.finished
+
+
+def test_a_trial_that_is_killed_again_and_again_lets_others_go_first():
+    log, plan = MemoryLog(), make_plan(2, trials_per_arm=1, seeds=())
+    recorder = record(plan, log)
+    innocent = recorder.ask()
+    for _ in range(MOST_KILLS - 1):
+        kill(recorder, innocent.trial_id)
+        assert recorder.ask().trial_id == innocent.trial_id
+    kill(recorder, innocent.trial_id)
+    other = recorder.ask()
+    assert other.trial_id != innocent.trial_id
+    assert recorder.ask() is None, "it waits for the other one"
+    assert not recorder.draining
+    recorder.take(other.trial_id, other.token, Reply(at(1), ended=DONE))
+    assert recorder.ask().trial_id == innocent.trial_id
+
+
+def killed_alone(**more):
+    """A sweep whose only trial is killed each time."""
+    log, plan = MemoryLog(), replace(make_plan(1, trials_per_arm=1, seeds=()), **more)
+    recorder, count = record(plan, log), 0
+    while (attempt := recorder.ask()) is not None:
+        kill(recorder, attempt.trial_id)
+        count += 1
+    assert count == MOST_KILLS
+    return recorder, log, plan
+
+
+def test_a_sweep_of_which_nothing_is_left_but_killed_trials_stops_and_can_be_resumed():
+    recorder, log, plan = killed_alone(continue_on_error=False)
+    assert recorder.draining
+    assert not recorder.finished
+    recorder.close()
+    (closed,) = log.of(EventKind.CLOSED)
+    (asked,) = log.of(EventKind.ASKED)
+    assert closed.payload["reason"] == "error"
+    assert asked.trial_id in closed.payload["why"]
+    assert "SIGKILL" in closed.payload["why"]
+    assert log.outcomes() == {}
+    resumed = record(plan, log)
+    attempt = resumed.ask()
+    resumed.take(attempt.trial_id, attempt.token, Reply(at(1), ended=DONE))
+    assert resumed.finished
+
+
+def test_where_errors_do_not_stop_the_sweep_its_killed_trials_have_crashed():
+    recorder, log, _ = killed_alone(continue_on_error=True)
+    assert recorder.finished
+    assert list(log.outcomes().values()) == [OutcomeKind.CRASHED]
 
 
 def test_losses_count_in_a_row_without_progress(tmp_path):
@@ -189,11 +263,13 @@ def test_losses_count_in_a_row_without_progress(tmp_path):
     for step in range(1, 5):
         attempt = recorder.ask()
         recorder.take(attempt.trial_id, attempt.token, Reply(at(step), checkpoint=step if step > 2 else None))
-        assert recorder.lost(attempt.trial_id, "SIGKILL").kind is OutcomeKind.STOPPED
+        assert recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     attempt = recorder.ask()
     recorder.hear(attempt.trial_id, attempt.token, at(4))
     recorder.checkpointed(attempt.trial_id, attempt.token, 4)
-    assert recorder.lost(attempt.trial_id, "SIGKILL").kind is OutcomeKind.CRASHED, "that was there before"
+    assert recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.CRASHED, (
+        "that was there before"
+    )
 
 
 def test_interruptions_and_killed_sessions_are_not_lost_workers():
@@ -205,7 +281,7 @@ def test_interruptions_and_killed_sessions_are_not_lost_workers():
         attempt = recorder.ask()
         recorder.tell(attempt.trial_id, attempt.token, STOPPED)
     assert recorder.ask().token == 9
-    assert recorder.lost(attempt.trial_id, "SIGKILL").kind is OutcomeKind.STOPPED
+    assert recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
     assert log.outcomes() == {}
 
 
@@ -229,7 +305,7 @@ def test_a_stop_that_was_decided_outlives_a_lost_worker_and_an_interruption():
         attempt = recorder.ask()
         recorder.hear(attempt.trial_id, attempt.token, at(1, seconds=90.0))
         if lose:
-            recorder.lost(attempt.trial_id, "SIGKILL")
+            recorder.lost(attempt.trial_id, "SIGKILL", DeathCause.TRIAL)
         else:
             recorder.tell(attempt.trial_id, attempt.token, STOPPED)
         assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
@@ -325,6 +401,21 @@ def test_the_budget_counts_time_held_open_over_sessions():
     assert recorder.ask() is None
     recorder.close()
     assert [each.payload["reason"] for each in log.of(EventKind.CLOSED)] == ["interrupted", "budget"]
+
+
+def test_setting_the_clock_uses_up_no_budget(monkeypatch):
+    plan, log = make_plan(1, trials_per_arm=9, wall_clock_hours=1.0), MemoryLog()
+    recorder = Recorder(plan, log, log.claim(), NOWHERE)
+    first = recorder.ask()
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 40 * 24 * 3600)
+    assert recorder.hear(first.trial_id, first.token, at(1)) == Continue()
+    assert recorder.held_open_s() < 600
+    again = Recorder(plan, log, log.claim(), NOWHERE)
+    monkeypatch.setattr(time, "time", now)
+    assert again.ask() is not None
+    assert again.held_open_s() < 600
+    assert not again.draining
 
 
 def test_closing_a_finished_sweep_says_done_once():

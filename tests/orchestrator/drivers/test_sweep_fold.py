@@ -14,6 +14,7 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
+from orchestrator.trials import DeathCause
 from tests.support.driving import Worker, run_in_turn
 from tests.support.examples import examples
 from tests.support.logs import MemoryLog, content, record
@@ -72,7 +73,7 @@ def test_histories_with_deaths_and_retries_are_restored_as_folded(acts: list[int
         elif act in {1, 2} and workers:
             worker = workers.pop(0)
             if act == 1:
-                recorder.lost(worker.attempt.trial_id, "killed")
+                recorder.lost(worker.attempt.trial_id, "killed", DeathCause.TRIAL)
             else:
                 worker.stop()
         elif act > 6 and (attempt := recorder.ask()) is not None:

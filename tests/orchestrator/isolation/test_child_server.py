@@ -87,6 +87,8 @@ def test_each_child_is_another_process_of_the_same_server(server):
         ("os-exit", 3),
         ("segfault", -signal.SIGSEGV),
         ("kill", -signal.SIGKILL),
+        ("interrupt", -signal.SIGINT),
+        ("exit-on-signal", -signal.SIGTERM),
         ("thread", 0),
     ],
 )
@@ -98,6 +100,36 @@ def test_the_owner_gets_what_was_sent_and_the_exit_code(server, tmp_path, how, c
     assert log.read_text().startswith("printed\n")
     server.start(order(children.end, "return"))
     assert end_of(server) == (0, ["last words"]), "the next child runs"
+
+
+def test_a_child_that_stops_within_a_message_does_not_block_its_owner(server):
+    server.start(order(children.stop_within_message, 1000))
+    began = time.monotonic()
+    assert server.receive(1.0) is None
+    assert time.monotonic() - began < PATIENCE_S / 4
+    server.kill()
+    server.start(order(children.end, "return"))
+    assert end_of(server) == (0, ["last words"])
+
+
+def test_large_messages_arrive_whole(server):
+    large = os.urandom(3 << 20)
+    server.start(order(children.echo, large))
+    assert server.receive(PATIENCE_S)[2] == large
+    server.send(None)
+    assert end_of(server) == (0, [])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
+def test_where_the_server_was_killed_everything_that_the_child_started_ends(server, tmp_path):
+    notes = tmp_path / "pids.txt"
+    server.start(order(children.start_processes, notes))
+    parent = server.receive(PATIENCE_S)
+    pids = noted(notes)
+    assert alive(pids) == pids
+    os.kill(parent, signal.SIGKILL)
+    assert end_of(server) == (-signal.SIGKILL, [])
+    wait_until(lambda: not alive(pids), "all processes have ended")
 
 
 def test_a_child_may_close_the_descriptors_of_its_files(server):

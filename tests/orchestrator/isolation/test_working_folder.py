@@ -49,8 +49,10 @@ def trial(launch, tmp_path):
     numbers = iter(range(100))
     with closing(ChildServer(settings_here(children.MODULE, launch, ()))) as server:
 
-        def run(code, **more):
-            server.start(order(children.work, Work(code, tmp_path / "trials" / str(next(numbers)), **more)))
+        def run(code, trial="", **more):
+            number = next(numbers)
+            scratch = tmp_path / "trials" / f"{trial or number}-{number}"
+            server.start(order(children.work, Work(code, scratch, **more)))
             answer = server.receive(PATIENCE_S)
             assert not isinstance(answer, ChildEnded), "the code fails"
             return answer
@@ -166,9 +168,22 @@ os.remove("config.txt")
     assert content(launch) == before
 
 
-def test_absolute_paths_are_as_they_are(trial, launch):
-    trial(f"open({str(launch / 'config.txt')!r}, 'w').write('absolute')")
+def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, launch):
+    """As scripts do that name their files by the folder of the script: the next trial would read them."""
+    write = f"open({str(launch / 'config.txt')!r}, 'w').write('absolute')"
+    assert trial(f"{write}; {write}", trial="a") is None
+    assert trial(write, trial="a") is None, "another attempt of this trial"
+    error = trial(write.replace("absolute", "other"), trial="b")
+    assert isinstance(error, SharedFileWritten)
+    assert "config.txt" in str(error)
     assert (launch / "config.txt").read_text() == "absolute"
+    assert trial(write.replace("config", "of-b"), trial="b") is None
+
+
+def test_caches_of_tools_are_written_by_all_trials(trial, launch):
+    for name in (".cache/vocabulary.txt", "node_modules/file.txt"):
+        for trial_id in "ab":
+            assert trial(f"open({str(launch / name)!r}, 'w').write('1')", trial=trial_id) is None
 
 
 def test_reading_leaves_a_file_unwritten(trial):
@@ -188,7 +203,50 @@ def test_what_is_listed(launch):
     assert set(listed.folders) == {"data", "data/deep", "results", "runs"}
     assert set(listed.copied) == {"config.txt", "data/train.txt", "results/old.txt"}
     linked = {"data/deep/rows.bin", ".cache", "venv", "runs/earlier", "node_modules"}
-    assert set(listed.linked) == linked
+    assert set(_inside(listed)) == linked
+
+
+def _inside(listed):
+    return [path for path in listed.linked if not path.startswith("..")]
+
+
+def test_files_beside_the_launch_folder_are_read_by_relative_paths(trial, launch, tmp_path):
+    """As scripts do that keep their data in ../data."""
+    for name in ("data/raw.txt", "data/deep/rows.txt", "models/.gitkeep", "models/old.pt", "notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = content(tmp_path)
+    code = f"""
+import os
+from pathlib import Path
+for name in ("data/raw.txt", "data/deep/rows.txt", "notes.txt"):
+    assert (Path("..") / name).read_text() == name
+    assert (Path("../..") / {tmp_path.name!r} / name).read_text() == name
+assert Path("../{launch.name}/config.txt").read_text() == "small"
+assert len(list(Path("../data").rglob("*.txt"))) == 2
+assert not os.path.exists("../models/mine.pt") and not os.path.exists("../made")
+Path("../models/mine.pt").write_text("1")
+Path("../made").mkdir()
+Path("../made/mine.pt").write_text("1")
+"""
+    for _ in range(2):
+        assert trial(code) is None
+    for name in ("models/old.pt", "data/raw.txt", "data/deep/rows.txt", "data/deep/new.txt"):
+        error = trial(f"open('../{name}', 'w').write('new')")
+        assert isinstance(error, SharedFileWritten)
+        assert f"../{name}" in str(error)
+    assert trial(f"open({str(tmp_path / 'models' / 'old.pt')!r}, 'w').write('by somebody else')") is None
+    (tmp_path / "models" / "old.pt").write_text("models/old.pt")
+    after = content(tmp_path)
+    assert {name: text for name, text in after.items() if not name.startswith("trials/")} == before
+
+
+def test_the_parent_of_a_launch_folder_may_hold_many_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(working_folder, "MOST_ENTRIES", 5)
+    for number in range(10):
+        (tmp_path / f"{number}.txt").touch()
+    (tmp_path / "launch").mkdir()
+    assert LaunchFiles.of(tmp_path / "launch").linked == []
 
 
 def test_links_and_odd_files_of_the_launch_folder(launch, tmp_path):
@@ -241,7 +299,7 @@ def test_what_copies_take_together_is_bounded(tmp_path):
     for number in range(ALL_COPIED_BYTES // COPIED_BYTES + 2):
         (tmp_path / f"{number:02}").write_bytes(content)
     listed = LaunchFiles.of(tmp_path)
-    assert (len(listed.copied), len(listed.linked)) == (ALL_COPIED_BYTES // COPIED_BYTES, 2)
+    assert (len(listed.copied), len(_inside(listed))) == (ALL_COPIED_BYTES // COPIED_BYTES, 2)
 
 
 def test_folders_of_many_files_are_linked_as_a_whole(trial, launch, monkeypatch):
@@ -255,6 +313,26 @@ def test_folders_of_many_files_are_linked_as_a_whole(trial, launch, monkeypatch)
     assert not [name for name in (*listed.copied, *listed.folders) if name.startswith("images")]
 
 
+def test_a_large_subfolder_is_linked_with_all_beside_it(trial, launch, monkeypatch):
+    """Path.rglob and os.walk follow no links, and would find the files of the smaller folder only."""
+    monkeypatch.setattr(working_folder, "MOST_ENTRIES", 40)
+    for name in ("cat", "dog"):
+        (launch / "images" / name).mkdir(parents=True)
+        for number in range(15):
+            (launch / "images" / name / f"{number}.png").touch()
+    code = """
+import glob, os
+from pathlib import Path
+result = [
+    len(list(Path("images").rglob("*.png"))),
+    sum(len(files) for _, _, files in os.walk("images")),
+    len(glob.glob("images/**/*.png", recursive=True)),
+]
+"""
+    assert "images" in LaunchFiles.of(launch).linked
+    assert trial(code) == [30, 30, 30]
+
+
 def test_a_launch_folder_of_many_files_is_linked(tmp_path, monkeypatch):
     monkeypatch.setattr(working_folder, "MOST_ENTRIES", 5)
     (tmp_path / "folder").mkdir()
@@ -262,7 +340,7 @@ def test_a_launch_folder_of_many_files_is_linked(tmp_path, monkeypatch):
         (tmp_path / f"{number}.txt").touch()
     listed = LaunchFiles.of(tmp_path)
     assert listed.copied == []
-    assert sorted(listed.linked) == [*(f"{number}.txt" for number in range(10)), "folder"]
+    assert sorted(_inside(listed)) == [*(f"{number}.txt" for number in range(10)), "folder"]
 
 
 def test_files_deleted_since_the_session_began_are_left_out(launch, tmp_path):

@@ -5,12 +5,13 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sqlalchemy.exc import OperationalError
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
-from orchestrator.ledger.engine import connect, explain
+from orchestrator.ledger.engine import ask, connect, explain
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.outage import Outage
 from orchestrator.ledger.store import Ledger
@@ -271,3 +272,13 @@ def test_a_connection_that_cannot_be_closed_shows_no_traceback(
     with pytest.raises(KeyboardInterrupt) if raised is KeyboardInterrupt else nullcontext():
         engine.dispose()
     assert caplog.records == []
+
+
+def test_a_database_of_another_program_is_left_as_it_is(tmp_path):
+    file = tmp_path / "other.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("CREATE TABLE other (x)")
+    before = file.read_bytes()
+    ask(f"sqlite:///{file}")
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]

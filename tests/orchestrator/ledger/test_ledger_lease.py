@@ -7,16 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, LeaseLost
 from orchestrator.ledger import events as log
-from orchestrator.ledger import lease as leases
-from orchestrator.ledger.lease import Holder, LeaseHeld, boot_id, process_birth
-from orchestrator.ledger.store import LEASE_S, Ledger
+from orchestrator.ledger import store
+from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
+from orchestrator.ledger.store import Ledger
 from tests.support.histories import DEAD
+from trainables.process_identity import boot_id, process_start
 
 
 class Clock:
@@ -49,9 +49,9 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def holder_of(pid: int) -> Holder:
-    birth = process_birth(pid)
-    assert birth is not None
-    return Holder(socket.gethostname(), pid, boot_id(), birth, 0.0)
+    started_at = process_start(pid)
+    assert started_at is not None
+    return Holder(socket.gethostname(), pid, boot_id(), started_at, 0.0)
 
 
 def test_a_living_process_of_this_machine_keeps_its_lease_however_late(
@@ -94,7 +94,7 @@ def test_elsewhere_only_the_expiry_counts(timed: Ledger, clock: Clock, stranger:
     clock.now += LEASE_S - 1
     assert timed.held()
     with pytest.raises(
-        LeaseHeld, match=rf"process {stranger.pid} on host .*if that machine is gone wait 1 s and try again"
+        LeaseHeld, match=rf"process {stranger.pid} on host .*if that process is gone wait 1 s and try again"
     ):
         timed.claim(Holder.current())
     clock.now += 1
@@ -126,15 +126,59 @@ def test_a_released_sweep_is_free(timed: Ledger, child: subprocess.Popen[bytes])
     timed.claim(Holder.current())
 
 
-def test_birth_tells_processes_apart(child: subprocess.Popen[bytes]) -> None:
-    assert process_birth(child.pid) == process_birth(child.pid)
-    assert process_birth(child.pid) != process_birth(os.getppid())
-    assert process_birth(2**30) is None
+FAR = 40 * 24 * 3600.0
+"""Seconds by which a clock was ahead."""
 
 
-def test_birth_without_a_proc_file_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(leases, "Path", lambda name: tmp_path / "nothing" / str(name).strip("/"))
-    assert process_birth(os.getpid()) is not None
-    assert process_birth(2**30) is None
-    assert boot_id().startswith("boot-")
-    assert Holder.current().lives()
+def test_a_lease_of_a_clock_that_was_far_ahead_is_free_after_a_moment(
+    timed: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "WATCHED_S", 0.2)
+    monkeypatch.setattr(store, "LOOK_S", 0.05)
+    clock.now += FAR
+    old = timed.claim(DEAD)
+    clock.now -= FAR
+    assert not timed.held()
+    new = timed.claim(Holder.current())
+    assert new.token == old.token + 1
+    assert new.expires_at == clock.now + LEASE_S
+
+
+def test_a_holder_that_renews_keeps_its_lease_though_the_clock_was_set_back(
+    timed: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "WATCHED_S", 30.0)
+    lease = timed.claim(DEAD)
+    clock.now -= 3.0
+    monkeypatch.setattr(store.time, "sleep", lambda _: timed.renew(lease))
+    with pytest.raises(LeaseHeld, match="--take-over of launch, resume and remove"):
+        timed.claim(Holder.current())
+    timed.renew(lease)
+
+
+def test_taking_over_names_and_fences_a_living_holder(timed: Ledger, child: subprocess.Popen[bytes]) -> None:
+    old = timed.claim(holder_of(child.pid))
+    fenced: list[Lease] = []
+    new = timed.claim(Holder.current(), on_fenced=fenced.append)
+    assert fenced == [old]
+    with pytest.raises(LeaseLost, match=f"taken by process {os.getpid()}"):
+        timed.append([log.closed(1.0, "done")], old)
+    with pytest.raises(LeaseLost):
+        timed.renew(old)
+    timed.release(old)
+    assert timed.lease() == new
+
+
+def test_taking_over_a_free_sweep_names_nobody(timed: Ledger) -> None:
+    fenced: list[Lease] = []
+    timed.claim(Holder.current(), on_fenced=fenced.append)
+    assert fenced == []
+
+
+def test_removal_spares_a_silent_holder_that_nobody_can_look_up(timed: Ledger, clock: Clock) -> None:
+    timed.claim(DEAD)
+    clock.now += 10 * LEASE_S
+    with pytest.raises(LeaseHeld, match=r"last sign of life was 600 s ago"):
+        timed.claim(Holder.current(), grace_s=FAR)
+    clock.now += FAR
+    timed.claim(Holder.current(), grace_s=FAR)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.power import power
-from orchestrator.plan.types import AnswerPlan, ConfirmPlan
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
+from orchestrator.spec.section import Objective
 from orchestrator.statistics.power import seeds_needed, smallest_effect
 from tests.orchestrator.plan.small import full, spec
 from tests.support.planned import plan
@@ -81,7 +82,8 @@ def test_too_few_seeds_and_no_arms_are_told() -> None:
 
 def test_where_nothing_is_claimed_no_difference_is_said_to_be_found() -> None:
     seeds, nothing = replace(confirm(8), splits=()), replace(ANSWER, outcomes=())
-    shown = power(seeds, nothing, searched=True).sentence
+    search = SearchPlan(3, {"name": "tpe"}, None, (Objective(metric="valid/accuracy", goal="max"),), 0)
+    shown = power(seeds, nothing, search=search).sentence
     assert shown.endswith("there can be no verdict: they are read on validation data alone, which chose.")
     assert "8 times in 10" in power(seeds, nothing).sentence, "without a search valid decides"
 

@@ -88,7 +88,7 @@ def test_one_of_several_outcomes_withholds_all_as_looks_do() -> None:
         for each in made.records
         if each.phase == "confirm" and each.last is not None
     }
-    _, failed = _values(_question(made.plan, {"arm-1": "arm-0"}), confirmed)
+    _, failed = _values(_question(made.plan, {"arm-1": "arm-0"}), confirmed, made.plan.units)
     tallies = {each.arm: {seed for seed, _ in each.failures} for each in found.tallies}
     assert {arm: seeds for arm, seeds in tallies.items() if seeds} == failed
 

@@ -130,7 +130,7 @@ plan = from_json(folder.plan.read_text())
 ledger = Ledger.open(folder.ledger_url, folder.name)
 lease = ledger.claim(Holder.current())
 ledger.append(list(history(plan, 1))[:20], lease)
-print(start_follower(folder, folder.ledger_url, sys.argv[2]).pid, flush=True)
+print(start_follower(folder, folder.ledger_url, sys.argv[2], lease.token).pid, flush=True)
 time.sleep(600)
 """
 
@@ -141,6 +141,23 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.slow
+def test_the_follower_of_a_stopped_launcher_ends_when_the_sweep_is_taken_over(
+    folder: SweepFolder, ledger: Ledger, uri: str
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, str(folder.root), uri], stdout=subprocess.PIPE
+    ) as launcher:
+        assert launcher.stdout is not None
+        pid = int(launcher.stdout.readline())
+        launcher.send_signal(signal.SIGSTOP)
+        ledger.claim(Holder.current(), on_fenced=lambda _: None)
+        try:
+            until(lambda: gone(pid))
+        finally:
+            launcher.kill()
 
 
 @pytest.mark.slow
@@ -340,6 +357,21 @@ class TestLoop:
         assert not FollowerLoop(folder, ledger, uri, lambda _: False, lambda: False).run()
         assert len(tries) == 1
         assert len(read_records(folder)) == len(plan.trials)
+
+    def test_once_the_trials_have_ended_parquet_is_written_before_mlflow_is_asked(
+        self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append_all(ledger, plan)
+        written: list[int] = []
+
+        class Watched(MlflowWriter):
+            def __init__(self, *args: object, **named: object) -> None:
+                super().__init__(*args, **named)  # type: ignore[arg-type]
+                written.append(len(read_records(folder)))
+
+        monkeypatch.setattr(followers, "MlflowWriter", Watched)
+        assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
+        assert written == [len(plan.trials)]
 
     def test_parquet_that_cannot_be_written_does_not_stop_mlflow(
         self,

@@ -14,7 +14,7 @@ from orchestrator.ledger.engine import hurried
 from orchestrator.tracking.desired_runs import DesiredRun
 from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri, outages
 from orchestrator.tracking.points import Point, batches
-from trainables.process_label import origin
+from trainables.process_identity import origin
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "/abs/mlruns", "file:///abs/mlruns", ""])
@@ -273,7 +273,7 @@ def test_a_database_that_was_not_finished_is_in_nobody_s_way(
         RunStore(f"sqlite:///{file}", "sweep", tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(utils, "_upgrade_db", upgrade)
-    killed = tmp_path / f".mlflow.db-999999999-{origin()}-x"
+    killed = tmp_path / f".mlflow.db-999999999-{origin()}aa-x"
     killed.mkdir()
     store = RunStore(f"sqlite:///{file}", "sweep", tmp_path)
     assert store.search("nobody") == {}

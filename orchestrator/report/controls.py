@@ -1,0 +1,46 @@
+"""Control arms: what luck alone makes of the very comparisons that decide about arms.
+
+A control is its reference under another name, searched apart. Its difference is tested by the same procedure,
+but alone: no correction for several comparisons counts controls, nor the arms beside them. So where the
+intervals are right, a control differs with the probability `level`, whatever else is compared.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.report.answers import Contrast, compared_alone, judged, line_of, open_seeds
+from orchestrator.report.readings import Readings
+from orchestrator.report.statistics import rate_interval
+from orchestrator.report.types import ArmVerdict, ControlRate
+
+AS_EXPECTED = "as it should be"
+FALSE_DECISION = "a false decision, since nothing but luck differs"
+
+
+def control_verdicts(
+    plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
+) -> Iterator[ArmVerdict]:
+    """Yield what is found of every control in every primary outcome."""
+    controls = [arm for arm in plan.arms if arm.control]
+    to_run = open_seeds(plan, ended)
+    for metric, arm in product(answer.outcomes, controls):
+        pair = (arm.name, arm.reference)
+        contrast = Contrast(*pair, pairs=(pair,))
+        found = compared_alone(plan, contrast, metric, readings, answer.level)
+        made = judged(plan, readings, answer, contrast, metric, found=found, to_run=to_run)
+        if made.kind not in {"undecided", "no difference"}:
+            made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
+        elif made.p is not None:
+            made = replace(made, text=f"{made.kind}, {AS_EXPECTED}")
+        yield replace(made, line=line_of(made, answer))
+
+
+def control_rate(controls: Sequence[ArmVerdict], level: float) -> ControlRate | None:
+    """Return how often controls differ; None where none has a test."""
+    tested = [each for each in controls if each.p is not None]
+    if not tested:
+        return None
+    decided = sum(each.p is not None and each.p <= each.level for each in tested)
+    return ControlRate(decided, len(tested), *rate_interval(decided, len(tested)), level)

@@ -1,0 +1,156 @@
+"""Identify the process that owns a file or a sweep, and find out whether it is still alive.
+
+A process id alone is not enough: containers and machines that share a folder or a database reuse the same
+numbers, and a machine reuses the numbers of processes that have ended.
+"""
+
+import base64
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+import psutil
+
+START_FIELD = 19
+"""Position of `starttime` in /proc/<pid>/stat, counted after the command's closing parenthesis."""
+_LABEL = re.compile(r"([0-9]{1,9})-([a-z2-7]{5})([a-z2-7]{2})(?:-|$)")
+
+
+class ProcessState(Enum):
+    """What this process can find out about another one."""
+
+    ALIVE = auto()
+    DEAD = auto()
+    UNKNOWN = auto()
+    """The other process ran in another container or on another machine, or the system hides it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """A process, identified so that no other process has the same identity."""
+
+    host: str
+    pid: int
+    boot_id: str
+    """Boot of the machine and namespace of process ids, within which process ids can be compared."""
+    process_started_at: float
+    """Start of the process: clock ticks since boot on Linux, Unix seconds elsewhere."""
+
+    def is_same_process(self, other: "ProcessIdentity") -> bool:
+        """Return whether both identify one process."""
+        return (self.host, self.boot_id, self.pid, self.process_started_at) == (
+            other.host,
+            other.boot_id,
+            other.pid,
+            other.process_started_at,
+        )
+
+    def state(self) -> ProcessState:
+        """Return whether the process is alive."""
+        if (self.host, self.boot_id) != (socket.gethostname(), boot_id()):
+            return ProcessState.UNKNOWN
+        return _state_here(self.pid, lambda started_at: started_at == self.process_started_at)
+
+
+def this_process() -> ProcessIdentity:
+    """Return the identity of this process."""
+    return ProcessIdentity(socket.gethostname(), os.getpid(), boot_id(), _start_of_this_process())
+
+
+def process_label() -> str:
+    """Return the identity of this process as `<pid>-<7 letters and digits>`, for names of temporary files.
+
+    The label is short, since paths of sockets may have only 107 bytes.
+    """
+    return f"{os.getpid()}-{origin()}{_short(_start_of_this_process(), 2)}"
+
+
+def origin() -> str:
+    """Return five characters that stand for the host, its boot and the namespace of process ids."""
+    return _short(f"{socket.gethostname()}\n{boot_id()}", 5)
+
+
+def state_of_label(text: str) -> ProcessState | None:
+    """Return the state of the process whose `process_label` begins `text`; None if no label does."""
+    found = _LABEL.match(text)
+    if found is None:
+        return None
+    pid, of, start = found.groups()
+    if of != origin():
+        return ProcessState.UNKNOWN
+    return _state_here(int(pid), lambda started_at: _short(started_at, 2) == start)
+
+
+def boot_id() -> str:
+    """Return a text for the running boot of this machine and, in a container, its process id namespace."""
+    kernel = Path("/proc/sys/kernel/random/boot_id")
+    if not kernel.exists():
+        return f"boot-{psutil.boot_time():.0f}"
+    return f"{kernel.read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
+
+
+def process_start(pid: int) -> float | None:
+    """Return when process `pid` started, see `ProcessIdentity`; None for a zombie.
+
+    Raises:
+        OSError: There is no such process, or the system hides it from this user.
+    """
+    if not Path("/proc/self/stat").exists():
+        return _start_by_psutil(pid)
+    # In a namespace without a /proc of its own, /proc shows the process ids of another namespace.
+    if Path("/proc/self").readlink() != Path(str(os.getpid())):
+        raise PermissionError("/proc belongs to another namespace of process ids")
+    return _start_from_proc(str(pid))
+
+
+def _state_here(pid: int, is_start: Callable[[float], bool]) -> ProcessState:
+    """Return the state of a process id of this boot and namespace whose process had the given start."""
+    try:
+        started_at = process_start(pid)
+    except OSError:
+        # A signal reaches hidden processes too, so only its answer shows that a process has ended.
+        return ProcessState.UNKNOWN if _exists(pid) else ProcessState.DEAD
+    return ProcessState.ALIVE if started_at is not None and is_start(started_at) else ProcessState.DEAD
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # another user's process; no process id
+        return True
+    return True
+
+
+def _start_of_this_process() -> float:
+    here = Path("/proc/self/stat").exists()
+    started_at = _start_from_proc("self") if here else _start_by_psutil(os.getpid())
+    assert started_at is not None, "the running process is no zombie"
+    return started_at
+
+
+def _start_from_proc(name: str) -> float | None:
+    # psutil's create_time changes when the wall clock is set; ticks since boot do not.
+    text = Path(f"/proc/{name}/stat").read_text(errors="replace")
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else float(fields[START_FIELD])
+
+
+def _start_by_psutil(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.Error as error:
+        raise PermissionError(str(error)) from error
+
+
+def _short(fact: object, length: int) -> str:
+    """Return `length` letters and digits that almost always differ for other facts."""
+    digest = hashlib.blake2b(str(fact).encode(), digest_size=5).digest()
+    return base64.b32encode(digest).decode().lower()[:length]
