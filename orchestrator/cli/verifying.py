@@ -266,7 +266,7 @@ def snapshot(whole: Whole) -> Iterator[Finding]:
     """The snapshot in the ledger, against a fold of all events; nothing if there is none."""
     from orchestrator.drivers.sweep_fold import SweepFold, made_for
 
-    remedy = f"nothing is lost, `{command('resume', whole.folder)}` does not use it"
+    remedy = f"no event is lost; `{command('verify', whole.folder, '--repair')}` deletes it"
     if whole.ledger.has_unfit_snapshot():
         yield Finding("snapshot", "damaged", "it is not as it was written, or of other events", remedy)
     kept = whole.ledger.snapshot()

@@ -40,8 +40,10 @@ class SearchJournal:
             self._add(_ASKED, number, {})
             self._add(_FAILED, number)
             raise
-        self._add(_ASKED, number, assignment)
-        self._passed_on = len(self._calls)
+        else:
+            self._add(_ASKED, number, assignment)
+        finally:
+            self._passed_on = len(self._calls)
         return assignment
 
     def asked(self, number: int, assignment: Assignment) -> None:

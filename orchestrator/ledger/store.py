@@ -297,6 +297,10 @@ class Ledger:
 
         self._database.run(save, write=True, patient=False)
 
+    def delete_snapshot(self) -> None:
+        """Delete the snapshot, if there is one."""
+        self._database.run(lambda connection: snapshots.remove(connection, self._id), write=True)
+
     def events(self, after: int = 0) -> Iterator[Event]:
         """Events behind position `after`, oldest first, up to the newest at the moment of reading.
 

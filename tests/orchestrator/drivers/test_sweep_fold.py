@@ -1,6 +1,7 @@
 """Snapshots: what a session restores from one is what it would fold from all events."""
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,13 +13,15 @@ from orchestrator.drivers import sweep_fold
 from orchestrator.drivers.sweep_fold import SweepFold, made_for
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import records
-from orchestrator.plan.types import Plan
+from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
 from orchestrator.spec.section import Objective
-from orchestrator.trials import DeathCause
+from orchestrator.trials import DeathCause, OutcomeKind
+from search_spaces.paths import with_values
 from tests.support.driving import Worker, run_in_turn
 from tests.support.examples import examples
 from tests.support.logs import MemoryLog, content, record
 from tests.support.plans import make_arm, make_plan
+from tests.support.repeated import repeated_plan
 
 
 def plan_of(sampler: str = "random", scope: str = "last") -> Plan:
@@ -35,18 +38,43 @@ def plan_of(sampler: str = "random", scope: str = "last") -> Plan:
     )
 
 
-def folded(plan: Plan, events: list[Event]) -> SweepFold:
+def repeats_of(sampler: str = "random") -> Plan:
+    """Repeated searches that may end early, a control, and an arm whose later repeats a look may skip."""
+    limits = Limits(each_arm=ArmLimits(no_improvement=1))
+    answer = AnswerPlan(("valid/score",), None, 0.05, 2)
+    plan = repeated_plan(
+        4,
+        others=2,
+        controls=1,
+        sampler=sampler,
+        limits=limits,
+        answer=answer,
+        posthoc=({"model.shift": 0.5},),
+    )
+    shifted = replace(plan.arms[1], settings=with_values(plan.arms[1].settings, {"model.shift": 0.4}))
+    return replace(plan, arms=(plan.arms[0], shifted, *plan.arms[2:]))
+
+
+PLANS = {
+    "last": plan_of(),
+    "best": plan_of(scope="best"),
+    "mean": plan_of(scope="mean-of-last-2"),
+    "repeats": repeats_of(),
+}
+
+
+def folded(plan: Plan, events: Sequence[Event]) -> SweepFold:
     fold = SweepFold(plan)
     for event in events:
         fold.hear(event)
     return fold
 
 
-@pytest.mark.parametrize("scope", ["last", "best", "mean-of-last-2"])
-def test_a_restored_state_is_the_folded_one_after_any_event(scope: str) -> None:
-    plan, log = plan_of(scope=scope), MemoryLog()
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_restored_state_is_the_folded_one_after_any_event(plan: Plan) -> None:
+    log = MemoryLog()
     run_in_turn(record(plan, log))
-    for cut in range(0, len(log.written), 7):
+    for cut in range(0, len(log.written), len(log.written) // 25):
         before = folded(plan, log.written[:cut])
         restored = SweepFold.restored(plan, cut, before.content())
         assert restored is not None
@@ -56,35 +84,67 @@ def test_a_restored_state_is_the_folded_one_after_any_event(scope: str) -> None:
         assert restored.content() == folded(plan, log.written).content()
 
 
-@examples(15)
-@given(st.lists(st.integers(0, 9), max_size=60), st.sampled_from(["random", "tpe"]))
-def test_histories_with_deaths_and_retries_are_restored_as_folded(acts: list[int], sampler: str) -> None:
-    """Acts: 0 kills the session, 1 loses a worker, 2 stops one, 3 retries what failed; others go on."""
-    plan, log = plan_of(sampler), MemoryLog()
-    recorder, workers = record(plan, log, snapshot_every=1), []
-    for act in acts:
+def test_a_sweep_with_repeats_skips_what_looks_and_limits_make_unnecessary() -> None:
+    """So that the tests here are of all that a state holds."""
+    plan, log = PLANS["repeats"], MemoryLog()
+    run_in_turn(record(plan, log))
+    skipped = [each for each in records(log.written, plan) if each.outcome is OutcomeKind.SKIPPED]
+    assert {"search", "confirm"} <= {each.phase for each in skipped}
+    assert {each.repeat for each in skipped} >= {0, 3}
+
+
+class Session:
+    """The newest session of a sweep, with or without snapshots, and its workers."""
+
+    def __init__(self, plan: Plan, *, keeps_snapshots: bool) -> None:
+        self.plan, self.log = plan, MemoryLog()
+        self._every = 1 if keeps_snapshots else None
+        self.open()
+
+    def open(self) -> None:
+        """Start a session where the one before was killed."""
+        self.recorder = record(self.plan, self.log, snapshot_every=self._every)
+        self.workers: list[Worker] = []
+
+    def act(self, act: int) -> None:
+        """0 kills the session; 1 and 2 lose a worker; 3 retries; 4 stops a worker; others go on."""
         if act == 0:
-            recorder, workers = record(plan, log, snapshot_every=1), []
+            self.open()
         elif act == 3:
-            recorder.close("interrupted")
-            recorder, workers = record(plan, log, snapshot_every=1), []
-            failed = choose(plan, records(log.written, plan), ["failed"]).trial_ids
-            recorder.retry(failed[:1], lambda *_: False)
-        elif act in {1, 2} and workers:
-            worker = workers.pop(0)
-            if act == 1:
-                recorder.lost(worker.attempt.trial_id, "killed", DeathCause.TRIAL)
-            else:
+            self.recorder.close("interrupted")
+            self.open()
+            failed = choose(self.plan, records(self.log.written, self.plan), ["failed"]).trial_ids
+            self.recorder.retry(failed[:1], lambda *_: False)
+        elif act in {1, 2, 4} and self.workers:
+            worker = self.workers.pop(0)
+            if act == 4:
                 worker.stop()
-        elif act > 6 and (attempt := recorder.ask()) is not None:
-            workers.append(Worker(recorder, attempt))
-        elif workers and workers[0].advance():
-            workers.pop(0)
-        check(plan, log)
-    undisturbed = MemoryLog(log.written)
-    run_in_turn(record(plan, undisturbed))
-    run_in_turn(record(plan, log, snapshot_every=1))
-    assert content(log.written) == content(undisturbed.written)
+            else:
+                cause = DeathCause.TRIAL if act == 1 else DeathCause.OUTSIDE
+                self.recorder.lost(worker.attempt.trial_id, "killed", cause)
+        elif act > 6 and (attempt := self.recorder.ask()) is not None:
+            self.workers.append(Worker(self.recorder, attempt))
+        elif self.workers and self.workers[0].advance():
+            self.workers.pop(0)
+
+
+@examples(20)
+@given(st.lists(st.integers(0, 12), max_size=80), st.sampled_from(["random", "tpe"]), st.booleans())
+def test_sessions_that_keep_snapshots_write_what_others_write(
+    acts: list[int], sampler: str, has_repeats: bool
+) -> None:
+    plan = repeats_of(sampler) if has_repeats else plan_of(sampler)
+    keeping, folding = (Session(plan, keeps_snapshots=each) for each in (True, False))
+    for act in acts:
+        keeping.act(act)
+        folding.act(act)
+        assert keeping.log.written == folding.log.written
+        check(plan, keeping.log)
+    for each in (keeping, folding):
+        each.open()
+        run_in_turn(each.recorder)
+    assert keeping.log.written == folding.log.written
+    assert keeping.recorder.finished
 
 
 def check(plan: Plan, log: MemoryLog) -> None:
@@ -93,10 +153,11 @@ def check(plan: Plan, log: MemoryLog) -> None:
         assert zlib.decompress(log.kept.content) == zlib.decompress(expected.content())
 
 
-def test_a_session_that_starts_from_a_snapshot_reads_no_event_before_it() -> None:
-    plan, whole = plan_of(), MemoryLog()
+@pytest.mark.parametrize("plan", [PLANS["last"], PLANS["repeats"]], ids=["last", "repeats"])
+def test_a_session_that_starts_from_a_snapshot_reads_no_event_before_it(plan: Plan) -> None:
+    whole = MemoryLog()
     run_in_turn(record(plan, whole))
-    for cut in whole.batches[::9]:
+    for cut in whole.batches[:: len(whole.batches) // 20]:
         log = MemoryLog(whole.written[:cut])
         record(plan, log, snapshot_every=1)
         assert log.kept is not None

@@ -1,25 +1,35 @@
 """Snapshots in the ledger: kept with the events, and used only where they fit them."""
 
+import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from orchestrator.drivers.recorder import Recorder
+from orchestrator.drivers.sweep_fold import SweepFold
 from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.engine import connect, transaction
+from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.ledger.store import Ledger
+from orchestrator.trials import Record
+from tests.support.driving import run_in_turn
 from tests.support.histories import history
 from tests.support.plans import make_plan
+from tests.support.repeated import repeated_plan
 
 PLAN = make_plan(2)
+REPEATED = repeated_plan(2, controls=1, sampler="tpe", posthoc=({"model.shift": 0.5},))
 SWEEP = "sweep"
 
 
@@ -110,6 +120,15 @@ def test_a_ledger_from_before_there_were_snapshots_gets_them(any_url: str) -> No
         assert ledger.snapshot() is not None
 
 
+def test_a_snapshot_can_be_deleted(any_url: str) -> None:
+    written(any_url)
+    with Ledger.open(any_url, SWEEP) as ledger:
+        ledger.delete_snapshot()
+        assert ledger.snapshot() is None
+        assert not ledger.has_unfit_snapshot()
+        assert ledger.verify() == []
+
+
 def test_a_sweep_is_deleted_with_its_snapshot(any_url: str) -> None:
     written(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
@@ -117,41 +136,65 @@ def test_a_sweep_is_deleted_with_its_snapshot(any_url: str) -> None:
     assert delete_sweep(any_url, SWEEP, uid)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from orchestrator.ledger import snapshots
+from tests.orchestrator.ledger.test_ledger_snapshots import REPEATED, resume
+write, left = snapshots.write, [3]
+def dying(*arguments):
+    left[0] -= 1
+    if not left[0] and sys.argv[2] == "before": os.kill(os.getpid(), signal.SIGKILL)
+    write(*arguments)
+    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)
+snapshots.write = dying
+resume(Path(sys.argv[1]))
+"""
+CHANGES = {
+    "kept": "",
+    "removed": "DELETE FROM haltsweep_snapshots",
+    "damaged": "UPDATE haltsweep_snapshots SET content = CAST('other' AS BLOB)",
+    "of another version": "UPDATE haltsweep_snapshots SET made_for = 'an earlier format'",
+}
+
+
+def resume(root: Path) -> list[Record]:
+    """Run what is left of the sweep in `root`; return its records without times."""
+    root.mkdir(exist_ok=True)
+    folder = SweepFolder(root)
+    with Ledger.open(folder.ledger_url, REPEATED.name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        recorder = Recorder(REPEATED, ledger, lease, folder, snapshots=ledger, snapshot_every=40)
+        run_in_turn(recorder)
+        recorder.close()
+        assert ledger.verify() == []
+        kept, fold = ledger.snapshot(), SweepFold(REPEATED)
+        assert kept is not None
+        for event in islice(ledger.events(), kept.seq):
+            fold.hear(event)
+        assert fold.matches(kept.content)
+        found = records(ledger.events(), REPEATED)
+    return [replace(each, started_at=None, ended_at=None, attempts=1) for each in found]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "within"])
-def test_a_process_killed_at_a_snapshot_loses_no_event(tmp_path: Path, moment: str) -> None:
-    """The snapshot before stays, and the events behind it are folded."""
-    script = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from orchestrator.identity import SweepFolder\n"
-        "from orchestrator.drivers.recorder import Recorder\n"
-        "from orchestrator.ledger import snapshots\n"
-        "from orchestrator.ledger.lease import Holder\n"
-        "from orchestrator.ledger.store import Ledger\n"
-        "from tests.support.driving import run_in_turn\n"
-        "from tests.support.plans import make_plan\n"
-        "folder, moment, write, left = SweepFolder(Path(sys.argv[1])), sys.argv[2], snapshots.write, [3]\n"
-        "def dying(*arguments):\n"
-        "    left[0] -= 1\n"
-        "    if not left[0] and moment == 'before': os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    write(*arguments)\n"
-        "    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if moment: snapshots.write = dying\n"
-        "with Ledger.open(folder.ledger_url, 'synthetic', create=True) as ledger:\n"
-        "    lease, plan = ledger.claim(Holder.current()), make_plan(2)\n"
-        "    run_in_turn(Recorder(plan, ledger, lease, folder, snapshots=ledger, snapshot_every=7))\n"
-    )
-    folder = SweepFolder(tmp_path)
-    seen = []
-    for each in (moment, ""):
-        done = subprocess.run([sys.executable, "-c", script, tmp_path, each], check=False)
-        with Ledger.open(folder.ledger_url, "synthetic") as ledger:
-            kept = ledger.snapshot()
-            assert kept is not None
-            seen.append((done.returncode == 0, kept.seq, ledger.last_seq()))
-            assert ledger.verify() == []
-    (finished, kept_at, last), (finished_again, *_) = seen
-    assert not finished
-    assert kept_at < last, "the killed process had stored events behind the snapshot"
-    assert finished_again
+def test_a_sweep_killed_at_a_snapshot_goes_on_alike_whatever_becomes_of_it(
+    tmp_path: Path, moment: str
+) -> None:
+    """Repeated searches with a control. Without a usable snapshot all events are folded."""
+    undisturbed = resume(tmp_path / "whole")
+    assert {each.repeat for each in undisturbed} == {0, 1}
+    killed = tmp_path / "killed"
+    done = subprocess.run([sys.executable, "-c", KILLED, killed, moment], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with Ledger.open(SweepFolder(killed).ledger_url, REPEATED.name) as ledger:
+        kept = ledger.snapshot()
+        assert kept is not None
+        assert 0 < kept.seq < ledger.last_seq(), "there are events behind the snapshot"
+    for place, (what, change) in enumerate(CHANGES.items()):
+        other = tmp_path / str(place)
+        shutil.copytree(killed, other)
+        if change:
+            execute(SweepFolder(other).ledger_url, change)
+        assert resume(other) == undisturbed, what
