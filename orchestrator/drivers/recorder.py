@@ -21,7 +21,7 @@ from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.snapshots import LedgerSnapshot
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
 from orchestrator.steady_clock import steady_clock

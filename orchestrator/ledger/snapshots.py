@@ -5,7 +5,6 @@ made for. One that does not fit the ledger, or is damaged, is as good as none.
 """
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
@@ -25,6 +24,7 @@ from sqlalchemy import (
 )
 
 from orchestrator.ledger.chain import SIZE
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.schema import events, metadata, sweeps
 
 snapshots = Table(
@@ -38,16 +38,6 @@ snapshots = Table(
     Column("digest", Text, nullable=False),
 )
 """At most one row a sweep: the newest snapshot."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSnapshot:
-    """The state after the event at position `seq`."""
-
-    seq: int
-    made_for: str
-    """Digest of the plan and of the format of the content: another plan or format cannot use it."""
-    content: bytes
 
 
 def write(connection: Connection, sweep_id: int, head: str, new: LedgerSnapshot) -> None:

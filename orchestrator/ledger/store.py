@@ -16,11 +16,11 @@ from orchestrator.ledger.database import Database
 from orchestrator.ledger.engine import connect, store_time
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.outage import OnOutage
 from orchestrator.ledger.reading import Reader
 from orchestrator.ledger.rows import from_row, to_row
 from orchestrator.ledger.schema import events, sweeps
-from orchestrator.ledger.snapshots import LedgerSnapshot
 from orchestrator.ledger.stops import StopRequest
 from trainables.process_identity import ProcessState
 

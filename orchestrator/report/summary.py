@@ -81,9 +81,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     metrics = tuple(dict.fromkeys((*primary, *measured)))
     read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
     arms = tuple(arm.name for arm in plan.arms)
-    of_arms = by_arm(known)
-    tallies = tuple(_tally(plan, arm, of_arms[arm], readings) for arm in arms)
-    searched = search_bests(plan, known)
+    tallies, searched = _tallies(plan, known, readings), search_bests(plan, known)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     verdicts = tuple(answers.verdicts(plan, readings, answer, ended)) if answer else ()
@@ -384,6 +382,11 @@ def _points(
 
 def _point(rank: int) -> str:
     return f"point {rank + 1}"
+
+
+def _tallies(plan: Plan, records: Sequence[Record], readings: Readings) -> tuple[ArmTally, ...]:
+    own = by_arm(records)
+    return tuple(_tally(plan, arm.name, own[arm.name], readings) for arm in plan.arms)
 
 
 def _tally(plan: Plan, arm: str, own: Sequence[Record], readings: Readings) -> ArmTally:

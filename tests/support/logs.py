@@ -10,7 +10,7 @@ from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.snapshots import LedgerSnapshot
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind
 

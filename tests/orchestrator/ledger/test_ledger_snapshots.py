@@ -20,7 +20,7 @@ from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.snapshots import LedgerSnapshot
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Record
 from tests.support.driving import run_in_turn
