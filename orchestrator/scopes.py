@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 from statistics import fmean
+from typing import Any
 
 from orchestrator.spec.section import Objective
 from orchestrator.trials import is_usable
@@ -31,6 +32,22 @@ class CountedReports:
         other._last_values = {name: values.copy() for name, values in self._last_values.items()}
         other.measurement, other.reports = self.measurement, self.reports
         return other
+
+    def to_json(self) -> list[Any]:
+        """Return the state as JSON values."""
+        counts = self.measurement
+        found = counts and [counts.step, counts.seconds, dict(counts.metrics)]
+        return [[list(values) for values in self._last_values.values()], found, self.reports]
+
+    @classmethod
+    def from_json(cls, objectives: Sequence[Objective], values: Sequence[Any]) -> "CountedReports":
+        """Return the reports whose state `to_json` returned."""
+        made = cls(objectives)
+        last_values, found, made.reports = values
+        for kept, numbers in zip(made._last_values.values(), last_values, strict=True):
+            kept.extend(numbers)
+        made.measurement = found and Measurement(*found)
+        return made
 
     def add(self, report: Measurement) -> bool:
         """Add a report of the trial; return whether it has a usable value of every objective."""

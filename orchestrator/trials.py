@@ -1,12 +1,12 @@
 """What flows between planner, conductor, drivers, ledger and report: trials, outcomes, records."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import nan
-from typing import Any
+from typing import Any, TypeVar
 
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
@@ -209,6 +209,17 @@ class Record:
         if self.outcome is None:
             return "open"
         return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
+
+
+OfArm = TypeVar("OfArm", PlannedTrial, Record)
+
+
+def by_arm(trials: Iterable[OfArm]) -> Mapping[str, Sequence[OfArm]]:
+    """Return records or planned trials by arm; an arm without any has an empty list."""
+    found: dict[str, list[OfArm]] = defaultdict(list)
+    for each in trials:
+        found[each.arm].append(each)
+    return found
 
 
 def with_usable_metrics(records: Iterable[Record]) -> list[Record]:

@@ -17,7 +17,7 @@ from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.redact import redact
 from orchestrator.scopes import counted_name
-from orchestrator.trials import Outcome, OutcomeKind, Record, numbered
+from orchestrator.trials import Outcome, OutcomeKind, Record, by_arm, numbered
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -43,10 +43,10 @@ def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[P
     Without a holder nothing runs: what a killed process left open waits to be resumed.
     """
     planned = Counter(trial.arm for trial in plan.trials)
-    of_arms: dict[str, list[Record]] = {arm.name: [] for arm in plan.arms}
-    for record in records:
-        of_arms[record.arm].append(record)
-    return tuple(_arm_progress(plan, arm, planned[arm], own, held=held) for arm, own in of_arms.items())
+    of_arms = by_arm(records)
+    return tuple(
+        _arm_progress(plan, arm.name, planned[arm.name], of_arms[arm.name], held=held) for arm in plan.arms
+    )
 
 
 def _arm_progress(plan: Plan, arm: str, planned: int, own: Sequence[Record], *, held: bool) -> Progress:

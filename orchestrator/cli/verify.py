@@ -1,6 +1,7 @@
 """`haltsweep verify`: whether everything that a sweep has kept is what was written."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,12 @@ from search_spaces.wording import amount
 from trainables.source_files import names_file
 
 Repair = Annotated[
-    bool, typer.Option("--repair", help="If plan.json is damaged, make it again from spec.yaml first.")
+    bool,
+    typer.Option(
+        "--repair",
+        help="First make a damaged plan.json again from spec.yaml, and delete the snapshot in the ledger, "
+        "which the next session makes again.",
+    ),
 ]
 
 
@@ -51,7 +57,8 @@ def verify(
     _refuse_options(name, is_bundle=is_bundle, repair=repair, rerun=rerun is not None)
     folder = SweepFolder(Path(name)) if is_bundle else find_sweep(name, runs_root(runs))
     if repair:
-        _repair(folder)
+        _repair_plan(folder)
+        _delete_snapshot(folder)
     found: list[Finding] = []
     parts = bundle.findings(Path(name), rerun or 0, data_root(data)) if is_bundle else findings(folder)
     for finding in parts:
@@ -104,6 +111,7 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
                         yield Finding(what, "unknown", detail, "put right what is above, and check again")
                     return
                 whole = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
+                yield from verifying.snapshot(whole)
                 yield from verifying.checkpoints(whole, waiting.update)
                 yield from verifying.data(whole, waiting.update)
                 yield from verifying.parquet(whole)
@@ -128,7 +136,15 @@ def _line(finding: Finding) -> str:
     return what if finding.verdict == "sound" or not finding.remedy else f"{what}; {finding.remedy}"
 
 
-def _repair(folder: SweepFolder) -> None:
+def _delete_snapshot(folder: SweepFolder) -> None:
+    from orchestrator.drivers.launch_folder import read_setup
+    from orchestrator.ledger.store import Ledger
+
+    with suppress(StoreError), Ledger.open(read_setup(folder).ledger_url(folder), folder.name) as ledger:
+        ledger.delete_snapshot()  # of a ledger that cannot be opened, the check says why
+
+
+def _repair_plan(folder: SweepFolder) -> None:
     """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched.
 
     An extended plan is not made again: editions of it are kept.

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -269,6 +270,28 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     settled = settled and whole.ledger.last_seq() == before
     means = arm_metrics(summarise(whole.plan, whole.records))
     yield from compare(desired_runs, kept, means, settled=settled, sync=sync)
+
+
+def snapshot(whole: Whole) -> Iterator[Finding]:
+    """The snapshot in the ledger, against a fold of all events; nothing if there is none."""
+    from orchestrator.drivers.sweep_fold import SweepFold, made_for
+
+    remedy = f"no event is lost; `{command('verify', whole.folder, '--repair')}` deletes it"
+    if whole.ledger.has_unfit_snapshot():
+        yield Finding("snapshot", "damaged", "it is not as it was written, or of other events", remedy)
+    kept = whole.ledger.snapshot()
+    if kept is None:
+        return
+    if kept.made_for != made_for(whole.plan):
+        yield Finding("snapshot", "sound", "of an earlier plan or another version, so it is not used")
+        return
+    fold = SweepFold(whole.plan)
+    for event in islice(whole.ledger.events(), kept.seq):
+        fold.hear(event)
+    if fold.matches(kept.content):
+        yield Finding("snapshot", "sound", f"{amount(kept.seq, 'event')} fold to it")
+    else:
+        yield Finding("snapshot", "damaged", f"the first {kept.seq} events fold to another state", remedy)
 
 
 @contextmanager

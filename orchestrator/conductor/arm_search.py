@@ -70,7 +70,12 @@ class ArmSearch:
             self.asked(number, assignment)
             return assignment
         with self._working("sampler", number):
-            trial, assignment = self._draw(number)
+            try:
+                trial, assignment = self._draw(number)
+            except NothingAdmitted:  # leave what `asked` and `failed` leave when the trial is replayed
+                self._enqueue(number, {})
+                self.failed(number)
+                raise
         self._trials[number] = trial
         return assignment
 

@@ -1,7 +1,11 @@
 """The attempts at one trial: which may write, how far they got, how many in a row died of what they ran."""
 
+import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
 
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
@@ -9,6 +13,8 @@ from search_spaces.wording import amount
 
 MOST_KILLS = 10
 """Deaths from outside after which a trial waits for progress elsewhere; without any the sweep stops."""
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -26,7 +32,7 @@ class Attempts:
     """Newest step of a checkpoint."""
     heard_at: float = 0.0
     """Unix time in seconds of the newest start or report."""
-    attributes: dict[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=lambda: _NONE)
     """Texts that the trial reported."""
     ended: OutcomeKind | None = None
     """How the trial ended for good."""
@@ -53,7 +59,7 @@ class Attempts:
             self.saved = event.payload["step"]
             has_progressed = True
         elif event.kind is EventKind.ATTRIBUTES:
-            self.attributes |= event.payload
+            self.attributes = {**self.attributes, **event.payload}
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
             self.ended, self.kept = kind if kind.final else None, event.payload.get("saved")
@@ -62,10 +68,23 @@ class Attempts:
         elif event.kind is EventKind.RETRIED:
             self.step = self.saved = event.payload["step"]
             self.losses, self.ended, self.kept = 0, None, None
-            self.attributes.clear()
+            self.attributes = {}
         if has_progressed:
             self.losses = 0
         return has_progressed
+
+    def to_json(self) -> list[Any]:
+        """Return the state as JSON values, in the order of the fields."""
+        values = [getattr(self, each.name) for each in fields(self)]
+        return [dict(each) if isinstance(each, Mapping) else each for each in values]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> "Attempts":
+        """Return the attempts whose state `to_json` returned."""
+        made = cls(*values)
+        made.phase, made.attributes = sys.intern(made.phase), made.attributes or _NONE
+        made.ended = made.ended and OutcomeKind(made.ended)
+        return made
 
     def loss(self, what: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
         """Return how the trial goes on after one more of its processes died.

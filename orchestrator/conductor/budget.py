@@ -5,7 +5,9 @@ decides the same. Work that was lost with its process and done again is counted 
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from orchestrator.ledger.events import BUDGET, ERROR, Event, EventKind
 from orchestrator.plan.types import Limits, Plan
@@ -83,6 +85,19 @@ class Spending:
             each.device_s += max(0.0, seconds) * self._devices
             each.flops += max(0.0, flops)
 
+    def to_json(self) -> list[Any]:
+        """Return what was used as JSON values."""
+        used = [[*search, astuple(each)] for search, each in self._searches.items()]
+        progress = [[*search, astuple(each)] for search, each in self._progress.items()]
+        return [astuple(self._sweep), sorted(used), sorted(progress)]
+
+    def load(self, values: Sequence[Any]) -> None:
+        """Set what was used to what `to_json` returned."""
+        sweep, used, progress = values
+        self._sweep = Used(*sweep)
+        self._searches.update({(arm, repeat): Used(*each) for arm, repeat, each in used})
+        self._progress.update({(arm, repeat): Progressing(*each) for arm, repeat, each in progress})
+
     def search_ended(self, planned: PlannedTrial, value: float | None) -> None:
         """A search trial ended for good, with `value` of the first objective if it finished."""
         self._progress[_search(planned)].ended(None if value is None else self._sign * value)
@@ -127,6 +142,14 @@ class HeldOpen:
             self._earlier_s = self.seconds(self._last_at)
             self._opened_at = event.at
         self._last_at = event.at
+
+    def to_json(self) -> list[float | None]:
+        """Return the state as JSON values."""
+        return [self._earlier_s, self._opened_at, self._last_at]
+
+    def load(self, values: Sequence[Any]) -> None:
+        """Set the state to what `to_json` returned."""
+        self._earlier_s, self._opened_at, self._last_at = values
 
     def seconds(self, now: float) -> float:
         """Unix time `now` falls in the newest session."""

@@ -31,7 +31,7 @@ from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
 if TYPE_CHECKING:
-    from orchestrator.conductor.arm_search import ArmSearch  # which loads Optuna
+    from orchestrator.conductor.search_journal import SearchJournal  # which loads Optuna
 
 
 class Conductor:
@@ -59,10 +59,10 @@ class Conductor:
             arm_state.trials.append(state)
             self._states[planned.trial_id] = state
         if plan.search is not None:
-            from orchestrator.conductor.arm_search import ArmSearch
+            from orchestrator.conductor.search_journal import SearchJournal
 
             self._searches = {
-                key: ArmSearch(of.arm, plan.search, of.repeat) for key, of in self._arms.items()
+                key: SearchJournal(of.arm, plan.search, of.repeat) for key, of in self._arms.items()
             }
         for arm_state in self._arms.values():
             self._link(arm_state)
@@ -314,7 +314,7 @@ class Conductor:
     def _repeats_of(self, arm: str) -> list[ArmState]:
         return [self._arms[arm, repeat] for repeat in range(self._plan.repeats)]
 
-    def _search_of(self, planned: PlannedTrial) -> "ArmSearch":
+    def _search_of(self, planned: PlannedTrial) -> "SearchJournal":
         return self._searches[planned.arm, planned.repeat]
 
     def _run(self, state: TrialState) -> Trial:
@@ -363,7 +363,7 @@ class Conductor:
 
     def _end(self, state: TrialState, outcome: Outcome) -> None:
         planned, arm_state = state.planned, self._repeat_of(state.planned)
-        state.status, state.outcome = TrialStatus.ENDED, outcome
+        state.end(outcome)
         self._left -= 1
         arm_state.ended[outcome.kind] += 1
         if planned.phase == "search":

@@ -1,5 +1,7 @@
 """Errors of the first trials of every arm: a sweep stops where all of them crash alike."""
 
+from collections.abc import Mapping
+
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, error_line
 
@@ -25,6 +27,14 @@ class FirstErrors:
             crashed = outcome.kind is OutcomeKind.CRASHED
             # What tells trials apart, such as their folders, must not tell errors apart.
             first[trial_id] = error_line(outcome.reason.replace(trial_id, "")) if crashed else ""
+
+    def to_json(self) -> dict[str, dict[str, str]]:
+        """Return the errors as JSON values."""
+        return self._by_arm
+
+    def load(self, values: Mapping[str, Mapping[str, str]]) -> None:
+        """Set the errors to what `to_json` returned."""
+        self._by_arm = {name: dict(errors) for name, errors in values.items()}
 
     def forget(self, planned: PlannedTrial) -> None:
         """Leave out a trial that is retried."""

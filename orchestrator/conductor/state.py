@@ -60,6 +60,16 @@ class TrialState:
         """Whether the trial ended without a start, since it was not needed."""
         return self.outcome is not None and self.outcome.kind is OutcomeKind.SKIPPED
 
+    def end(self, outcome: Outcome) -> None:
+        """Record the outcome, and drop what only a trial needs that goes on or is retried."""
+        self.status, self.outcome = TrialStatus.ENDED, outcome
+        self.counted = None
+        if outcome.kind.failed:
+            return
+        self.trial = self.saved = self.saved_counted = None
+        if self.last is not None and self.planned.phase == "search":
+            self.last = Measurement(self.last.step, self.last.seconds, {})
+
 
 @dataclass(slots=True)
 class ArmState:

@@ -150,6 +150,18 @@ def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
     return failed
 
 
+def _recorder(
+    plan: Plan,
+    folder: SweepFolder,
+    ledger: Ledger,
+    lease: Lease,
+    *,
+    origin: Mapping[str, Any],
+    places: InStore | None,
+) -> Recorder:
+    return Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger)
+
+
 @contextmanager
 def open_sweep(
     plan: Plan,
@@ -182,7 +194,7 @@ def open_sweep(
         try:
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
                 places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
-                recorder = Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places)
+                recorder = _recorder(plan, folder, ledger, lease, origin=origin, places=places)
                 recorder.on_failure = watch.on_failure
                 run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
                 if ledger.begun:

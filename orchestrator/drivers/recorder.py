@@ -5,22 +5,23 @@ about; nothing is started, stopped or deleted until all is written.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.conductor.attempts import Attempts, Kills
-from orchestrator.conductor.budget import HeldOpen
-from orchestrator.conductor.conductor import Conductor
+from orchestrator.conductor.attempts import Kills
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.drivers.checkpoint_index import Checkpoints, InSweepFolder
 from orchestrator.drivers.jobs import Attempt
+from orchestrator.drivers.sweep_fold import SweepFold, made_for
+from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder, checkpoint_name
 from orchestrator.ledger import events as log
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Lease
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
 from orchestrator.steady_clock import steady_clock
@@ -31,6 +32,10 @@ RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.O
 """Failures after which the trial's last checkpoint is kept, so that a retry can resume from it."""
 PROMPT_S = 2.0
 """A ledger that takes longer is not waited for."""
+SNAPSHOT_EVENTS = 20_000
+"""Least number of events between two snapshots; about a second of reading."""
+SNAPSHOT_SHARE = 0.25
+"""Least share of the events before: a snapshot takes the longer, the more of them there are."""
 
 
 class EventLog(Protocol):
@@ -41,6 +46,16 @@ class EventLog(Protocol):
 
     def events(self, after: int = 0) -> Iterable[Event]:
         """Everything written, oldest first."""
+
+
+class SnapshotLog(Protocol):
+    """What the recorder needs of a ledger that keeps snapshots."""
+
+    def snapshot(self) -> LedgerSnapshot | None:
+        """Return the newest snapshot that fits the events."""
+
+    def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
+        """Replace it, if `new` ends at the newest event."""
 
 
 class Recorder:
@@ -60,7 +75,14 @@ class Recorder:
         provenance: Mapping[str, Any] | None = None,
         checkpoints: Checkpoints | None = None,
         clock: Callable[[], float] | None = None,
+        snapshots: SnapshotLog | None = None,
+        snapshot_every: int = SNAPSHOT_EVENTS,
     ) -> None:
+        # An early stopper judges by all reports before: a second conductor would double its work.
+        has_stopper = plan.search is not None and plan.search.stopper is not None
+        self._snapshots = None if has_stopper else snapshots
+        self._snapshot_every, self._lease = snapshot_every, lease
+        self._made_for = made_for(plan) if self._snapshots is not None else ""
         # Budgets add up differences of these times, so they must not jump when the system's clock is set.
         self._clock = clock = clock or steady_clock()
         self._hours = plan.wall_clock_hours
@@ -72,19 +94,21 @@ class Recorder:
         self._checkpoints = checkpoints or InSweepFolder(folder)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called of each trial that fails."""
-        self._conductor = Conductor(plan)
-        self._attempts: dict[str, Attempts] = {}
         self._kills = Kills()
-        self._held = HeldOpen()
         self._draining = ""
         self._spent = ""
         self._error = ""
         self._closed = False
         self._together: list[Event] | None = None
         self._untidy: list[str] = []
-        for event in ledger.events():
-            self._conductor.replay(event)
-            self._note(event)
+        self._fold = self._restored(plan) or SweepFold(plan)
+        self._snapshot_at = self._fold.seq
+        for event in ledger.events(self._fold.seq):
+            self._fold.hear(event)
+        self._attempts, self._held = self._fold.attempts, self._fold.held
+        # The conductor of the fold only replays what was written: a snapshot is never ahead of the ledger.
+        self._conductor = self._fold.conductor if self._snapshots is None else self._fold.live()
+        self._save_snapshot()
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
         self._finish_what_was_decided()
         self._tidy(self._attempts)
@@ -121,6 +145,7 @@ class Recorder:
         if self._together is not None or not self._writer.settled(timeout_s):
             return False
         self._tidy_up()
+        self._save_snapshot()
         return True
 
     def ask(self) -> Attempt | None:
@@ -293,6 +318,7 @@ class Recorder:
             self._closed = True
         self._writer.settled(None)
         self._tidy_up()
+        self._save_snapshot(at_end=True)
 
     def _end_of_session(self, reason: str | None) -> Event:
         if reason is None and self._error and not self.finished:
@@ -351,15 +377,28 @@ class Recorder:
         self._writer.settled(0.0 if late else PROMPT_S)
 
     def _note(self, event: Event) -> None:
-        self._held.saw(event)
-        if event.trial_id is None:
-            return
-        if event.kind is EventKind.ASKED:
-            self._attempts[event.trial_id] = Attempts(event.payload["phase"])
-        elif event.kind is EventKind.RETRIED and "cause" in event.payload:
-            del self._attempts[event.trial_id]
-        elif self._attempts[event.trial_id].saw(event):
+        # Without snapshots the one conductor has decided the event itself.
+        take = self._fold.note if self._snapshots is None else self._fold.hear
+        if take(event):
             self._kills.clear()
+
+    def _restored(self, plan: Plan) -> SweepFold | None:
+        found = self._snapshots.snapshot() if self._snapshots is not None else None
+        if found is None or found.made_for != self._made_for:
+            return None
+        return SweepFold.restored(plan, found.seq, found.content)
+
+    def _save_snapshot(self, *, at_end: bool = False) -> None:
+        """Save a snapshot if many events were written since the newest; the ledger must have them all."""
+        new, enough = self._fold.seq - self._snapshot_at, self._snapshot_every
+        if not at_end:
+            enough = max(enough, int(SNAPSHOT_SHARE * self._snapshot_at))
+        if self._snapshots is None or self._fold.seq < self._snapshot_every or new < enough:
+            return
+        self._snapshot_at = self._fold.seq
+        with suppress(StoreError):  # the events are enough
+            found = LedgerSnapshot(self._fold.seq, self._made_for, self._fold.content())
+            self._snapshots.save_snapshot(found, self._lease)
 
     def _tidy(self, trial_ids: Iterable[str]) -> None:
         self._untidy.extend(trial_ids)

@@ -2,6 +2,7 @@
 
 from sqlalchemy import delete, func, inspect, select
 
+from orchestrator.ledger import snapshots
 from orchestrator.ledger.engine import connect, database_file, store_time, transaction
 from orchestrator.ledger.lease import Holder, LeaseHeld
 from orchestrator.ledger.schema import events, sweeps
@@ -29,6 +30,7 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
             lease, now = lease_of(dict(row._mapping)), store_time(connection)
             if lease is not None and lease.stands(now) and not lease.holder.is_same_process(Holder.current()):
                 raise LeaseHeld(lease, now)
+            snapshots.remove(connection, row.id)
             if inspect(connection).has_table(stops.name):
                 connection.execute(delete(stops).where(stops.c.sweep_id == row.id))
             deleted = connection.execute(delete(events).where(events.c.sweep_id == row.id)).rowcount

@@ -24,7 +24,7 @@ def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list
     `best` is by the first objective of the search, the earlier step on a tie, and None without a search.
     A trial that was stopped and goes on is open again; its attempts are counted over all holders.
     `brief`: the events were left out by which trials were asked for that have ended; the plan says what they
-    are, but for their assignments and settings.
+    are, but for their assignments and settings. `judged` is None: only the last measurement was read.
     """
     fold = Fold(plan, brief=brief)
     for event in events:
@@ -97,7 +97,7 @@ class Fold:
             self._histories.setdefault(event.trial_id, history)
         else:
             history = self._histories.get(event.trial_id) or self._without_asking(event.trial_id)
-            history.hear(event, self._objectives, self._provenance)
+            history.hear(event, self._objectives, self._provenance, counts=not self._brief)
 
     def _without_asking(self, trial_id: str) -> "_History":
         if self._brief and not self._unasked:
@@ -138,11 +138,18 @@ class _History:
     saved: tuple[Measurement | None, Measurement | None, CountedReports | None] = (None, None, None)
     """Values of `last`, `best` and `counted` at the newest checkpoint."""
 
-    def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
+    def hear(
+        self,
+        event: Event,
+        objectives: Sequence[Objective],
+        provenance: Mapping[str, Any],
+        *,
+        counts: bool,
+    ) -> None:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
             self.heard_at = event.at
         if event.kind is EventKind.MEASURED:
-            self._measure(measurement_of(event), objectives)
+            self._measure(measurement_of(event), objectives, counts=counts)
         elif event.kind is EventKind.STARTED:
             self.attempts += 1
             self.outcome, self.reason, self.ended_at = None, "", None
@@ -166,10 +173,10 @@ class _History:
         self.last, self.best, counted = self.saved
         self.counted = counted and counted.copy()
 
-    def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
+    def _measure(self, measurement: Measurement, objectives: Sequence[Objective], *, counts: bool) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        if objectives and newest and self.trial.planned.phase == "search":
+        if counts and objectives and newest and self.trial.planned.phase == "search":
             self.counted = self.counted or CountedReports(objectives)
             self.counted.add(measurement)
         if objectives and better(measurement, self.best, objectives[0]):

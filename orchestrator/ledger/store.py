@@ -10,12 +10,13 @@ from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import Fault, LeaseLost
 from orchestrator.json_values import from_json_values, parsed, to_json_values
-from orchestrator.ledger import chain, opening, stops
+from orchestrator.ledger import chain, opening, snapshots, stops
 from orchestrator.ledger.admission import admitted
 from orchestrator.ledger.database import Database
 from orchestrator.ledger.engine import connect, store_time
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.outage import OnOutage
 from orchestrator.ledger.reading import Reader
 from orchestrator.ledger.rows import from_row, to_row
@@ -275,6 +276,31 @@ class Ledger:
             self._put(connection, row, last_seq=last, head=head, expires_at=self._now(connection) + LEASE_S)
 
         self._database.run(write, write=True)
+
+    def snapshot(self) -> LedgerSnapshot | None:
+        """Return the newest snapshot; None if there is none, or only one that does not fit the events."""
+        return self._database.run(lambda connection: snapshots.read(connection, self._id), write=False)
+
+    def has_unfit_snapshot(self) -> bool:
+        """Return whether there is a snapshot that does not fit the events."""
+        return self._database.run(lambda connection: snapshots.is_unfit(connection, self._id), write=False)
+
+    def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
+        """Store a snapshot in place of the one before, tried once. Raises as `append`.
+
+        A snapshot that does not end at the newest event is ignored.
+        """
+
+        def save(connection: Connection) -> None:
+            row = self._fenced(self._reader.sweep(connection, lock=True), lease)
+            if row["last_seq"] == new.seq:
+                snapshots.write(connection, self._id, row["head"], new)
+
+        self._database.run(save, write=True, patient=False)
+
+    def delete_snapshot(self) -> None:
+        """Delete the snapshot, if there is one."""
+        self._database.run(lambda connection: snapshots.remove(connection, self._id), write=True)
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """Events behind position `after`, oldest first, up to the newest at the moment of reading.

@@ -1,12 +1,12 @@
 """What every arm is and what became of its trials: why it is there, its size, its cost, its failures."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.plan.format import value_words
 from orchestrator.plan.types import Plan
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, by_arm
 from search_spaces.paths import leaves, overlap
 
 REASONS = 5
@@ -55,14 +55,9 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     prices = {each.arm: each for each in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
     input_run = "one sequence of the longest training length" if plan.trainable is None else "its example"
-    planned: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for trial in plan.trials:
-        planned[trial.arm][trial.phase] += 1
-    of_arm: defaultdict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        of_arm[record.arm].append(record)
+    of_arms, planned = by_arm(records), by_arm(plan.trials)
     for arm in plan.arms:
-        own = of_arm[arm.name]
+        own = of_arms[arm.name]
         proof, price = proofs.get(arm.name), prices.get(arm.name)
         failed = Counter(
             (each.phase, each.outcome, each.reason)
@@ -80,7 +75,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             flops_of=input_run,
             step_flops=_range(price.train_flops_min, price.train_flops_max) if price else None,
             ended=_ended(own),
-            planned=dict(planned[arm.name]),
+            planned=dict(Counter(each.phase for each in planned[arm.name])),
             failures=named,
             more_failures=failed.total() - sum(each.count for each in named),
             device_s=sum(each.last.seconds for each in own if each.last) * devices,

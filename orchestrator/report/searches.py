@@ -16,7 +16,7 @@ from orchestrator.report.types import SearchBest
 from orchestrator.scopes import counted_name
 from orchestrator.spec.section import Objective
 from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, by_arm
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Powers, Value, greatest
 
 if TYPE_CHECKING:
@@ -126,15 +126,12 @@ def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
     if plan.search is None:
         return
     devices = plan.resources.gpus or plan.resources.cpus
-    ended: dict[str, list[Record]] = {}
-    for each in records:
-        if each.phase == "search" and each.outcome and each.outcome.final:
-            ended.setdefault(each.arm, []).append(each)
+    ended = by_arm(each for each in records if each.phase == "search" and each.outcome and each.outcome.final)
     planned = Counter(each.arm for each in plan.trials if each.phase == "search")
     for arm in plan.arms:
         if not arm.space.paths:
             continue
-        own = ended.get(arm.name, [])
+        own = [*ended[arm.name]]
         own.sort(key=lambda each: (each.ended_at or 0.0, each.repeat, each.number))
         ran = (each for each in own if each.outcome is not OutcomeKind.SKIPPED)
         trials = tuple(_trial(each, plan.search.objectives, devices) for each in ran)

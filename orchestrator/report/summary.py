@@ -34,6 +34,7 @@ from orchestrator.spec.scalars import assignments
 from orchestrator.trials import (
     OutcomeKind,
     Record,
+    by_arm,
     is_usable,
     num_ended,
     skipped,
@@ -80,7 +81,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
     metrics = tuple(dict.fromkeys((*primary, *measured)))
     read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
     arms = tuple(arm.name for arm in plan.arms)
-    tallies, searched = tuple(_tally(plan, arm, known, readings) for arm in arms), search_bests(plan, known)
+    tallies, searched = _tallies(plan, known, readings), search_bests(plan, known)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
     posthoc = tuple(_posthoc(plan, read, reread, readings))
     verdicts = tuple(answers.verdicts(plan, readings, answer, ended)) if answer else ()
@@ -383,8 +384,12 @@ def _point(rank: int) -> str:
     return f"point {rank + 1}"
 
 
-def _tally(plan: Plan, arm: str, records: Sequence[Record], readings: Readings) -> ArmTally:
-    own = [record for record in records if record.arm == arm]
+def _tallies(plan: Plan, records: Sequence[Record], readings: Readings) -> tuple[ArmTally, ...]:
+    own = by_arm(records)
+    return tuple(_tally(plan, arm.name, own[arm.name], readings) for arm in plan.arms)
+
+
+def _tally(plan: Plan, arm: str, own: Sequence[Record], readings: Readings) -> ArmTally:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for record in own:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1

@@ -4,12 +4,14 @@
 
 * virtual: the real conductor, recorder and SQLite ledger (full sync), with trials that take no time: so many
   in flight at once, five reports each, every report a transaction of its own. A decision is an `ask`: the
-  conductor chooses, the ledger stores assignment and start.
+  conductor chooses, the ledger stores assignment and start. Then processes of their own open the sweep as a
+  resume does, from its snapshot and from its events alone: seconds, processor time and memory, medians of 3.
 * ray: the way of `launch` through Ray Tune on this machine, with trivial trials of five reports, then with a
   few of 1,000 reports. Meanwhile `haltsweep status` runs again and again in a process of its own; afterwards
   the sweep is opened as a resume does.
 
-Targets: 500 events a second, decisions that do not slow down, a resume under 20 s, status under 1 s.
+Targets: 500 events a second, decisions that do not slow down, a resume under 10 s and 300 MiB for 100,000
+trials, status under 1 s.
 """
 
 import argparse
@@ -35,6 +37,7 @@ from orchestrator.drivers.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
+from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
 from tests.support.driving import DONE, measurement
@@ -47,6 +50,7 @@ EVENTS_A_TRIAL = REPORTS + 3
 """Asked, started and ended beside its reports."""
 WINDOW = 1000
 STATUS_EVERY_S = 5.0
+REPEATS = 3
 
 
 def main() -> None:
@@ -58,7 +62,12 @@ def main() -> None:
     parser.add_argument("--ray-trials", type=int, default=5000)
     parser.add_argument("--long-trials", type=int, default=200)
     parser.add_argument("--dir", type=Path, default=None)
+    parser.add_argument("--reopen", type=Path, help="open this folder of a sweep, and nothing else")
+    parser.add_argument("--from-events", action="store_true", help="without its snapshot")
     args = parser.parse_args()
+    if args.reopen:
+        measure_reopening(SweepFolder(args.reopen), from_events=args.from_events)
+        return
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="scale-") as folder:
         if args.virtual_trials:
             virtual(Path(folder), args)
@@ -81,17 +90,16 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
     plan = search_plan("virtual", args.virtual_trials, args.arms, args.sampler, REPORTS)
     folder = SweepFolder(root / "virtual")
     folder.root.mkdir()
+    folder.plan.write_text(to_json(plan), encoding="utf-8")
     with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
-        recorder = Recorder(plan, ledger, lease, folder)
+        recorder = Recorder(plan, ledger, lease, folder, snapshots=ledger)
         began = time.perf_counter()
         decisions, reports = drive(recorder, args.in_flight)
         took = time.perf_counter() - began
         assert recorder.finished, "every trial must have ended"
         recorder.close()
         ledger.release(lease)
-    began = time.perf_counter()
-    reopened(plan, folder)
     show(
         "virtual",
         trials=len(plan.trials),
@@ -103,10 +111,15 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
         decision_ms_last=1000 * statistics.median(decisions[-WINDOW:]),
         report_ms_first=1000 * statistics.median(reports[:WINDOW]),
         report_ms_last=1000 * statistics.median(reports[-WINDOW:]),
-        reopen_s=time.perf_counter() - began,
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         ledger_mb=folder.ledger.stat().st_size / 1e6,
     )
+    for how in ("--from-events", ""):
+        command = [sys.executable, "-m", "tests.benchmarks.scale", "--reopen", str(folder.root), how]
+        outputs = [subprocess.check_output([*filter(None, command)], text=True) for _ in range(REPEATS)]
+        found = [json.loads(each) for each in outputs]
+        medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
+        show("reopened from events" if how else "reopened from a snapshot", **medians)
 
 
 def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]:
@@ -135,12 +148,24 @@ def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]
     return decisions[:-1], reports
 
 
-def reopened(plan: Plan, folder: SweepFolder) -> None:
-    """What a resume does before it hands out the first trial."""
+def reopened(plan: Plan, folder: SweepFolder, *, from_events: bool = False) -> float:
+    """Do what a resume does before it hands out the first trial; return the seconds it took."""
+    began = time.perf_counter()
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(Holder.current())
-        Recorder(plan, ledger, lease, folder).close()
+        Recorder(plan, ledger, lease, folder, snapshots=None if from_events else ledger)
+        took = time.perf_counter() - began
         ledger.release(lease)
+    return took
+
+
+def measure_reopening(folder: SweepFolder, *, from_events: bool) -> None:
+    """Print seconds, processor time and memory of this process as JSON."""
+    plan, before = read_plan(folder), time.process_time()
+    took = reopened(plan, folder, from_events=from_events)
+    cpu_s = time.process_time() - before
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": took, "cpu_s": cpu_s, "peak_mib": peak_mib}))
 
 
 def through_ray(root: Path, name: str, trials: int, reports: int) -> None:
@@ -152,8 +177,6 @@ def through_ray(root: Path, name: str, trials: int, reports: int) -> None:
         finish = run_sweep(plan, folder, Setup(root / "data", PATH), f"name: {name}\n")
         took = time.perf_counter() - began
     assert not finish.left, "every trial must have ended"
-    began = time.perf_counter()
-    reopened(plan, folder)
     show(
         "ray",
         trials=len(plan.trials),
@@ -161,7 +184,7 @@ def through_ray(root: Path, name: str, trials: int, reports: int) -> None:
         command_s=took,
         trials_per_s=len(plan.trials) / took,
         reports_per_s=len(plan.trials) * reports / took,
-        reopen_s=time.perf_counter() - began,
+        reopen_s=reopened(plan, folder),
         status_s_median=statistics.median(watching.took) if watching.took else None,
         status_s_most=max(watching.took, default=None),
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

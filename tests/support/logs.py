@@ -10,6 +10,7 @@ from orchestrator.errors import LeaseLost
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind
 
@@ -47,6 +48,15 @@ class MemoryLog:
         self.batches: list[int] = []
         """Length of the log after each append: where a crash can leave it."""
         self.token = 0
+        self.kept: LedgerSnapshot | None = None
+
+    def snapshot(self) -> LedgerSnapshot | None:
+        return self.kept
+
+    def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
+        assert lease.token == self.token, "only the holder saves"
+        assert new.seq == len(self.written), "a snapshot must end at the newest event"
+        self.kept = new
 
     def claim(self) -> Lease:
         """Everybody gets the lease; the one before has lost it."""
@@ -92,10 +102,18 @@ class MemoryLog:
             assert event.payload["step"] not in steps, "a step is measured once"
 
 
-def record(plan: Plan, log: MemoryLog, *, clock: "Clock | None" = None, root: Path | None = None) -> Recorder:
-    """A new session on `log`."""
+def record(
+    plan: Plan,
+    log: MemoryLog,
+    *,
+    clock: "Clock | None" = None,
+    root: Path | None = None,
+    snapshot_every: int | None = None,
+) -> Recorder:
+    """A new session on `log`; with `snapshot_every` it keeps snapshots after so many events."""
     folder = SweepFolder(root) if root else NOWHERE
-    return Recorder(plan, log, log.claim(), folder, clock=clock or Clock())
+    more = {} if snapshot_every is None else {"snapshots": log, "snapshot_every": snapshot_every}
+    return Recorder(plan, log, log.claim(), folder, clock=clock or Clock(), **more)
 
 
 class Clock:

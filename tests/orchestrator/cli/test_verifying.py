@@ -1,12 +1,21 @@
 """Checks of single parts of a sweep, where what they need is gone."""
 
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orchestrator.cli.verifying import data
+from orchestrator.cli.verifying import data, snapshot
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD
+from orchestrator.drivers.recorder import Recorder
+from orchestrator.drivers.sweep_fold import SweepFold
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from tests.support.driving import run_in_turn
+from tests.support.plans import make_plan
 
 
 @pytest.mark.parametrize(
@@ -27,3 +36,19 @@ def test_data_of_a_task_that_is_not_there_any_more_cannot_be_told(task: dict[str
     assert found.verdict == "unknown"
     assert why in found.detail
     assert "\n" not in found.detail
+
+
+def test_a_snapshot_is_compared_with_a_fold_of_all_events(tmp_path: Path) -> None:
+    plan, folder = make_plan(2), SweepFolder(tmp_path)
+    with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        recorder = Recorder(plan, ledger, lease, folder, snapshots=ledger, snapshot_every=1)
+        run_in_turn(recorder)
+        recorder.close()
+        kept = ledger.snapshot()
+        assert kept is not None
+        whole: Any = SimpleNamespace(folder=folder, plan=plan, ledger=ledger)
+        contents = {"sound": kept.content, "damaged": SweepFold(plan).content()}
+        for verdict, content in contents.items():
+            ledger.save_snapshot(replace(kept, seq=ledger.last_seq(), content=content), lease)
+            assert [each.verdict for each in snapshot(whole)] == [verdict]

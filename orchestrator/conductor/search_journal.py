@@ -1,0 +1,123 @@
+"""One repeat of the search of one arm as a list of calls, which reach Optuna only where its answer is needed.
+
+Reopening a sweep repeats all calls, and most arms need no answer any more. The list takes 8 bytes a number.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.conductor.arm_search import ArmSearch
+from orchestrator.conductor.messages import NothingAdmitted
+from orchestrator.plan.types import Arm, SearchPlan
+from search_spaces.dimensions import Assignment
+
+_OPERATIONS = ("asked", "hear", "finished", "pruned", "infeasible", "diverged", "failed", "retried")
+_PLACES = 8
+"""An operation and a trial's number are kept as one number: number * _PLACES + operation."""
+_ASKED, _HEAR, _FAILED, _RETRIED = map(_OPERATIONS.index, ("asked", "hear", "failed", "retried"))
+
+
+class SearchJournal:
+    """Takes the calls of `ArmSearch`, with the same answers."""
+
+    def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
+        self._search = ArmSearch(arm, plan, repeat)
+        self._objectives = len(plan.objectives)
+        self._can_stop = plan.stopper is not None and self._objectives == 1
+        self._calls = array("d")
+        """Operation and number of each call; of a `hear` also the step and the value of every objective."""
+        self._assignments: dict[int, Assignment] = {}
+        self._passed_on = 0
+        """Position in `_calls` up to which the search has had them."""
+
+    def ask(self, number: int) -> Assignment:
+        """Return an assignment for trial `number`. Raises `NothingAdmitted`, `SearchError`."""
+        self._catch_up()
+        try:
+            assignment = self._search.ask(number)
+        except NothingAdmitted:
+            self._add(_ASKED, number, {})
+            self._add(_FAILED, number)
+            raise
+        else:
+            self._add(_ASKED, number, assignment)
+        finally:
+            self._passed_on = len(self._calls)
+        return assignment
+
+    def asked(self, number: int, assignment: Assignment) -> None:
+        """Record that trial `number` has run with `assignment`."""
+        self._add(_ASKED, number, assignment)
+
+    def retried(self, number: int, assignment: Assignment) -> None:
+        """Record that the failed trial `number` runs again."""
+        self._add(_RETRIED, number, assignment)
+
+    def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
+        """Record the values that count so far; return whether the early stopper ends the trial."""
+        if self._can_stop:
+            self._catch_up()
+        self._calls.extend((number * _PLACES + _HEAR, step, *values))
+        if not self._can_stop:
+            return False
+        self._passed_on = len(self._calls)
+        return self._search.hear(number, step, values)
+
+    def finished(self, number: int) -> None:
+        """Record that the trial finished."""
+        self._add(_OPERATIONS.index("finished"), number)
+
+    def pruned(self, number: int) -> None:
+        """Record that the early stopper ended the trial."""
+        self._add(_OPERATIONS.index("pruned"), number)
+
+    def infeasible(self, number: int) -> None:
+        """Record that the settings cannot be trained."""
+        self._add(_OPERATIONS.index("infeasible"), number)
+
+    def diverged(self, number: int) -> None:
+        """Record that the loss diverged."""
+        self._add(_OPERATIONS.index("diverged"), number)
+
+    def failed(self, number: int) -> None:
+        """Record that the trial says nothing about its assignment."""
+        self._add(_FAILED, number)
+
+    def assignment(self, number: int) -> Assignment:
+        """Return the assignment of trial `number`, which was asked for."""
+        return self._assignments[number]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all calls as JSON values."""
+        return {"calls": self._calls.tolist(), "assignments": list(self._assignments.items())}
+
+    def load(self, values: Mapping[str, Any]) -> None:
+        """Take the calls that `to_json` returned in place of those so far, none of which was passed on."""
+        assert not self._passed_on, "a search that has begun cannot be replaced"
+        self._calls = array("d", values["calls"])
+        self._assignments = {int(number): assignment for number, assignment in values["assignments"]}
+
+    def _add(self, operation: int, number: int, assignment: Assignment | None = None) -> None:
+        self._calls.append(number * _PLACES + operation)
+        if assignment is not None:
+            self._assignments[number] = assignment
+
+    def _catch_up(self) -> None:
+        for name, *arguments in self._waiting():
+            getattr(self._search, name)(*arguments)
+        self._passed_on = len(self._calls)
+
+    def _waiting(self) -> Iterator[tuple[Any, ...]]:
+        calls, at = self._calls, self._passed_on
+        while at < len(calls):
+            number, operation = divmod(int(calls[at]), _PLACES)
+            at += 1
+            if operation in {_ASKED, _RETRIED}:
+                yield _OPERATIONS[operation], number, self._assignments[number]
+            elif operation == _HEAR:
+                end = at + 1 + self._objectives
+                yield "hear", number, int(calls[at]), tuple(calls[at + 1 : end])
+                at = end
+            else:
+                yield _OPERATIONS[operation], number

@@ -1,0 +1,167 @@
+"""The state of a conductor as JSON values, and back: what a fold of the same events would leave."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.conductor.messages import Stop
+from orchestrator.conductor.rounds import Rounds
+from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
+from orchestrator.conductor.winners import Candidate
+from orchestrator.ledger.events import trial_from_json, trial_to_json
+from orchestrator.plan.planned_trials import search_trial
+from orchestrator.scopes import CountedReports
+from orchestrator.spec.section import Objective
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.protocol import Measurement
+
+if TYPE_CHECKING:
+    from orchestrator.conductor.conductor import Conductor
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""Shared by the many measurements of which only step and seconds are kept."""
+CHUNK = 1000
+"""Trials in one JSON value: bounds the memory."""
+
+
+def to_chunks(conductor: "Conductor") -> Iterator[Any]:
+    """Return the state of a conductor that has only replayed events, in JSON values of bounded size."""
+    yield {
+        "again": list(conductor._again),
+        "unrunnable": [
+            [trial_to_json(trial), outcome.kind.value, outcome.reason]
+            for trial, outcome in conductor._unrunnable.values()
+        ],
+        "left": conductor._left,
+        "released": sorted(conductor._released),
+        "confirmed": [[*key, metrics] for key, metrics in conductor._confirmed.items()],
+        "spending": conductor._spending.to_json(),
+        "first": conductor._first.to_json(),
+    }
+    planned = Counter((trial.arm, trial.repeat) for trial in conductor._plan.trials)
+    for key, arm_state in conductor._arms.items():
+        calls = conductor._searches[key].to_json() if conductor._plan.search is not None else None
+        yield [_arm_to_json(arm_state, conductor._states, planned[key]), calls]
+    changed = (_trial_to_json(each) for each in conductor._states.values() if each != _fresh(each))
+    while chunk := list(islice(changed, CHUNK)):
+        yield chunk
+
+
+def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
+    """Set the state of a new conductor to what `to_chunks` returned for the same plan.
+
+    Raises ValueError, TypeError, LookupError or AttributeError for anything else.
+    """
+    head = next(chunks)
+    for key, arm_state in conductor._arms.items():
+        values, calls = next(chunks)
+        if calls is not None:
+            conductor._searches[key].load(calls)
+        _load_arm(conductor, arm_state, values)
+    objectives = conductor._plan.search.objectives if conductor._plan.search is not None else ()
+    ends: dict[Any, Any] = {}
+    for chunk in chunks:
+        for trial_id, *values in chunk:
+            _load_trial(conductor._states[trial_id], values, objectives, ends)
+    conductor._again = dict.fromkeys(head["again"])
+    for values, kind, reason in head["unrunnable"]:
+        trial = trial_from_json(values)
+        conductor._unrunnable[trial.trial_id] = trial, Outcome(OutcomeKind(kind), reason)
+    conductor._left = head["left"]
+    conductor._released = set(head["released"])
+    conductor._confirmed = {(arm, seed): metrics for arm, seed, metrics in head["confirmed"]}
+    conductor._spending.load(head["spending"])
+    conductor._first.load(head["first"])
+    conductor._rounds = Rounds(conductor._plan)
+    while conductor._rounds.advance(conductor._confirmed) is not None:
+        pass
+
+
+def _fresh(state: TrialState) -> TrialState:
+    return TrialState(state.planned, state.place, source_id=state.source_id)
+
+
+def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned: int) -> dict[str, Any]:
+    # Entries of trials that were asked for meanwhile are dropped when they come up.
+    ready = [entry for entry in arm_state.ready if states[entry[1]].status is TrialStatus.WAITING]
+    return {
+        "ready": sorted(ready),
+        "searching": arm_state.searching,
+        "winners": arm_state.winners,
+        "candidates": [[each.number, each.values] for each in arm_state.candidates],
+        "ended": {kind.value: count for kind, count in arm_state.ended.items() if count},
+        "seconds": arm_state.seconds,
+        "drawn": [[each.planned.number, each.place] for each in arm_state.trials[planned:]],
+    }
+
+
+def _load_arm(conductor: "Conductor", arm_state: ArmState, values: Mapping[str, Any]) -> None:
+    for number, place in values["drawn"]:
+        assert conductor._plan.search is not None, "only a search draws again"
+        planned = search_trial(arm_state.arm, conductor._plan.search, arm_state.repeat, number)
+        state = TrialState(planned, place)
+        arm_state.trials.append(state)
+        conductor._states[planned.trial_id] = state
+    arm_state.ready = [(place, trial_id) for place, trial_id in values["ready"]]
+    arm_state.searching = values["searching"]
+    arm_state.winners = list(values["winners"])
+    arm_state.candidates = [
+        Candidate(
+            number, conductor._searches[arm_state.arm.name, arm_state.repeat].assignment(number), tuple(found)
+        )
+        for number, found in values["candidates"]
+    ]
+    arm_state.ended = Counter({OutcomeKind(kind): count for kind, count in values["ended"].items()})
+    arm_state.seconds = values["seconds"]
+
+
+def _trial_to_json(state: TrialState) -> list[Any]:
+    return [
+        state.planned.trial_id,
+        state.status.name,
+        state.trial and trial_to_json(state.trial),
+        _measurement_to_json(state.last),
+        state.evaluated,
+        _measurement_to_json(state.saved),
+        state.values,
+        state.counted and state.counted.to_json(),
+        state.saved_counted and state.saved_counted.to_json(),
+        state.standing and [state.standing.kind.value, state.standing.reason],
+        state.outcome and [state.outcome.kind.value, state.outcome.reason],
+    ]
+
+
+def _load_trial(
+    state: TrialState, values: Sequence[Any], objectives: Sequence[Objective], ends: dict[Any, Any]
+) -> None:
+    status, trial, last, evaluated, saved, found, counted, saved_counted, standing, outcome = values
+
+    def end(make: Callable[[OutcomeKind, str], Any], pair: Sequence[str] | None) -> Any:
+        # Most trials end for the same reason: it is kept once.
+        if pair is None:
+            return None
+        key = make, *pair
+        if key not in ends:
+            ends[key] = make(OutcomeKind(pair[0]), pair[1])
+        return ends[key]
+
+    state.status = TrialStatus[status]
+    state.trial = trial and trial_from_json(trial)
+    state.last = last and _measurement(*last)
+    state.evaluated = evaluated
+    state.saved = saved and _measurement(*saved)
+    state.values = found and tuple(found)
+    state.counted = counted and CountedReports.from_json(objectives, counted)
+    state.saved_counted = saved_counted and CountedReports.from_json(objectives, saved_counted)
+    state.standing = end(Stop, standing)
+    state.outcome = end(Outcome, outcome)
+
+
+def _measurement(step: int, seconds: float, metrics: Mapping[str, float]) -> Measurement:
+    return Measurement(step, seconds, metrics or _NOTHING, attributes=_NOTHING)
+
+
+def _measurement_to_json(measurement: Measurement | None) -> list[Any] | None:
+    return None if measurement is None else [measurement.step, measurement.seconds, dict(measurement.metrics)]

@@ -1,0 +1,90 @@
+"""Snapshots: the state that the events of a sweep fold to, so that a session need not read all of them.
+
+A snapshot is a cache. Its row names the event up to which it folds, by position and digest, and what it was
+made for. One that does not fit the ledger, or is damaged, is as good as none.
+"""
+
+import hashlib
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    Row,
+    Table,
+    Text,
+    delete,
+    insert,
+    inspect,
+    select,
+)
+
+from orchestrator.ledger.chain import SIZE
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
+from orchestrator.ledger.schema import events, metadata, sweeps
+
+snapshots = Table(
+    "haltsweep_snapshots",
+    metadata,
+    Column("sweep_id", Integer, ForeignKey(sweeps.c.id), primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("head", Text, nullable=False),
+    Column("made_for", Text, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("digest", Text, nullable=False),
+)
+"""At most one row a sweep: the newest snapshot."""
+
+
+def write(connection: Connection, sweep_id: int, head: str, new: LedgerSnapshot) -> None:
+    """Replace the snapshot of a sweep, inside the caller's write transaction; `head`: digest of its event."""
+    snapshots.create(connection, checkfirst=True)  # a ledger of an earlier version lacks it
+    connection.execute(delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
+    connection.execute(
+        insert(snapshots).values(
+            sweep_id=sweep_id,
+            seq=new.seq,
+            head=head,
+            made_for=new.made_for,
+            content=new.content,
+            digest=_digest(head, new),
+        )
+    )
+
+
+def read(connection: Connection, sweep_id: int) -> LedgerSnapshot | None:
+    """Return the snapshot of a sweep; None if there is none that fits the events."""
+    row = _row(connection, sweep_id)
+    if row is None or not isinstance(row.content, bytes) or not isinstance(row.seq, int):
+        return None
+    found = LedgerSnapshot(row.seq, str(row.made_for), row.content)
+    at = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == found.seq)
+    fits = connection.scalar(at) == row.head and _digest(str(row.head), found) == row.digest
+    return found if fits else None
+
+
+def is_unfit(connection: Connection, sweep_id: int) -> bool:
+    """Return whether the sweep has a snapshot that does not fit its events."""
+    return _row(connection, sweep_id) is not None and read(connection, sweep_id) is None
+
+
+def remove(connection: Connection, sweep_id: int) -> None:
+    """Delete the snapshot of a sweep, inside the caller's write transaction."""
+    if inspect(connection).has_table(snapshots.name):
+        connection.execute(delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
+
+
+def _row(connection: Connection, sweep_id: int) -> Row[Any] | None:
+    if not inspect(connection).has_table(snapshots.name):
+        return None
+    return connection.execute(select(snapshots).where(snapshots.c.sweep_id == sweep_id)).one_or_none()
+
+
+def _digest(head: str, of: LedgerSnapshot) -> str:
+    content = hashlib.blake2b(f"{of.seq} {head} {of.made_for}\n".encode(), digest_size=SIZE)
+    content.update(of.content)
+    return content.hexdigest()

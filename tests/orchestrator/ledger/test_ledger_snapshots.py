@@ -1,0 +1,200 @@
+"""Snapshots in the ledger: kept with the events, and used only where they fit them."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from orchestrator.drivers.recorder import Recorder
+from orchestrator.drivers.sweep_fold import SweepFold
+from orchestrator.errors import LeaseLost
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger import events as log
+from orchestrator.ledger.deletion import delete_sweep
+from orchestrator.ledger.engine import connect, transaction
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.lease import Holder, Lease
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
+from orchestrator.ledger.store import Ledger
+from orchestrator.trials import Record
+from tests.support.driving import run_in_turn
+from tests.support.histories import history
+from tests.support.plans import make_plan
+from tests.support.repeated import repeated_plan
+
+PLAN = make_plan(2)
+REPEATED = repeated_plan(2, controls=1, sampler="tpe", posthoc=({"model.shift": 0.5},))
+SWEEP = "sweep"
+
+
+def written(url: str, sweep: str = SWEEP) -> tuple[int, Lease]:
+    """Position of the newest event, and the lease."""
+    with Ledger.open(url, sweep, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        ledger.append(list(history(PLAN, closed=None)), lease)
+        ledger.save_snapshot(LedgerSnapshot(ledger.last_seq(), "plan", b"state"), lease)
+        return ledger.last_seq(), lease
+
+
+def execute(url: str, statement: str) -> None:
+    engine = connect(url)
+    with transaction(engine, write=True) as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_a_snapshot_stays_until_another_replaces_it(any_url: str) -> None:
+    seq, lease = written(any_url)
+    with Ledger.open(any_url, SWEEP) as ledger:
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
+        ledger.append([log.closed(1.0, "done")], lease)
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state"), "of events that are there still"
+        ledger.save_snapshot(LedgerSnapshot(seq + 1, "plan", b"later"), lease)
+        assert ledger.snapshot() == LedgerSnapshot(seq + 1, "plan", b"later")
+        assert not ledger.has_unfit_snapshot()
+        assert ledger.verify() == []
+
+
+def test_a_snapshot_that_does_not_end_at_the_newest_event_is_not_stored(any_url: str) -> None:
+    seq, lease = written(any_url)
+    with Ledger.open(any_url, SWEEP) as ledger:
+        for other in (seq - 1, seq + 1):
+            ledger.save_snapshot(LedgerSnapshot(other, "plan", b"other"), lease)
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
+
+
+def test_only_the_holder_stores_one(any_url: str) -> None:
+    seq, lease = written(any_url)
+    with Ledger.open(any_url, SWEEP) as ledger:
+        with pytest.raises(LeaseLost):
+            ledger.save_snapshot(LedgerSnapshot(seq, "plan", b"mine"), replace(lease, token=lease.token + 1))
+        assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "content = CAST('other' AS BLOB)",
+        "content = 'text'",
+        "seq = seq - 1",
+        "seq = seq + 1",
+        "head = 'x'",
+        "made_for = 'another plan'",
+        "digest = ''",
+    ],
+)
+def test_a_changed_snapshot_is_not_read(url: str, change: str) -> None:
+    written(url)
+    execute(url, f"UPDATE haltsweep_snapshots SET {change}")
+    with Ledger.open(url, SWEEP) as ledger:
+        assert ledger.snapshot() is None
+        assert ledger.has_unfit_snapshot()
+
+
+def test_a_snapshot_of_another_sweep_or_of_events_that_are_gone_is_not_read(url: str) -> None:
+    _, lease = written(url)
+    written(url, "other")
+    execute(url, "DELETE FROM haltsweep_snapshots WHERE sweep_id = 1")
+    execute(url, "UPDATE haltsweep_snapshots SET sweep_id = 1")
+    with Ledger.open(url, SWEEP) as ledger:
+        assert ledger.snapshot() is None
+        ledger.save_snapshot(LedgerSnapshot(ledger.last_seq(), "plan", b"state"), lease)
+        assert ledger.snapshot() is not None
+    execute(url, "DELETE FROM haltsweep_events WHERE seq = (SELECT max(seq) FROM haltsweep_events)")
+    with Ledger.open(url, SWEEP) as ledger:
+        assert ledger.snapshot() is None
+
+
+def test_a_ledger_from_before_there_were_snapshots_gets_them(any_url: str) -> None:
+    seq, lease = written(any_url)
+    execute(any_url, "DROP TABLE haltsweep_snapshots")
+    with Ledger.open(any_url, SWEEP) as ledger:
+        assert ledger.snapshot() is None
+        ledger.save_snapshot(LedgerSnapshot(seq, "plan", b"state"), lease)
+        assert ledger.snapshot() is not None
+
+
+def test_a_snapshot_can_be_deleted(any_url: str) -> None:
+    written(any_url)
+    with Ledger.open(any_url, SWEEP) as ledger:
+        ledger.delete_snapshot()
+        assert ledger.snapshot() is None
+        assert not ledger.has_unfit_snapshot()
+        assert ledger.verify() == []
+
+
+def test_a_sweep_is_deleted_with_its_snapshot(any_url: str) -> None:
+    written(any_url)
+    with Ledger.open(any_url, SWEEP) as ledger:
+        uid = ledger.uid
+    assert delete_sweep(any_url, SWEEP, uid)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from orchestrator.ledger import snapshots
+from tests.orchestrator.ledger.test_ledger_snapshots import REPEATED, resume
+write, left = snapshots.write, [3]
+def dying(*arguments):
+    left[0] -= 1
+    if not left[0] and sys.argv[2] == "before": os.kill(os.getpid(), signal.SIGKILL)
+    write(*arguments)
+    if not left[0]: os.kill(os.getpid(), signal.SIGKILL)
+snapshots.write = dying
+resume(Path(sys.argv[1]))
+"""
+CHANGES = {
+    "kept": "",
+    "removed": "DELETE FROM haltsweep_snapshots",
+    "damaged": "UPDATE haltsweep_snapshots SET content = CAST('other' AS BLOB)",
+    "of another version": "UPDATE haltsweep_snapshots SET made_for = 'an earlier format'",
+}
+
+
+def resume(root: Path) -> list[Record]:
+    """Run what is left of the sweep in `root`; return its records without times."""
+    root.mkdir(exist_ok=True)
+    folder = SweepFolder(root)
+    with Ledger.open(folder.ledger_url, REPEATED.name, create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        recorder = Recorder(REPEATED, ledger, lease, folder, snapshots=ledger, snapshot_every=40)
+        run_in_turn(recorder)
+        recorder.close()
+        assert ledger.verify() == []
+        kept, fold = ledger.snapshot(), SweepFold(REPEATED)
+        assert kept is not None
+        for event in islice(ledger.events(), kept.seq):
+            fold.hear(event)
+        assert fold.matches(kept.content)
+        found = records(ledger.events(), REPEATED)
+    return [replace(each, started_at=None, ended_at=None, attempts=1) for each in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["before", "within"])
+def test_a_sweep_killed_at_a_snapshot_goes_on_alike_whatever_becomes_of_it(
+    tmp_path: Path, moment: str
+) -> None:
+    """Repeated searches with a control. Without a usable snapshot all events are folded."""
+    undisturbed = resume(tmp_path / "whole")
+    assert {each.repeat for each in undisturbed} == {0, 1}
+    killed = tmp_path / "killed"
+    done = subprocess.run([sys.executable, "-c", KILLED, killed, moment], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with Ledger.open(SweepFolder(killed).ledger_url, REPEATED.name) as ledger:
+        kept = ledger.snapshot()
+        assert kept is not None
+        assert 0 < kept.seq < ledger.last_seq(), "there are events behind the snapshot"
+    for place, (what, change) in enumerate(CHANGES.items()):
+        other = tmp_path / str(place)
+        shutil.copytree(killed, other)
+        if change:
+            execute(SweepFolder(other).ledger_url, change)
+        assert resume(other) == undisturbed, what
