@@ -102,7 +102,7 @@ def _scheme(address: str) -> str:
 
 def _digest(address: str) -> str:
     # A digest: the URL may hold a password.
-    return hashlib.sha256(address.rstrip("/").encode()).hexdigest()
+    return hashlib.sha256(address.rstrip("/").encode(errors="backslashreplace")).hexdigest()
 
 
 def _recorded() -> set[str]:

@@ -41,8 +41,10 @@ _PART_OF_CHANGES = ("@@", "diff ")
 _PRIVATE_KEY = re.compile(r"(?<=-----BEGIN ).*?(?=-----END |\Z)", re.DOTALL)
 _REMARK = re.compile(r"(?P<start>#[^\n]{0,100}?(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})\s{0,4}[:=])[^\n]+")
 _ISSUED = re.compile(
-    r"\b(?:gh[oprsu]_|github_pat_|glpat-|hf_|sk-|xox[abps]-|AKIA|ASIA|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\."
-    r"|wandb_v\d_)[\w.-]{12,}"
+    r"\b(?:(?:gh[oprsu]_|github_pat_|gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-|hf_|sk-|xox[abps]-|AKIA"
+    r"|ASIA|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\.|wandb_v\d_|SG\.|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)"
+    r"[\w.-]{12,}|\d{8,10}:AA[\w-]{33}|(?:AC|SK)[0-9a-f]{32}\b|[0-9a-f]{32}-us\d{1,2}\b"
+    r"|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38})"
 )
 """Tokens as those who issue them write them."""
 _HEADER = re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?P<value>[\w+/.~-]{8,}={0,2})")

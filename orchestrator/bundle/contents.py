@@ -14,7 +14,7 @@ from orchestrator.json_values import parsed
 from orchestrator.ledger import chain
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.rows import from_row
-from orchestrator.plan.reading import MOST_TRIALS
+from orchestrator.plan.consistency import MOST_TRIALS
 from orchestrator.plan.serialise import from_json
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import installed

@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from orchestrator.trials import Record
 
 
+Splits = Annotated[
+    str | None,
+    typer.Option(
+        help="Further test splits: kept checkpoints of confirm trials are read again for them.",
+        metavar="SPLIT,...",
+    ),
+]
+
+
 def extend(
     name: SweepName,
     asked: Annotated[
@@ -53,13 +62,7 @@ def extend(
             metavar="ARM,...",
         ),
     ] = None,
-    splits: Annotated[
-        str | None,
-        typer.Option(
-            help="Further test splits: kept checkpoints of confirm trials are read again for them.",
-            metavar="SPLIT,...",
-        ),
-    ] = None,
+    splits: Splits = None,
     profile: Profile = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")

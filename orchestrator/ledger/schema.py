@@ -136,6 +136,7 @@ def version(connection: Connection, where: str) -> int:
             f"{where} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
             "check the path or URL"
         )
+    _refuse_code(connection, where)
     found = connection.scalars(select(versions.c.version)).all()
     if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
         raise StoreError(f"the ledger at {where} must have one schema version, got {found}; {DAMAGED}")
@@ -145,3 +146,12 @@ def version(connection: Connection, where: str) -> int:
             f"one reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
         )
     return int(found[0])
+
+
+def _refuse_code(connection: Connection, where: str) -> None:
+    """Raises StoreError for a SQLite file that brings queries of its own: a view can be without an end."""
+    if connection.dialect.name != "sqlite":
+        return
+    ours = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
+    for kind, name in connection.execute(text(f"{ours} AND type IN ('view', 'trigger')")):
+        raise StoreError(f"the ledger at {where} must hold tables alone, and {name!r} is a {kind}; {DAMAGED}")

@@ -7,6 +7,9 @@ from typing import Any
 from orchestrator.plan.types import Plan
 from search_spaces.paths import with_value
 
+MOST_ARMS = 10_000
+MOST_TRIALS = 1_000_000
+"""A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
 PUBLISHED = ("arm", "split", "metric", "value")
 """What a row of a published table must have."""
 
@@ -20,6 +23,11 @@ def check_consistency(plan: Plan) -> None:
 def _faults(plan: Plan) -> Iterator[str]:
     if not plan.name or not plan.arms:
         yield f"a plan must have a name and arms, got the name {plan.name!r} and {len(plan.arms)} arms"
+    if len(plan.arms) > MOST_ARMS or len(plan.trials) > MOST_TRIALS:
+        yield (
+            f"a plan must have at most {MOST_ARMS:,} arms and {MOST_TRIALS:,} trials, got {len(plan.arms):,} "
+            f"and {len(plan.trials):,}"
+        )
     yield from _repeated("arms", (each.name for each in plan.arms))
     yield from _repeated("trials", (each.trial_id for each in plan.trials))
     names = {each.name for each in plan.arms}

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from orchestrator.errors import Fault, OversizedSpec, SpecError
+from orchestrator.plan.consistency import MOST_ARMS, MOST_TRIALS
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.document import Document
 from orchestrator.spec.kinds import Component
@@ -19,9 +20,6 @@ from orchestrator.spec.salvage import Rest, sound_part
 from orchestrator.spec.types import Spec
 from search_spaces.wording import counted
 
-MOST_ARMS = 10_000
-MOST_TRIALS = 1_000_000
-"""A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
 _COMPONENT: Final[TypeAdapter[Any]] = TypeAdapter(Component)
 
 

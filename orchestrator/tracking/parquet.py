@@ -72,6 +72,10 @@ MEASUREMENTS = pa.schema(
 
 A retried trial may have several rows for a step: the newest `at` counts.
 """
+_MOST_SURPLUS = 64 * 1024
+"""Bytes that a file may unpack to beyond twice those of our own."""
+_BATCH = 1000
+"""Rows that are compared at once: bounds the memory that a repeated long text takes."""
 _LONG = frozenset({"packages", "code_diff"})
 _JSON = ("assignment", "overrides", "settings", "provenance")
 
@@ -228,19 +232,64 @@ def _measured(measurement: Measurement | None) -> dict[str, Any] | None:
 
 def read_table(folder: SweepFolder, file: Path) -> pa.Table:
     """What is in a file of ours. Raises StoreError for none, a damaged one, or another version's."""
+    return _opened(file, _content(folder, file)).read()
+
+
+def _content(folder: SweepFolder, file: Path) -> bytes:
     try:
-        table = pq.read_table(pa.BufferReader(read_sound(folder, file)))
+        return read_sound(folder, file)
+    except OSError as error:
+        raise _no_file_of_ours(file, error) from error
+
+
+def _opened(file: Path, content: bytes) -> pq.ParquetFile:
+    """A file of ours of which the footer alone is read yet. Raises StoreError for anything else."""
+    try:
+        opened = pq.ParquetFile(pa.BufferReader(content))
     except (OSError, pa.ArrowInvalid) as error:
-        raise StoreError(
-            f"{str(file)!r} must be a Parquet file of haltsweep ({error}); make it with `haltsweep sync`"
-        ) from error
-    version = (table.schema.metadata or {}).get(_VERSION, b"").decode()
+        raise _no_file_of_ours(file, error) from error
+    version = (opened.metadata.metadata or {}).get(_VERSION, b"").decode()
     if version != str(SCHEMA_VERSION):
         raise StoreError(
             f"{str(file)!r} must have schema version {SCHEMA_VERSION}, got {version!r}; "
             "make it again with `haltsweep sync`"
         )
-    return table
+    return opened
+
+
+def _no_file_of_ours(file: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{str(file)!r} must be a Parquet file of haltsweep ({error}); make it with `haltsweep sync`"
+    )
+
+
+def _says(content: bytes, made: Made) -> bool:
+    """Whether a file holds the table that the ledger gives. Takes little more memory than that table.
+
+    A few kilobytes may unpack to gigabytes. What a file declares is compared before it is unpacked.
+    """
+    own = made.encoded()
+    if content == own:
+        return True
+    theirs, ours = _opened(made.file, content), _opened(made.file, own)
+    if theirs.metadata.num_rows != len(made.table) or _unpacked(theirs) > 2 * _unpacked(ours) + _MOST_SURPLUS:
+        return False
+    done = 0
+    try:
+        for batch in theirs.iter_batches(_BATCH):
+            found = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+            if not _same(made.table.slice(done, len(batch)).replace_schema_metadata(None), found):
+                return False
+            done += len(batch)
+    except (OSError, pa.ArrowInvalid):
+        return False
+    return done == len(made.table)
+
+
+def _unpacked(opened: pq.ParquetFile) -> int:
+    """Return the bytes that the pages of a file unpack to, as its footer declares."""
+    groups = opened.metadata
+    return sum(groups.row_group(each).total_byte_size for each in range(groups.num_row_groups))
 
 
 def _same(one: pa.Table, other: pa.Table) -> bool:
@@ -255,22 +304,22 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
     """
     there = [*sorted(folder.measurements.glob("*.parquet")), *[folder.records] * folder.records.exists()]
     found: dict[Path, str] = {}
-    tables: dict[Path, tuple[int, pa.Table]] = {}
+    contents: dict[Path, tuple[int, bytes]] = {}
     for file in there:
         try:
-            table = read_table(folder, file)
-            tables[file] = int(table.schema.metadata[POSITION]), table.replace_schema_metadata(None)
+            content = _content(folder, file)
+            contents[file] = int(_opened(file, content).metadata.metadata[POSITION]), content
         except StoreError as error:
             found[file] = str(error)
-    found |= dict.fromkeys(tables, "it says what is nowhere in the ledger")
-    due = sorted({position for position, _ in tables.values()}, reverse=True)
+    found |= dict.fromkeys(contents, "it says what is nowhere in the ledger")
+    due = sorted({position for position, _ in contents.values()}, reverse=True)
     expected = Tables(folder, plan)
 
     def compare() -> None:
         for made in (expected.measurements(), expected.records()):
-            if made is None or made.file not in tables or tables[made.file][0] != expected.heard:
+            if made is None or made.file not in contents or contents[made.file][0] != expected.heard:
                 continue
-            same = _same(made.table.replace_schema_metadata(None), tables[made.file][1])
+            same = _says(contents[made.file][1], made)
             found[made.file] = "" if same else "it says something else than the ledger"
 
     for event in ledger.events():

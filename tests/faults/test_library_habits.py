@@ -5,10 +5,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
 
 from orchestrator.read import trials
 from tests.support.commands import Shell
+from tests.support.habit_specs import habits_spec
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,32 +31,14 @@ LEVELS = {"high": 0.8, "low": 0.2}
 SEEDS = (1, 2)
 
 
-def spec():
-    arms = {
-        f"{habit}-{name}": {"why": "a habit", "set": {"habit": habit, "level": level}}
-        for habit in HABITS
-        for name, level in LEVELS.items()
-    }
-    return yaml.safe_dump(
-        {
-            "name": "habits",
-            "question": "Does what one trial does reach another?",
-            "trainable": "job:train",
-            "baseline": {"habit": "none", "level": 0.5},
-            "arms": arms,
-            "confirm": {"seeds": list(SEEDS), "splits": ["test"]},
-        },
-        sort_keys=False,
-    )
-
-
 @pytest.mark.parametrize("driver", [["--driver", "inline"], ["--cpus", "2"]], ids=["inline", "ray"])
 def test_every_script_measures_what_it_measures_alone(driver, tmp_path):
     # MLflow and Hydra themselves fail in folders with quotes or equals signs in their names.
     shell = Shell(tmp_path / "work", tmp_path / "home")
     shell.folder.mkdir()
     shell.home.mkdir()
-    (shell.folder / "tiny.yaml").write_text(spec(), encoding="utf-8")
+    spec = habits_spec(dict.fromkeys(HABITS, LEVELS), SEEDS)
+    (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
     shutil.copy(SCRIPT, shell.folder / "job.py")
     shown = shell.run("launch", "tiny.yaml", *driver)
     rows = trials("habits", runs=shell.folder / "runs").to_pylist()

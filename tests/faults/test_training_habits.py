@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from orchestrator.read import trials
 from tests.support import habits
 from tests.support.commands import Shell
+from tests.support.habit_specs import habits_spec
 
 pytestmark = pytest.mark.slow
 SEEDS = (1, 2, 3)
@@ -17,23 +17,9 @@ LEVELS = {"high": 0.8, "low": 0.2}
 
 def spec():
     """An arm for each habit and level."""
-    arms = {
-        f"{habit}-{name}": {"why": "a habit", "set": {"habit": habit, "level": level}}
-        for habit in habits.HABITS
-        for name, level in LEVELS.items()
-        if name == "high" or habits.HABITS[habit] not in habits.CONSTANTS
-    }
-    return yaml.safe_dump(
-        {
-            "name": "habits",
-            "question": "Does what one trial does reach another?",
-            "trainable": "job:train",
-            "baseline": {"habit": "none", "level": 0.5},
-            "arms": arms,
-            "confirm": {"seeds": list(SEEDS), "splits": ["test"]},
-        },
-        sort_keys=False,
-    )
+    high = {"high": LEVELS["high"]}
+    levels = {habit: high if value in habits.CONSTANTS else LEVELS for habit, value in habits.HABITS.items()}
+    return habits_spec(levels, SEEDS)
 
 
 def measured(shell):

@@ -139,6 +139,25 @@ def test_what_is_shown(given: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "token",
+    [
+        "SG.ngeVfQFYQlKU0ufo8x5d1A.TwL2iGABf9DHoTf",
+        "sk_live_ReTllpYQYfIZu2Jnf2lA",
+        "rk_test_5TcWfjKmJgpql9hjpRnw",
+        "sq0csp-ABCDEFGHIJK_LMNOPQRSTUVWXYZ-01",
+        "gldt-HwllOworld380_testinx",
+        "glptt-" + "a1" * 20,
+        "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw7",
+        "AC" + "0a1b2c3d" * 4,
+        "343ea45721923ed956e2b38c31db76aa-us30",
+        "MTQ5NzQyOTkyNDU0MTM0NzEz.GcZ1Ab.b4Xz8-QLkyu8kZ2Zc1F6kM3o5y7Tq9rV",
+    ],
+)
+def test_a_token_of_a_service_is_masked_without_a_name_beside_it(token: str) -> None:
+    assert redact(f"the request with {token} failed") == "the request with *** failed"
+
+
+@pytest.mark.parametrize(
     ("given", "shown"),
     [
         ("ann:pw@host:5000", "ann:***@host:5000"),

@@ -330,6 +330,28 @@ class TestWhere:
             Ledger.open(url, "sweep")
 
     @pytest.mark.parametrize("create", [False, True])
+    @pytest.mark.parametrize(
+        "code",
+        [
+            """CREATE VIEW haltsweep_events AS WITH RECURSIVE more(seq) AS
+            (SELECT 1 UNION ALL SELECT seq + 1 FROM more) SELECT seq, 1 AS sweep_id FROM more""",
+            "CREATE TRIGGER more AFTER UPDATE ON haltsweep_sweeps BEGIN DELETE FROM haltsweep_sweeps; END",
+        ],
+        ids=["endless-view", "trigger"],
+    )
+    def test_a_file_that_brings_queries_of_its_own_is_refused(
+        self, code: str, create: bool, tmp_path: Path
+    ) -> None:
+        url = f"sqlite:///{tmp_path / 'ledger.db'}"
+        Ledger.open(url, "sweep", create=True).close()
+        if "VIEW" in code:
+            execute(url, "DROP TABLE haltsweep_events")
+        execute(url, code)
+        for look in (lambda: Ledger.open(url, "sweep", create=create), lambda: summaries(url)):
+            with pytest.raises(StoreError, match=r"must hold tables alone, and '\w+' is a (view|trigger)"):
+                look()
+
+    @pytest.mark.parametrize("create", [False, True])
     def test_a_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
         execute(url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION + 1}")
         refusal = rf"schema version={SCHEMA_VERSION + 1}, written by a newer haltsweep.*pip install --upgrade"

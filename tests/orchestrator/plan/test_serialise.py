@@ -154,3 +154,10 @@ def test_another_format_is_refused() -> None:
 def test_a_plan_of_not_numbers_is_no_plan() -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         to_json(dataclasses.replace(with_space(), wall_clock_hours=float("nan")))
+
+
+def test_a_plan_of_more_arms_than_any_planner_makes_is_refused() -> None:
+    plan = make_plan(1, trials_per_arm=0, seeds=())
+    arms = tuple(dataclasses.replace(plan.arms[0], name=f"arm-{each}") for each in range(10_001))
+    with pytest.raises(StoreError, match=r"at most 10,000 arms and 1,000,000 trials, got 10,001 and 0"):
+        from_json(to_json(dataclasses.replace(plan, arms=arms)))

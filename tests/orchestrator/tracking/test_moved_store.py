@@ -20,6 +20,7 @@ def made(runs: Path, *elsewhere: str) -> str:
     with closing(sqlite3.connect(runs / "mlflow.db")) as connection, connection:
         connection.execute("CREATE TABLE experiments (experiment_id INTEGER, artifact_location TEXT)")
         connection.execute("CREATE TABLE runs (artifact_uri TEXT)")
+        connection.execute("CREATE TABLE alembic_version (version_num TEXT)")
         connection.executemany("INSERT INTO experiments VALUES (?, ?)", enumerate([*places, *elsewhere]))
         connection.executemany("INSERT INTO runs VALUES (?)", [(f"{places[1]}/r/artifacts",), (None,)])
     return f"sqlite:///{runs / 'mlflow.db'}"
