@@ -19,8 +19,8 @@ from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
 from orchestrator.report.types import ArmVerdict, Coverage, Effect, interval_words, p_words
 from orchestrator.spec.scalars import assignments
+from orchestrator.statistics.decision_chance import TIMES, DecisionChance, outlooks
 from orchestrator.statistics.missing import MOST_MISSING
-from orchestrator.statistics.outlook import TIMES, Outlook, outlooks
 from orchestrator.statistics.paired import Key, Paired
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
@@ -174,7 +174,7 @@ def judged(
     return replace(made, line=line_of(made, answer, contrast.contexts))
 
 
-def _undecided(said: Verdict, more: Sequence[Outlook], unit: str) -> str:
+def _undecided(said: Verdict, more: Sequence[DecisionChance], unit: str) -> str:
     """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
     if not more:
         return said.text

@@ -43,8 +43,8 @@ NO_OUTCOME = (
     "its split in answer."
 )
 RAISED = (
-    "The {unit}s of {arms} lie closer together than chance explains, or than the steps of the quantity "
-    "allow: their intervals are made of half the median spread of all arms, or of that of the steps."
+    "Intervals of {arms} are wider than their own {unit}s make them: a spread is at least half of the "
+    "median spread of all arms, and that of the steps of the quantity."
 )
 LOOKS = (
     "Arms were looked at after each round of {unit}s. One that was decided then has the interval and p of "

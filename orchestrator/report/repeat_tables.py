@@ -6,7 +6,7 @@ from statistics import fmean, stdev, variance
 
 from orchestrator.plan.format import setting_words
 from orchestrator.report.types import Report, Rows, number_words
-from orchestrator.statistics.outlook import Outlook
+from orchestrator.statistics.decision_chance import DecisionChance
 from search_spaces.wording import amount
 
 FEWEST = 2
@@ -66,7 +66,7 @@ def outlooks(report: Report, metric: str) -> Iterator[Rows]:
     yield title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows
 
 
-def _outlook_words(found: Sequence[Outlook], more: int) -> str:
+def _outlook_words(found: Sequence[DecisionChance], more: int) -> str:
     words = (f"{each.chance:.0%}, {number_words(each.difference)}" for each in found if each.more == more)
     return next(words, "-")
 

@@ -13,7 +13,7 @@ from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
 from orchestrator.report.statistics import Estimate
-from orchestrator.statistics.outlook import Outlook
+from orchestrator.statistics.decision_chance import DecisionChance
 from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
@@ -118,7 +118,7 @@ class ArmVerdict:
     covers: Coverage = "given settings"
     """What the interval and p hold for: the settings that one search of each arm found, the search itself
     where it is repeated, or settings that no search chose."""
-    outlooks: tuple[Outlook, ...] = ()
+    outlooks: tuple[DecisionChance, ...] = ()
     """What more seeds, or repeats, would show of an undecided verdict that no failure withholds."""
     missing: int = 0
     """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from orchestrator.statistics.outlook import EFFECT_SPREAD, NO_EFFECT, TIMES, outlooks
+from orchestrator.statistics.decision_chance import EFFECT_SPREAD, NO_EFFECT, TIMES, outlooks
 from orchestrator.statistics.paired import Paired, compare
 from orchestrator.statistics.verdicts import verdict
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from orchestrator.statistics.outlook import EFFECT_SPREAD, log_odds, outlooks
+from orchestrator.statistics.decision_chance import EFFECT_SPREAD, log_odds, outlooks
 from orchestrator.statistics.power import chance
 from tests.orchestrator.statistics.outlooks import BINS, chances, compared, none, of_the_prior, one
 

@@ -42,7 +42,7 @@ TIMES = (0.5, 1.0, 3.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class DecisionChance:
     """What a number of further units would show."""
 
     more: int
@@ -53,7 +53,7 @@ class Outlook:
     """Smallest difference that all units together find 8 times in 10, in units of the outcome."""
 
 
-def outlooks(found: Paired, margin: float | None = None) -> tuple[Outlook, ...]:
+def outlooks(found: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
     """Return what half as many, as many and three times as many further units would show.
 
     Args:
@@ -64,7 +64,7 @@ def outlooks(found: Paired, margin: float | None = None) -> tuple[Outlook, ...]:
     numbers = [math.ceil(times * found.n) for times in TIMES]
     values = _continued(found, max(numbers))
     return tuple(
-        Outlook(
+        DecisionChance(
             more,
             float(_decided(values[:, : found.n + more], found, margin).mean()),
             smallest_effect(found.n + more, found.family, found.level) / math.sqrt(2) * found.spread,
