@@ -65,7 +65,7 @@ def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None
 
 
 def _with_hash_seed() -> dict[str, str]:
-    """Return the environment; the order of sets of strings is the same in all trials unless it says otherwise."""
+    """Return this environment, with a hash seed: sets of strings have the same order in all trials."""
     return {HASH_SEED: "0", **os.environ}
 
 

@@ -1,6 +1,8 @@
-"""Reports which files the Python code of a process is about to change, by audit events."""
+"""Reports which files the Python code of a process is about to change, by audit events and `torch.save`."""
 
+import functools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,21 +29,41 @@ class FileListener:
     on_program: Callable[[], None]
     """Called before another program is started, whose changes are not reported."""
 
-    @property
-    def hook(self) -> Callable[[str, tuple[Any, ...]], None]:
-        """Return the audit hook, for `sys.addaudithook`."""
+    def listen(self) -> None:
+        """Listen until the process ends."""
         own_events = threading.local()
+        is_wrapped = False
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal is_wrapped
             if (event != "open" and event not in _OTHERS) or getattr(own_events, "are_coming", False):
                 return
+            if not is_wrapped:
+                is_wrapped = self._wrap_torch_save()
             own_events.are_coming = True
             try:
                 self._handle(event, arguments)
             finally:
                 own_events.are_coming = False
 
-        return hook
+        is_wrapped = self._wrap_torch_save()
+        sys.addaudithook(hook)
+
+    def _wrap_torch_save(self) -> bool:
+        """Have `torch.save`, which opens files in native code, report them; return whether it is imported."""
+        torch: Any = sys.modules.get("torch")
+        save = getattr(torch, "save", None)
+        if save is None:
+            return False
+
+        @functools.wraps(save)
+        def checked_save(content: Any, f: Any, *arguments: Any, **options: Any) -> None:
+            if _is_path(f):
+                self.on_write(os.fsdecode(f))
+            save(content, f, *arguments, **options)
+
+        torch.save = checked_save
+        return True
 
     def _handle(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
