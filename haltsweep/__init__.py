@@ -1,4 +1,4 @@
-"""Hyperparameter searches and ablation studies of anybody's training code, from Python.
+"""Run hyperparameter searches and ablation studies of your training code from Python.
 
     from haltsweep import Sweep
 
@@ -9,8 +9,8 @@
     sweep.run()
     sweep.report().trials.to_pandas()
 
-In training code `from haltsweep import Trial, current_trial` does not import the code that plans and runs
-sweeps.
+In training code, `from haltsweep import Trial, current_trial` is fast: it does not import the code that plans
+and runs sweeps.
 """
 
 from typing import TYPE_CHECKING, Any

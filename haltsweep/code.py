@@ -1,4 +1,4 @@
-"""Where trials in other processes import a function of a script or a notebook from."""
+"""Makes a function of a script or a notebook importable by trials in other processes."""
 
 import importlib
 import importlib.util
@@ -16,7 +16,7 @@ from trainables.extensions import look_in
 from trainables.outside import DECLARES
 
 PACKAGE = "haltsweep_code"
-"""Folder of the current directory for training code of notebooks."""
+"""Folder in the current directory for training code from notebooks."""
 MODULE = '''"""Training code of the sweep {sweep}, taken from a notebook or an interactive session."""
 
 from base64 import b64decode
@@ -27,17 +27,17 @@ globals().update(loads(b64decode("{code}")))
 
 
 def module_path(trainable: Any, sweep: str) -> str:
-    """Return the `module:name` that a spec names the trainable by.
+    """Return the `module:name` of a trainable for a spec.
 
-    A function or class of a module keeps its name. One of a script that runs is imported from its file,
-    under the file's name. Any other is written into a module of its own below the current directory.
+    A function or class of a module keeps its name. If it is defined in the running script, trials import the
+    script under the name of its file. Anything else is written to a new module below the current directory.
 
     Args:
-        trainable: A function or class, or its `module:name`.
+        trainable: A function or class, or a text, which is returned unchanged.
         sweep: Name of the sweep.
 
     Raises:
-        InputError: It is none, or cannot be written.
+        InputError: `trainable` is neither a function nor a class, or it cannot be pickled.
     """
     if isinstance(trainable, str):
         return trainable
@@ -50,11 +50,11 @@ def module_path(trainable: Any, sweep: str) -> str:
             module = _module_of_script(found)
         if module is not None and _is_file_of(module, found):
             return f"{module}:{name}"
-    return _written(trainable, found, sweep)
+    return _write_module(trainable, found, sweep)
 
 
 def _module_of_script(main: ModuleType) -> str | None:
-    """Name under which the file that Python runs can be imported; None of an interactive session."""
+    """Return the name under which the running script can be imported; None in an interactive session."""
     if main.__spec__ is not None:  # python -m
         return main.__spec__.name
     file = getattr(main, "__file__", None)
@@ -69,7 +69,7 @@ def _module_of_script(main: ModuleType) -> str | None:
 
 
 def _is_file_of(module: str, found: ModuleType) -> bool:
-    """Whether another process that imports `module` gets the file of `found`."""
+    """Return whether an import of `module` in another process loads the file of `found`."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -78,8 +78,8 @@ def _is_file_of(module: str, found: ModuleType) -> bool:
     return bool(spec and spec.origin and file and Path(spec.origin).resolve() == Path(file).resolve())
 
 
-def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
-    """Write a function and what it uses into a module; return its `module:name`."""
+def _write_module(trainable: Any, module: ModuleType | None, sweep: str) -> str:
+    """Write a function and the objects that it uses to a module; return the `module:name` of the function."""
     content = {"trainable": trainable}
     if isinstance(declared := getattr(module, DECLARES, None), Mapping):
         content[DECLARES] = declared
@@ -90,8 +90,8 @@ def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
         code = b64encode(cloudpickle.dumps(content)).decode()
     except Exception as error:
         raise InputError(
-            f"the training function must be one that can be sent to other processes, and it cannot: {error}; "
-            "create open files, locks and connections inside of it"
+            f"the training function cannot be sent to other processes: {error}; create open files, locks and "
+            "connections inside of the function"
         ) from error
     finally:
         if by_value:
@@ -102,7 +102,7 @@ def _written(trainable: Any, module: ModuleType | None, sweep: str) -> str:
     if not file.is_file() or file.read_text(encoding="utf-8") != text:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
-        # Python compares modification times in seconds, and a cell may be run again within one.
+        # Python compares modification times in seconds, and a cell may run twice within a second.
         Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
     importlib.invalidate_caches()
     sys.modules.pop(name, None)

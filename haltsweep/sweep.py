@@ -1,4 +1,4 @@
-"""A sweep as an object: planned, run and reported from a script or a notebook."""
+"""Plan, run and report a sweep from a script or a notebook."""
 
 import json
 import os
@@ -35,24 +35,24 @@ Train = Callable[[Mapping[str, Any], Any], object]
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """What a sweep has measured so far."""
+    """Results of a sweep so far."""
 
     trials: "pa.Table"
-    """One row a trial, see `orchestrator.read.trials`; `trials.to_pandas()` is a data frame."""
+    """One row per trial, see `orchestrator.read.trials`; `trials.to_pandas()` returns a data frame."""
     measurements: "pa.Table"
-    """One row a trial, step and metric."""
+    """One row per trial, step and metric."""
     summary: "Report"
-    """Cells, effects and verdicts."""
+    """Results of every arm, differences from the baseline, and verdicts."""
 
     def figures(self) -> "dict[str, Image]":
-        """Return the figures of the report by name; a notebook shows them."""
+        """Return the figures of the report by name; a notebook displays them as images."""
         from orchestrator.report.panels import images
 
         return images(self.summary)
 
 
 class Sweep:
-    """A spec, with the training code that it runs, and the sweep that comes of it."""
+    """A sweep: a spec together with its training code."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class Sweep:
         *,
         runs: Path | str | None = None,
     ) -> None:
-        """Name a spec. Nothing is read, written or run yet.
+        """Store the arguments; nothing is read, written or run yet.
 
         Args:
             spec: A spec as a mapping, or the path of its YAML file.
             trainable: The training function or class, its `module:name`, or the path of a script; by default
-                that of the spec. The script of a function is imported by every trial, so what
-                the script runs stands below `if __name__ == "__main__":`. A function of a notebook is written
-                into the folder `haltsweep_code` of the current directory.
-            runs: Folder of all sweeps; by default $HALTSWEEP_RUNS or `runs`.
+                `trainable` of the spec. If a script defines the function, every trial imports the script, so
+                the script must call `run` below `if __name__ == "__main__":`. A function of a notebook is
+                written to the folder `haltsweep_code` in the current directory.
+            runs: Folder of all sweeps; by default $HALTSWEEP_RUNS, else `./runs`.
         """
         self._spec = dict(spec) if isinstance(spec, Mapping) else Path(spec)
         self._trainable = trainable
@@ -79,7 +79,7 @@ class Sweep:
         """Return arms, trials and estimates.
 
         Raises:
-            InputError: The spec or the training code cannot be used; the message names every fault.
+            InputError: The spec or the training code is invalid; the message lists every error.
         """
         return self._planned()[1]
 
@@ -93,21 +93,21 @@ class Sweep:
         changed_code: bool = False,
         take_over: bool = False,
     ) -> "SweepResult":
-        """Run the sweep to its end; one that was launched before and has the same spec is continued.
+        """Run the sweep until it ends; if it was launched before with the same spec, resume it.
 
         Args:
             driver: `ray` runs trials in parallel, `inline` one after the other.
-            data: Folder for datasets; by default $HALTSWEEP_DATA or `data`.
-            tracking: URI of MLflow, or `none`; as `haltsweep launch --tracking`.
-            address: A running Ray cluster.
-            changed_code: Whether to go on although the training code has changed since trials ran.
-            take_over: Whether to shut out a session that still holds the sweep but is gone or hangs.
+            data: Folder of all datasets; by default $HALTSWEEP_DATA, else `./data`.
+            tracking: MLflow tracking URI, or `none` to use no MLflow; as `haltsweep launch --tracking`.
+            address: `HOST:PORT` of a running Ray cluster; by default Ray is started on this machine.
+            changed_code: Whether to resume even if training code or data changed after trials had run.
+            take_over: Whether to take the sweep over from another session that has ended or hangs.
 
         Returns:
-            How many trials have ended how, and the exit code that `haltsweep launch` would give.
+            The number of trials by outcome, and the exit code as of `haltsweep launch`.
 
         Raises:
-            InputError: The spec or the training code cannot be used.
+            InputError: The spec or the training code is invalid.
             StoreError: The folder or the ledger of the sweep cannot be written.
         """
         from orchestrator.drivers.launch import resume_sweep, run_sweep
@@ -140,17 +140,17 @@ class Sweep:
             )
 
     def report(self) -> SweepReport:
-        """Return what the sweep has measured so far, also while it runs.
+        """Return the results so far; the sweep may be running.
 
         Raises:
-            InputError: It was not launched yet.
+            InputError: The sweep was not launched yet.
         """
         name = str(SweepFolder(self._runs / self._name).root)
         return SweepReport(read.trials(name), read.measurements(name), read.report(name))
 
     @property
     def _name(self) -> str:
-        """Raises InputError if the spec has none."""
+        """Name of the sweep. Raises InputError if the spec has no name."""
         written = read_file(self._spec).data if isinstance(self._spec, Path) else self._spec
         if not isinstance(written, Mapping) or not isinstance(written.get("name"), str):
             raise InputError("a spec must have a name, got none; write name: my-sweep")
@@ -161,8 +161,8 @@ class Sweep:
 
         if is_importing():
             raise InputError(
-                "a script must not begin a sweep when it is imported, and every trial imports it: put what "
-                'it runs below `if __name__ == "__main__":`'
+                "a script must not start a sweep when it is imported, since every trial imports it; put the "
+                'code that starts the sweep below `if __name__ == "__main__":`'
             )
         look_in(Path.cwd())
         spec, trainable = self._spec, self._trainable
@@ -188,24 +188,24 @@ class Sweep:
 
 
 def _plain(spec: Mapping[str, Any]) -> Any:
-    """`spec` with lists, texts and numbers in the place of tuples, paths and NumPy's numbers."""
+    """Return `spec` with tuples, paths and NumPy values converted to lists, strings and numbers."""
 
     def value_of(value: Any) -> Any:
         if callable(getattr(value, "tolist", None)):
             return value.tolist()
         if isinstance(value, os.PathLike):
             return os.fspath(value)
-        if callable(value):  # the trainable, which an override names
+        if callable(value):  # the trainable, which an override replaces
             return f"{value.__module__}:{value.__qualname__}"
         raise InputError(
-            f"a spec must consist of mappings, lists, texts and numbers, got a {type(value).__name__}"
+            f"a spec must consist of mappings, lists, strings and numbers, got {type(value).__name__}"
         )
 
     return json.loads(json.dumps(spec, default=value_of))
 
 
 def _write_report(folder: SweepFolder) -> "ArmSummary":
-    """Write the report into the folder of the sweep; return what MLflow shows of it."""
+    """Write the report to the folder of the sweep; return its summary for MLflow."""
     from orchestrator.cli.reading import opened
     from orchestrator.cli.track import summary_of, write_report
 

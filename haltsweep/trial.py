@@ -29,9 +29,9 @@ class Trial(FunctionTrial):
 
         Args:
             seed: Seed of all random numbers of the trial.
-            splits: Test splits to measure; with any, the trial counts as a confirmation.
+            splits: Test splits to measure; if there are any, `phase` is `confirm`, else `search`.
             data: Folder for datasets.
-            folder: Folder for what the trial saves; by default a new temporary one.
+            folder: Folder for files of the trial; by default a new temporary folder.
         """
         self.reports: list[dict[str, Any]] = []
         """One row per report: `step` and the metrics."""
@@ -47,7 +47,7 @@ class Trial(FunctionTrial):
 
 
 def current_trial() -> FunctionTrial:
-    """Return the trial that this process runs; outside of a sweep always the same stand-in `Trial`."""
+    """Return the trial that this process runs; outside of a sweep, the same stand-in `Trial` at each call."""
     return running_trial() or _stand_in()
 
 

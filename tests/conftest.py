@@ -105,6 +105,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Commands record addresses that they are given in the state folder of the user."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.getbasetemp() / "state")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]

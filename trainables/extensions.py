@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from trainables.fork_safety import num_threads
+from trainables.fork_safety import num_unforkable_threads
 from trainables.source_files import OURS as OUR_PACKAGES
 from trainables.source_files import names_file
 
@@ -160,7 +160,7 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
     if module.endswith(".py"):  # otherwise Python would import the parent package
         raise UnknownName(f"{what} must be a module that is there, got {module}{_sibling(module)}")
     look_in(Path.cwd())
-    is_first, threads = module not in sys.modules, num_threads()
+    is_first, threads = module not in sys.modules, num_unforkable_threads()
     arguments, sys.argv = sys.argv, [module]
     _IMPORTING.append(module)
     try:
@@ -187,7 +187,7 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
     _NAMED.add(module)
     if is_first:
         # Threads of something else may have ended meanwhile.
-        _STARTED[module] = max(0, num_threads() - threads)
+        _STARTED[module] = max(0, num_unforkable_threads() - threads)
     return found
 
 

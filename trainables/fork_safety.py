@@ -1,4 +1,4 @@
-"""Number of threads of this process that a fork would lose."""
+"""Counts the threads of this process that a fork would lose."""
 
 import threading
 from pathlib import Path
@@ -6,22 +6,22 @@ from pathlib import Path
 from threadpoolctl import threadpool_info
 
 TASKS = Path("/proc/self/task")
-ALLOCATOR = "jemalloc_bg_thd"
-"""pyarrow's allocator; it stops its thread before a fork and starts it again in both processes."""
+ALLOCATOR_THREAD = "jemalloc_bg_thd"
+"""Name of the thread of pyarrow's allocator, which stops before a fork and restarts in both processes."""
 
 
-def num_threads() -> int:
-    """Return the number of threads, without those whose libraries start them again after a fork.
+def num_unforkable_threads() -> int:
+    """Return the number of threads of this process that do not restart after a fork.
 
-    These are the threads of OpenBLAS, which numpy and scipy bring along, and of pyarrow's allocator. Native
-    threads are counted only where the system lists them.
+    Threads of OpenBLAS (used by numpy and scipy) and of pyarrow's allocator restart, so they are not counted.
+    Without /proc, only threads of Python are counted.
     """
     try:
         names = [_name(task) for task in TASKS.iterdir()]
     except OSError:
         return threading.active_count()
     pools = (int(pool["num_threads"]) - 1 for pool in threadpool_info() if pool["internal_api"] == "openblas")
-    return len(names) - names.count(ALLOCATOR) - sum(pools)
+    return len(names) - names.count(ALLOCATOR_THREAD) - sum(pools)
 
 
 def _name(task: Path) -> str:

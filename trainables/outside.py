@@ -261,8 +261,8 @@ def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
         inspect.signature(called, follow_wrapped=False).bind(*[object()] * arguments)
     except TypeError as error:
         raise ValueError(
-            f"{path} must be called as {call}, and it cannot: {error}; a script that reads its "
-            "command line is named by its file: train.py"
+            f"{path} must be called as {call}, and it cannot: {error}; name a script that "
+            "reads its command line by its file, such as train.py"
         ) from error
     except ValueError:
         return  # it says nothing of its arguments

@@ -1,4 +1,4 @@
-"""Identify the process that owns a file or a sweep, and find out whether it is still alive.
+"""Identifies the process that owns a file or a sweep, and finds out whether that process is alive.
 
 A process id alone is not enough: containers and machines that share a folder or a database reuse the same
 numbers, and a machine reuses the numbers of processes that have ended.
@@ -22,7 +22,7 @@ _LABEL = re.compile(r"([0-9]{1,9})-([a-z2-7]{5})([a-z2-7]{2})(?:-|$)")
 
 
 class ProcessState(Enum):
-    """What this process can find out about another one."""
+    """State of another process, as far as this process can see."""
 
     ALIVE = auto()
     DEAD = auto()
@@ -32,17 +32,17 @@ class ProcessState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, identified so that no other process has the same identity."""
+    """Unique identity of a process, across containers, machines and boots."""
 
     host: str
     pid: int
     boot_id: str
-    """Boot of the machine and namespace of process ids, within which process ids can be compared."""
+    """Boot of the machine and namespace of process ids; only ids with the same `boot_id` can be compared."""
     process_started_at: float
     """Start of the process: clock ticks since boot on Linux, Unix seconds elsewhere."""
 
     def is_same_process(self, other: "ProcessIdentity") -> bool:
-        """Return whether both identify one process."""
+        """Return whether both identities belong to the same process."""
         return (self.host, self.boot_id, self.pid, self.process_started_at) == (
             other.host,
             other.boot_id,
@@ -65,29 +65,29 @@ def this_process() -> ProcessIdentity:
 def process_label() -> str:
     """Return the identity of this process as `<pid>-<7 letters and digits>`, for names of temporary files.
 
-    The label is short, since paths of sockets may have only 107 bytes.
+    The label is short, since the path of a socket may have at most 107 bytes.
     """
     return f"{os.getpid()}-{origin()}{_short(_start_of_this_process(), 2)}"
 
 
 def origin() -> str:
-    """Return five characters that stand for the host, its boot and the namespace of process ids."""
+    """Return a hash of five characters of the host, its boot and the namespace of process ids."""
     return _short(f"{socket.gethostname()}\n{boot_id()}", 5)
 
 
 def state_of_label(text: str) -> ProcessState | None:
-    """Return the state of the process whose `process_label` begins `text`; None if no label does."""
+    """Return the state of the process whose label `text` starts with; None if it starts with no label."""
     found = _LABEL.match(text)
     if found is None:
         return None
-    pid, of, start = found.groups()
-    if of != origin():
+    pid, label_origin, start = found.groups()
+    if label_origin != origin():
         return ProcessState.UNKNOWN
     return _state_here(int(pid), lambda started_at: _short(started_at, 2) == start)
 
 
 def boot_id() -> str:
-    """Return a text for the running boot of this machine and, in a container, its process id namespace."""
+    """Return an id of the current boot and, on Linux, of the namespace of process ids."""
     kernel = Path("/proc/sys/kernel/random/boot_id")
     if not kernel.exists():
         return f"boot-{psutil.boot_time():.0f}"
@@ -95,7 +95,7 @@ def boot_id() -> str:
 
 
 def process_start(pid: int) -> float | None:
-    """Return when process `pid` started, see `ProcessIdentity`; None for a zombie.
+    """Return the start of process `pid` as in `ProcessIdentity.process_started_at`; None for a zombie.
 
     Raises:
         OSError: There is no such process, or the system hides it from this user.
@@ -109,21 +109,21 @@ def process_start(pid: int) -> float | None:
 
 
 def _state_here(pid: int, is_start: Callable[[float], bool]) -> ProcessState:
-    """Return the state of a process id of this boot and namespace whose process had the given start."""
+    """Return the state of process `pid` of this namespace; a process with another start is not the same."""
     try:
         started_at = process_start(pid)
     except OSError:
-        # A signal reaches hidden processes too, so only its answer shows that a process has ended.
+        # Signal 0 finds hidden processes too, so only an unknown id means that the process has ended.
         return ProcessState.UNKNOWN if _exists(pid) else ProcessState.DEAD
     return ProcessState.ALIVE if started_at is not None and is_start(started_at) else ProcessState.DEAD
 
 
 def _exists(pid: int) -> bool:
     try:
-        os.kill(pid, 0)  # sends nothing
+        os.kill(pid, 0)  # signal 0 only checks that the process exists
     except ProcessLookupError:
         return False
-    except (PermissionError, OverflowError):  # another user's process; no process id
+    except (PermissionError, OverflowError):  # a process of another user; a number that is no process id
         return True
     return True
 
@@ -151,6 +151,6 @@ def _start_by_psutil(pid: int) -> float | None:
 
 
 def _short(fact: object, length: int) -> str:
-    """Return `length` letters and digits that almost always differ for other facts."""
+    """Return a hash of `fact` with `length` letters and digits."""
     digest = hashlib.blake2b(str(fact).encode(), digest_size=5).digest()
     return base64.b32encode(digest).decode().lower()[:length]

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def check(
     files: Annotated[list[Path], typer.Argument(help="Spec files.")],
     run: Annotated[
-        bool, typer.Option("--run", help="Run every arm to its first report too; nothing of it is kept.")
+        bool, typer.Option("--run", help="Also run every arm to its first report, in a temporary folder.")
     ] = False,
     data: Data = None,
 ) -> None:
-    """Validate specs, each with all of its profiles: every fault at once, with file and line."""
+    """Validate specs with all of their profiles, and show every error with file and line."""
     from orchestrator.cli.locations import data_root
     from orchestrator.cli.side_by_side import check_all
 

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.console import complain, say
+from orchestrator.cli.fencing import tell_fenced
 from orchestrator.cli.launch import ChangedCode, DriverOption, resume
 from orchestrator.cli.locations import runs_root
-from orchestrator.cli.options import Address, Profile, Runs, SweepName
+from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
 from orchestrator.errors import InputError, StoreError
 from orchestrator.file_digests import kept_file, read_kept
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount, hint
 
 if TYPE_CHECKING:
+    from orchestrator.ledger.store import OnFenced
     from orchestrator.plan.extension_rules import Begun
     from orchestrator.plan.types import Extension, Plan
     from orchestrator.spec.load import SpecFile
@@ -63,6 +65,7 @@ def extend(
         bool, typer.Option("--dry-run", help="Show what would be added; write nothing.")
     ] = False,
     changed_code: ChangedCode = False,
+    take_over: TakeOver = False,
     driver: DriverOption = None,
     address: Address = None,
     runs: Runs = None,
@@ -81,7 +84,10 @@ def extend(
     if path is None:
         _refuse_unplanned(folder, old, changes, profile, _begun(old, known))
     spec, new = _planned(folder, path, changes, profile, runs)
-    made = _extended(folder, old, spec, new, write=not dry_run, changed_code=changed_code)
+    on_fenced = tell_fenced if take_over else None
+    made = _extended(
+        folder, old, spec, new, write=not dry_run, changed_code=changed_code, on_fenced=on_fenced
+    )
     _tell(old, made, {each.trial_id for each in known if each.outcome is not None and each.outcome.final})
     if dry_run:
         say("nothing was written")
@@ -205,7 +211,14 @@ def _planned(
 
 
 def _extended(
-    folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", *, write: bool, changed_code: bool
+    folder: SweepFolder,
+    old: "Plan",
+    spec: "SpecFile",
+    new: "Plan",
+    *,
+    write: bool,
+    changed_code: bool,
+    on_fenced: "OnFenced | None",
 ) -> "Plan":
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
     from orchestrator.drivers.datasets import require_unchanged
@@ -224,7 +237,7 @@ def _extended(
     refuse_copy(folder, setup)
     with Ledger.open(setup.ledger_url(folder), old.name) as ledger:
         # Whoever runs the sweep must not go on by the old plan.
-        lease = ledger.claim(Holder.current())
+        lease = ledger.claim(Holder.current(), on_fenced=on_fenced) if write else None
         try:
             if read_plan(folder) != old:
                 raise StoreError(f"{old.name} was extended by somebody else meanwhile; try again")
@@ -243,7 +256,8 @@ def _extended(
                     require_unchanged(old, known, setup)
                 commit(folder, made, to_yaml(spec.spec), origin)
         finally:
-            ledger.release(lease)
+            if lease is not None:
+                ledger.release(lease)
     return made
 
 

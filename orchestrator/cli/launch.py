@@ -60,22 +60,32 @@ class Driver(StrEnum):
 DriverOption = Annotated[
     Driver | None,
     typer.Option(
-        help="ray: in parallel, here or on a cluster; inline: in this process, for debuggers.  "
-        "[default: as launched, at first ray]"
+        help="ray: trials in parallel, here or on a cluster; inline: one trial at a time. Default: as "
+        "launched before, else ray."
     ),
 ]
 Debug = Annotated[
-    bool, typer.Option("--pdb", help="Open Python's debugger where a trial fails; with --driver inline.")
+    bool,
+    typer.Option(
+        "--pdb", help="With --driver inline: run trials in this process, and open the debugger if one fails."
+    ),
 ]
 Smoke = Annotated[
-    bool, typer.Option("--smoke", help="First run every arm to its first report; one that fails ends it all.")
+    bool,
+    typer.Option("--smoke", help="First run every arm to its first report; launch nothing if an arm fails."),
 ]
 Shared = Annotated[
     bool, typer.Option("--shared", help="Let other users enter the sweep's folder, as the umask allows.")
 ]
 ChangedCode = Annotated[
     bool,
-    typer.Option("--changed-code", help="Go on though training code or data were changed since trials ran."),
+    typer.Option(
+        "--changed-code", help="Continue even if training code or data changed after trials had run."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as `haltsweep plan` does.")]
+GoOn = Annotated[
+    bool, typer.Option("--continue", help="Resume the sweep if it was launched before with the same spec.")
 ]
 
 
@@ -83,10 +93,8 @@ def launch(
     spec: SpecPath,
     overrides: Overrides = None,
     profile: Profile = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as `haltsweep plan`.")] = False,
-    go_on: Annotated[
-        bool, typer.Option("--continue", help="If this very sweep was launched before, resume it.")
-    ] = False,
+    dry_run: DryRun = False,
+    go_on: GoOn = False,
     changed_code: ChangedCode = False,
     take_over: TakeOver = False,
     smoke: Smoke = False,
@@ -104,7 +112,7 @@ def launch(
     checkpoints: Checkpoints = None,
     shared: Shared = False,
 ) -> None:
-    """Run a spec: search every arm, confirm on paired seeds, show the ablation table."""
+    """Run a spec: search every arm, confirm the winners on paired seeds, and show the ablation table."""
     from orchestrator.cli import check
     from orchestrator.cli.guard import rehearse
 
@@ -157,20 +165,20 @@ def resume(
     retry: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run failed trials again, also of a finished sweep: failed, crashed, timed_out, "
-            "out_of_memory, diverged, or a trial by id or ARM/PHASE/NUMBER; several with commas. failed is "
-            "all of them but diverged, which follows from the settings of a trial.",
+            help="Run failed trials again, also of a finished sweep. WHICH: crashed, timed_out, "
+            "out_of_memory, diverged, failed (all of these except diverged), or a trial by id or "
+            "ARM/PHASE/NUMBER.",
             metavar="WHICH,...",
         ),
     ] = None,
     from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="With --retry: use no checkpoint of what is retried.")
+        bool, typer.Option("--from-scratch", help="With --retry: start the trials without their checkpoints.")
     ] = False,
     runs: Runs = None,
 ) -> None:
     """Continue a sweep that was interrupted or killed, or run its failed trials again with --retry.
 
-    Nothing that was measured is lost.
+    Measurements of earlier sessions are kept.
     """
     from orchestrator.cli.reading import found
     from orchestrator.drivers.launch import resume_sweep

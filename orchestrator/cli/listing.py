@@ -11,7 +11,7 @@ from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Json, Runs, Storage
 from orchestrator.cli.progress import duration
 from orchestrator.cli.status import SweepState, state_of
-from orchestrator.errors import StoreError
+from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import printable
 
@@ -92,8 +92,9 @@ def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     try:
         return _sound(folder, known)
     except Exception as error:  # one that is damaged, in whatever way, must not hide the others
-        why = str(error).partition("\n")[0] if isinstance(error, StoreError) else repr(error)
-        forbidden = isinstance(error, PermissionError) or isinstance(error.__cause__, PermissionError)
+        why = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
+        foreign = (PermissionError, InputError)  # another user's, or its ledger on another user's server
+        forbidden = isinstance(error, foreign) or isinstance(error.__cause__, PermissionError)
         state = SweepState.FOREIGN if forbidden else SweepState.DAMAGED
         return Row(folder.name, state, folder=str(folder.root), why=why)
 

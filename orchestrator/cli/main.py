@@ -144,6 +144,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     own = arguments is None  # a process of our own
     if own:
         hear()
+        os.umask(os.umask(0o077) | 0o002)  # nothing that all other users can write, whatever the shell says
         _open_streams()
         look_seldom()
     with redacted_stderr():

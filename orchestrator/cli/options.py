@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.errors import InputError
+from orchestrator.known_addresses import remember
 
 
 def _folder(text: str) -> Path:
@@ -20,6 +21,13 @@ def _place(text: str) -> str:
     if not text.strip():
         raise InputError("a place must have a name, got an empty one; leave the option out instead")
     return text
+
+
+def _own_address(text: str) -> str:
+    """Return the address that an option names, recorded as named by this user. Raises InputError."""
+    address = _place(text)
+    remember(address)
+    return address
 
 
 SpecPath = Annotated[Path, typer.Argument(help="Spec file (YAML).", metavar="SPEC")]
@@ -46,7 +54,7 @@ Storage = Annotated[
     typer.Option(
         help="Ledger URL, e.g. postgresql+psycopg://...; else in the sweep's folder.",
         metavar="URL",
-        parser=_place,
+        parser=_own_address,
     ),
 ]
 Tracking = Annotated[
@@ -54,23 +62,23 @@ Tracking = Annotated[
     typer.Option(
         help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
-        parser=_place,
+        parser=_own_address,
     ),
 ]
 LaunchTracking = Annotated[
     str | None,
     typer.Option(
-        help="MLflow tracking URI, or none to write no MLflow until `haltsweep sync`; else "
+        help="MLflow tracking URI, or none to skip MLflow until `haltsweep sync`; else "
         "$MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
-        parser=_place,
+        parser=_own_address,
     ),
 ]
 Checkpoints = Annotated[
     str | None,
     typer.Option(
-        help="Where checkpoints go, e.g. s3://bucket/folder, so that machines need to share nothing; "
-        "else in the sweep's folder.",
+        help="URI for checkpoints, e.g. s3://bucket/folder, if machines share no folder; else in the sweep's "
+        "folder.",
         metavar="URI",
         parser=_place,
     ),
@@ -78,7 +86,7 @@ Checkpoints = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="A running Ray cluster; without it Ray is started here.", metavar="HOST:PORT", parser=_place
+        help="A running Ray cluster; else Ray is started on this machine.", metavar="HOST:PORT", parser=_place
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
@@ -86,6 +94,7 @@ TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Shut out a session that still holds the sweep but is gone or hangs: it can write nothing more.",
+        help="Take the sweep over from another session that has ended or hangs; that session can write "
+        "nothing more.",
     ),
 ]

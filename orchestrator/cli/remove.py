@@ -14,6 +14,7 @@ from orchestrator.cli.locations import holds_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Storage, SweepName, TakeOver, Tracking
 from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.identity import SweepFolder
+from orchestrator.known_addresses import require_known
 from search_spaces.wording import hint
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ def remove(
     if _finished_leftovers(root / name):
         return
     subject = _find(name, root, storage)
-    uri = tracking_uri(tracking or (subject.setup.tracking_uri if subject.setup else None), root)
+    launched = subject.setup.tracking_uri if subject.setup and not tracking else None
+    if mlflow:
+        require_known(launched, "--tracking")
+    uri = tracking_uri(tracking or launched, root)
     if not yes:
         _confirm(subject, uri if mlflow else None)
     _delete(subject, uri if mlflow else None, take_over=take_over)

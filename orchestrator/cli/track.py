@@ -15,6 +15,7 @@ from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
 from orchestrator.cli.waiting import Waiting
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
+from orchestrator.known_addresses import require_known
 from orchestrator.redact import redact_url
 from search_spaces.wording import amount
 
@@ -88,10 +89,14 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
         waiting.update("report and Parquet are brought up to date first")
         from orchestrator.cli.reading import opened
         from orchestrator.drivers.launch_folder import read_setup, refuse_copy
+        from orchestrator.tracking.mlflow_runs import check_uri
 
         with opened(name, root, storage) as sweep:
             setup = read_setup(sweep.folder)
+            if not tracking:
+                require_known(setup.tracking_uri, "--tracking")
             uri = tracking or setup.tracking_uri or tracking_uri(None, root)
+            check_uri(uri)
             if setup.storage is None:  # else both have the same to write
                 refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
             written = publish(sweep, write_report(sweep), uri, waiting.update)

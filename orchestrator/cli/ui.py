@@ -21,6 +21,7 @@ from orchestrator.cli.locations import find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Tracking
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
+from orchestrator.known_addresses import require_known
 from orchestrator.sqlite_files import file_of
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -82,6 +83,7 @@ def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
         except StoreError:  # launched by other means than the command line
             launched = None
         if launched is not None:
+            require_known(launched, "--tracking")
             return launched
         root = folder.root.parent
     return tracking_uri(given, root)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.cli.locations import command
 from orchestrator.drivers.extend_folder import editions
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
-from orchestrator.errors import HaltsweepError, NotAllowed, StoreError
+from orchestrator.errors import HaltsweepError, InputError, NotAllowed, StoreError
 from orchestrator.file_digests import damaged_files, read_manifest
 from orchestrator.findings import Finding, Soundness
 from orchestrator.identity import SweepFolder
+from orchestrator.known_addresses import require_known
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
@@ -236,6 +237,11 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     uri = store_of(whole.folder, whole.setup)
     if uri is None:
         yield Finding("mlflow", "absent", "the sweep was launched without MLflow")
+        return
+    try:
+        require_known(uri, "--tracking")
+    except InputError as error:
+        yield Finding("mlflow", "unknown", str(error))
         return
     sync = command("sync", whole.folder)
     # What ends while MLflow is read cannot be in what was read of it.

@@ -129,10 +129,10 @@ class _InlineRun:
             return True
         written = self.recorder.written()
         if isinstance(decision, Continue):
-            self.slot.instruct(Instruction(heard=written))
+            self.slot.instruct(Instruction(is_recorded=written))
         else:
             save = decision.kind is OutcomeKind.STOPPED and written
-            self.slot.instruct(Instruction(stop=decision.outcome, save=save, heard=written))
+            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=written))
         return False
 
     def _lost(self, attempt: Attempt, died: ChildDied) -> None:
@@ -178,7 +178,7 @@ class DebuggedSlot:
         if answer.stop is not None:
             saved = self._harness.stop(save=answer.save)
             return Reply(checkpoint=saved.checkpoint, ended=answer.stop)
-        return self._harness.advance(heard=answer.heard)
+        return self._harness.advance(is_recorded=answer.is_recorded)
 
     def instruct(self, instruction: Instruction) -> None:
         """As of Slot."""

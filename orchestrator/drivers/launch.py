@@ -41,6 +41,7 @@ from orchestrator.drivers.watchdog import silence_limit
 from orchestrator.drivers.worker import load_workload
 from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.identity import SweepFolder
+from orchestrator.known_addresses import remember, require_known
 from orchestrator.ledger.engine import connect, require_locks
 from orchestrator.ledger.lease import LeaseHeld
 from orchestrator.ledger.store import OnFenced
@@ -74,6 +75,7 @@ def run_sweep(
     interrupt before the first trial. What fails before that leaves nothing behind. For
     `on_fenced` see `clear_unbegun`.
     """
+    remember(setup.storage, setup.tracking_uri)
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
@@ -132,6 +134,7 @@ def resume_sweep(
     failed trials that run again. For `on_fenced` see `Ledger.claim`.
     """
     plan, setup = launched_plan(folder), read_setup(folder)
+    require_known(setup.tracking_uri, "--tracking")
     refuse_copy(folder, setup)
     complete(folder)
     _check(setup, folder, address)

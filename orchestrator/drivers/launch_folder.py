@@ -16,6 +16,7 @@ from orchestrator.errors import InputError, NotAllowed, StoreError
 from orchestrator.file_digests import read_manifest, sealed, unsealed, write_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed, to_json_values
+from orchestrator.known_addresses import require_known
 from orchestrator.ledger.lease import Holder
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
@@ -119,7 +120,7 @@ def launched_plan(folder: SweepFolder) -> Plan:
 
 def read_setup(folder: SweepFolder) -> Setup:
     """How the sweep was launched. Raises StoreError if the file is missing or damaged, NotAllowed if it is
-    for its owner alone.
+    for its owner alone, InputError if its ledger is on a server that must not get this user's credentials.
     """
     try:
         content = read_ordinary(folder.root / SETUP)
@@ -127,7 +128,7 @@ def read_setup(folder: SweepFolder) -> Setup:
         values = parsed(content) if read_manifest(folder.root) is None else unsealed(content)
         tracking = values.get("tracking_uri")
         found = tracking if tracking is None else from_beside(tracking, folder.root)
-        return from_json_values(Setup, values | {"tracking_uri": found})
+        setup = from_json_values(Setup, values | {"tracking_uri": found})
     except PermissionError as error:
         raise NotAllowed(
             f"{folder.root / SETUP} must be readable, and is for its owner alone"
@@ -140,6 +141,8 @@ def read_setup(folder: SweepFolder) -> Setup:
             f"{folder.root / SETUP} must be as haltsweep wrote it, and cannot be read ({why}); restore the "
             "folder from a backup"
         ) from error
+    require_known(setup.storage, "--storage")
+    return setup
 
 
 def _owner(file: Path) -> str:

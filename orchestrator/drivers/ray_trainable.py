@@ -56,7 +56,7 @@ class TrialActor:
         """Work on until a report is due."""
         if self._owes_answer:
             # Tune calls again after it has passed on all earlier results.
-            self._slot.instruct(self._stopping or Instruction(heard=self._written))
+            self._slot.instruct(self._stopping or Instruction(is_recorded=self._written))
             self._owes_answer = False
         replies: list[Reply] = []
         due_at = float("inf")
@@ -75,11 +75,11 @@ class TrialActor:
             if reply.ended is not None:
                 return {REPLIES: replies, DIED: None, OVER: True}
             is_due = self._stopping is not None or time.monotonic() >= due_at
-            if is_due or reply.checkpoint is not None or self._slot.owes_checkpoint:
+            if is_due or reply.checkpoint is not None or self._slot.is_checkpoint_pending:
                 self._owes_answer = True
                 return {REPLIES: replies, DIED: None, OVER: False}
             written = self._written and not any(each.measurement for each in replies)
-            self._slot.instruct(Instruction(heard=written))
+            self._slot.instruct(Instruction(is_recorded=written))
 
     def let_go(self, outcome: Outcome, save: bool) -> None:
         """End the trial at the next `train`, with a checkpoint if `save`."""

@@ -18,6 +18,7 @@ from orchestrator.drivers.launch_folder import STORES, Setup, refuse_copy
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.json_values import from_json_values, parsed, to_json_values
+from orchestrator.known_addresses import require_known
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger, OnFenced
@@ -121,6 +122,7 @@ def finish(gone: Path) -> None:
     """Delete what belongs to the renamed folder `gone`, then the folder. Raises StoreError, LeaseHeld."""
     note = _read_note(gone / NOTE)
     if note is not None and note.storage is not None and note.uid is not None:
+        require_known(note.storage, "--storage")
         delete_sweep(note.storage, note.sweep, note.uid)
     if note is not None and note.checkpoints is not None:
         Elsewhere(note.checkpoints).discard_all()

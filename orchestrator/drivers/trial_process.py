@@ -1,4 +1,4 @@
-"""A slot: runs one trial after the other, each in a child process of its own.
+"""A slot runs one trial after the other, each in its own child process.
 
 A trial cannot affect the driver or other trials, since its process ends with the trial.
 """
@@ -29,54 +29,58 @@ from trainables.generator_state import seed_generators
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS
 
-FROM_OUTSIDE = frozenset(
+OUTSIDE_SIGNALS = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
     | {signal.SIGUSR1, signal.SIGUSR2}
 )
-"""Signals of people, watchdogs, batch systems and machines that shut down; others are faults of a program."""
-SIGN_S = 60.0
-"""Between two signs of life in a temporary folder of a trial."""
+"""Signals that people, watchdogs and batch systems send. Any other signal counts as a fault of the trial."""
+TOUCH_S = 60.0
+"""Seconds between two updates of the modification time of a trial's temporary folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Instruction to a trial after a reply."""
+    """The driver's answer to a reply of a trial: go on, or stop."""
 
     stop: Outcome | None = None
-    """End the trial with this outcome."""
+    """Outcome with which the trial must end; None if it goes on."""
     save: bool = False
     """Whether to write a checkpoint before the trial ends."""
-    heard: bool = True
-    """Whether the ledger holds everything that the trial has reported."""
+    is_recorded: bool = True
+    """Whether the ledger contains all reports of the trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildDied:
-    """The process of a trial ended before the trial did."""
+    """The process of a trial ended before the trial had ended."""
 
     reason: str
     cause: DeathCause
     outcome: Outcome | None = None
-    """Outcome of a trial that ended its own process; None if the trial may run again."""
+    """Outcome if the trial ended its own process; None if the trial may run again."""
 
 
 class Slot(Protocol):
     """Runs one trial at a time. A driver calls `start`, then `next` and `answer` in turn."""
 
     def start(self, order: WorkerJob) -> None:
-        """Begin a trial, after the one before has ended or was killed."""
+        """Start a trial; the previous trial must have ended or been killed."""
 
     def next(self, timeout_s: float) -> Reply | ChildDied | None:
-        """What the trial did next; None if nothing happened for so long. Raises Unreachable."""
+        """Return the trial's next reply, or how its process died; None after the timeout.
+
+        Raises:
+            Unreachable: The store of checkpoints does not answer.
+        """
 
     def instruct(self, instruction: Instruction) -> None:
-        """Let the trial go on after a reply that was not its end."""
+        """Send the answer to a reply that was not the trial's last one."""
 
     def kill(self) -> None:
         """End the process of the trial and all of its descendants."""
 
     def close(self) -> None:
-        """End everything of the slot."""
+        """End the trial, its descendants and all other processes of the slot."""
 
 
 class ProcessSlot:
@@ -89,7 +93,7 @@ class ProcessSlot:
             workload: `module:name` of the trainable.
             launch_folder: Folder from which the sweep was launched.
             cpus: Cores of a trial; its libraries use as many threads.
-            hides_gpus: Whether trials see no GPU.
+            hides_gpus: Whether to hide all GPUs from trials.
         """
         module = workload.partition(":")[0]
         settings = settings_here(
@@ -97,45 +101,45 @@ class ProcessSlot:
         )
         self._server = ChildServer(settings)
         self._temporary: Path | None = None
-        self._signed_at = 0.0
-        self.owes_checkpoint = False
-        """Whether the trial waits to write a checkpoint until the ledger holds all of its reports."""
+        self._touched_at = 0.0
+        self.is_checkpoint_pending = False
+        """Whether the trial will write a checkpoint as soon as the ledger contains all of its reports."""
 
     def start(self, order: WorkerJob) -> None:
-        """Begin a trial, after the one before has ended or was killed."""
+        """Start a trial; the previous trial must have ended or been killed."""
         if not order.kept.parents[1].is_dir():  # the folder of the sweep, on a machine without shared files
             scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
-            self._temporary, self._signed_at = scratch, time.monotonic()
+            self._temporary, self._touched_at = scratch, time.monotonic()
         self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
 
     def next(self, timeout_s: float) -> Reply | ChildDied | None:
-        """What the trial did next; None if nothing happened for so long.
+        """Return the trial's next reply, or how its process died; None after the timeout.
 
         Raises:
-            Unreachable: The trial cannot begin, since the store of its checkpoints does not answer.
+            Unreachable: The trial cannot start, since the store of checkpoints does not answer.
         """
-        self._show_life()
+        self._touch_folder()
         message = self._server.receive(timeout_s)
         if message is None:
             return None
         if isinstance(message, ChildEnded):
-            return died_of(message)
+            return cause_of_death(message)
         if isinstance(message, Unreachable):
             raise message
-        reply, self.owes_checkpoint = message
+        reply, self.is_checkpoint_pending = message
         assert isinstance(reply, Reply), "trials send replies"
         return reply
 
-    def _show_life(self) -> None:
-        """Touch the trial's temporary folder, so that other machines do not take it for abandoned."""
-        if self._temporary is not None and time.monotonic() - self._signed_at >= SIGN_S:
-            self._signed_at = time.monotonic()
+    def _touch_folder(self) -> None:
+        """Touch the trial's temporary folder, so that other machines do not remove it as abandoned."""
+        if self._temporary is not None and time.monotonic() - self._touched_at >= TOUCH_S:
+            self._touched_at = time.monotonic()
             with suppress(OSError):  # the trial has ended, and its folder is gone
                 os.utime(self._temporary)
 
     def instruct(self, instruction: Instruction) -> None:
-        """Let the trial go on after a reply that was not its end."""
+        """Send the answer to a reply that was not the trial's last one."""
         self._server.send(instruction)
 
     def kill(self) -> None:
@@ -143,22 +147,22 @@ class ProcessSlot:
         self._server.kill()
 
     def close(self) -> None:
-        """End everything of the slot."""
+        """End the trial, its descendants and all other processes of the slot."""
         self._server.close()
 
 
-def died_of(ended: ChildEnded) -> ChildDied:
-    """Return the error for a process that ended before its trial."""
+def cause_of_death(ended: ChildEnded) -> ChildDied:
+    """Return why the process of a trial ended before the trial."""
     if ended.exit_code >= 0:
         reason = (
-            f"the training code ended its process with exit code {ended.exit_code}, as os._exit does; a "
-            "trial must return from its training function or raise an exception"
+            f"the training code ended its process with exit code {ended.exit_code}, e.g. by os._exit; let "
+            "the training function return or raise an exception instead"
         )
         return ChildDied(reason, DeathCause.TRIAL, Outcome(OutcomeKind.CRASHED, reason))
     reason = f"the trial's process {ended.words}"
-    if ended.lacked_memory:
+    if ended.is_oom_kill:
         return ChildDied(f"{reason} when memory ran out", DeathCause.MEMORY)
-    from_outside = -ended.exit_code in FROM_OUTSIDE
+    from_outside = -ended.exit_code in OUTSIDE_SIGNALS
     return ChildDied(reason, DeathCause.OUTSIDE if from_outside else DeathCause.TRIAL)
 
 
@@ -178,7 +182,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
         folder.enter()
     except (InputError, OSError) as error:
         connection.send(
-            (Reply(ended=Outcome(OutcomeKind.CRASHED, f"the trial cannot begin: {error}")), False)
+            (Reply(ended=Outcome(OutcomeKind.CRASHED, f"the trial cannot start: {error}")), False)
         )
         return
     harness.start(order.job, order.checkpoints)
@@ -189,13 +193,13 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
             reply = Reply(checkpoint=saved.checkpoint, ended=answer.stop)
         else:
             try:
-                reply = harness.advance(heard=answer.heard)
+                reply = harness.advance(is_recorded=answer.is_recorded)
             except Unreachable as error:
                 connection.send(error)
                 return
         if reply.ended is not None:
             _keep(order, folder)
-        connection.send((reply, harness.owes_checkpoint))
+        connection.send((reply, harness.is_checkpoint_pending))
         if reply.ended is not None:
             return
         answer = connection.recv()
@@ -222,4 +226,4 @@ def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
             with suppress(shutil.SameFileError):
                 shutil.copy2(source, target)
         except OSError as error:
-            print(f"{name} cannot be kept: {error}", file=sys.stderr)
+            print(f"cannot copy {name}, which matches keep: {error}", file=sys.stderr)

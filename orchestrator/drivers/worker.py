@@ -87,7 +87,7 @@ class Harness:
         self._saved_step = -1
         self._unsaved = ""
         self._saved_at = 0.0
-        self._owes = False
+        self._is_checkpoint_pending = False
         self._failure: Outcome | None = None
         self._unreachable: Unreachable | None = None
 
@@ -99,7 +99,7 @@ class Harness:
         self._close()
         self._folder, self._phase, self._splits = folder, job.phase, job.splits
         self._last = self._again = self._failure = self._unreachable = None
-        self._saved_step, self._saved_at, self._owes = -1, self._clock(), False
+        self._saved_step, self._saved_at, self._is_checkpoint_pending = -1, self._clock(), False
         self._unsaved = ""
         try:
             self._store.clear_unfinished(folder)
@@ -112,30 +112,33 @@ class Harness:
             self._failed(outcome_of(error), error)
 
     @property
-    def owes_checkpoint(self) -> bool:
-        """Whether a checkpoint waits for what was replied to be heard; the next `advance` makes it."""
-        return self._owes
+    def is_checkpoint_pending(self) -> bool:
+        """Whether a checkpoint waits until the ledger contains all reports; `advance` then writes it."""
+        return self._is_checkpoint_pending
 
-    def advance(self, *, heard: bool = True) -> Reply:
-        """One report. After a restore the first is the checkpoint's own, for the ledger may not have it.
+    def advance(self, *, is_recorded: bool = True) -> Reply:
+        """Return the next report; after a restore first that of the checkpoint, which the ledger may lack.
 
-        `heard`: all measurements replied so far are written. Who goes on from a checkpoint tells no
-        measurement before it, so none is made while one is on its way: then the checkpoint is owed. Where
-        nothing but that is left to do, the reply is empty.
+        A resumed trial repeats no measurement before its checkpoint. So a checkpoint is written only after
+        every earlier measurement is in the ledger. The reply is empty if nothing else is left to do.
 
-        Raises Unreachable if the trial could not begin because its store of checkpoints does not answer.
+        Args:
+            is_recorded: Whether the ledger contains all measurements of earlier replies.
+
+        Raises:
+            Unreachable: The trial could not start, since the store of checkpoints does not answer.
         """
-        return _redacted(self._step(heard=heard))
+        return _redacted(self._step(is_recorded=is_recorded))
 
-    def _step(self, *, heard: bool) -> Reply:
+    def _step(self, *, is_recorded: bool) -> Reply:
         if self._unreachable is not None:
             raise self._unreachable
         if self._failure is not None:
             return Reply(ended=self._failure)
         assert self._workload is not None, "start must come first"
-        if self._owes and heard:
+        if self._is_checkpoint_pending and is_recorded:
             return self._saved(None)
-        if self._owes and self._finished:
+        if self._is_checkpoint_pending and self._finished:
             time.sleep(OWED_S)
             return Reply()
         try:
@@ -154,8 +157,8 @@ class Harness:
         if measurement is None:
             self._saved_step = -1  # it may have saved something after its last report
         due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
-        self._owes = self._owes or (due and not heard)
-        return self._saved(measurement) if due and heard else Reply(measurement)
+        self._is_checkpoint_pending = self._is_checkpoint_pending or (due and not is_recorded)
+        return self._saved(measurement) if due and is_recorded else Reply(measurement)
 
     def _measured(self) -> Measurement | None:
         """The next report; None if the work has ended without another one."""
@@ -169,7 +172,7 @@ class Harness:
         """A checkpoint of where the trial is, with `measurement`, and its end if that is its last step."""
         assert self._workload is not None, "there must be a workload to save"
         assert self._last is not None, "what is saved has been measured"
-        self._owes = False
+        self._is_checkpoint_pending = False
         if not self._finished:
             return Reply(measurement, self._save())
         # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.

@@ -21,24 +21,24 @@ from typing import Any, TextIO
 from orchestrator.isolation.messages import ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
 
-HIGH = 200
-"""Lowest descriptor for our files, above the numbers that user code may close."""
+LOWEST_DESCRIPTOR = 200
+"""Lowest number of descriptors that this module opens, above the numbers that user code may close."""
 OOM_SCORE = 500
 """When memory runs out, Linux kills the process with the higher score first: a child before its launcher."""
 EXIT_S = 10
 """Seconds that exit handlers of user code may take."""
 PR_SET_PDEATHSIG = 1
-ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-"""Signals that ask a process to end: training code may answer them with an exception."""
+END_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+"""Signals that ask a process to end. Training code may handle them, e.g. by raising an exception."""
 
 
 def run_child(order: ChildOrder, connection: int, output: int | None, files: LaunchFiles) -> None:
-    """Call the function of `order` in this process, and end the process. Never returns.
+    """Call the function of `order`, then end this process; never return.
 
     Args:
-        order: What to run.
+        order: The function and its payload.
         connection: Descriptor of the connection that the function gets.
-        output: Descriptor of the file for output of the child; None if standard output is that file already.
+        output: Descriptor of the log file; None if standard output is the log file already.
         files: Files of the launch folder.
     """
     exit_code = 1
@@ -47,7 +47,7 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
         _set_up(output)
         module, _, name = order.target.partition(":")
         function = getattr(importlib.import_module(module), name)
-        own = Connection(fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, HIGH))
+        own = Connection(fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR))
         os.close(connection)
         function(order.payload, own, files)
         exit_code = 0
@@ -63,39 +63,41 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
     for stream in (sys.stdout, sys.stderr):
         with suppress(BaseException):
             stream.flush()
-    if exit_code and number:  # its handler of the signal has ended the function
+    if exit_code and number:  # user code handled the signal by ending the function
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     os._exit(exit_code)
 
 
 @dataclass
-class _Received:
-    """Signals that ran a handler written in Python. A library that replaces the wakeup descriptor ends it."""
+class _SignalRecorder:
+    """Recorder of signals with a Python handler. It stops if a library replaces the wakeup descriptor."""
 
     descriptor: int | None = None
     numbers: bytes = b""
 
     def begin(self) -> None:
-        """Record signals that this process receives."""
+        """Start to record signals that this process receives."""
         for each in (ours := os.pipe()):
             os.set_blocking(each, False)
-        self.descriptor, writing = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, HIGH) for each in ours)
+        self.descriptor, writing = (
+            fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for each in ours
+        )
         for each in ours:
             os.close(each)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
-_received = _Received()
+_received = _SignalRecorder()
 
 
 def received_signal() -> int:
-    """Return the signal that asked this child to end and ran a handler of user code; 0 if none did."""
+    """Return the number of a received signal in `END_SIGNALS` that user code handled; 0 if there is none."""
     if _received.descriptor is not None:
         with suppress(OSError):  # there is nothing to read, or user code has closed it
             _received.numbers += os.read(_received.descriptor, io.DEFAULT_BUFFER_SIZE)
-    return next((each for each in _received.numbers if each in ENDING), 0)
+    return next((each for each in _received.numbers if each in END_SIGNALS), 0)
 
 
 def _set_up(output: int | None) -> None:
@@ -115,11 +117,11 @@ def _set_up(output: int | None) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     faulthandler.enable()
-    _forget_exit_handlers()
+    _remove_exit_handlers()
 
 
-class _Lenient(io.FileIO):
-    """A file for output of a trial. If the disk is full, the output is lost, but the trial goes on."""
+class _OutputFile(io.FileIO):
+    """A file for output of a trial that ignores write errors, e.g. of a full disk."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -129,11 +131,11 @@ class _Lenient(io.FileIO):
 
 
 def _stream(descriptor: int) -> TextIO:
-    raw = _Lenient(descriptor, "w", closefd=False)
+    raw = _OutputFile(descriptor, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
 
 
-def _forget_exit_handlers() -> None:
+def _remove_exit_handlers() -> None:
     """Remove exit handlers that the server registered before the fork, since the server runs them itself."""
     atexit._clear()
     registered: Any = weakref.finalize

@@ -1,11 +1,10 @@
 """Logs of the output of a trial: one per attempt, of limited size, next to the trial's checkpoints.
 
-    logs/<trial id>/attempt-1.raw   while the attempt runs, as printed; a killed worker leaves it
-    logs/<trial id>/attempt-1.log   afterwards: secrets masked, control characters as text
+    logs/<trial id>/attempt-1.raw   output while the attempt runs; it remains if the worker is killed
+    logs/<trial id>/attempt-1.log   readable log after the attempt: secrets masked, control characters escaped
 
-The process writes straight to the file, so that its output survives a crash. Both are readable
-by their owner alone. Where nothing was printed there is no file. A disk that refuses costs the log, not the
-trial.
+The process writes directly to the raw log, so that output survives a crash. Only the owner can read the two
+files. An attempt that prints nothing has no log. If a log cannot be written, the trial runs without it.
 """
 
 import contextlib
@@ -23,10 +22,10 @@ from trainables.atomic import PRIVATE, clear_unfinished, write_atomically
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 192 << 10
 RAW_BYTES = HEAD_BYTES + 2 * TAIL_BYTES
-"""Size at which the middle of a raw log is dropped."""
+"""Maximum size of a raw log; the middle of a longer one is dropped."""
 RAW = ".raw"
 _GAP = re.compile(rb"\n\.\.\. ([\d,]+) bytes left out \.\.\.\n")
-MOST_OF_GAP = 64
+GAP_LENGTH_MAX = 64
 """Maximum length of the line that states the number of dropped bytes."""
 _log = logging.getLogger(__name__)
 
@@ -43,10 +42,10 @@ class ChildLog:
         """Descriptor for output of the trial; None if output is discarded."""
         return None if self._file is None else self._file.descriptor
 
-    def bound(self) -> None:
+    def drop_middle(self) -> None:
         """Drop the middle of the log if it is too long."""
         if self._file is not None:
-            self._file.bound()
+            self._file.drop_middle()
 
     def close(self) -> None:
         """Turn the raw log into a readable log, after the process has ended."""
@@ -58,7 +57,8 @@ class ChildLog:
 def read(file: Path) -> str | None:
     """Return the log in `file`, or its raw log if a worker was killed; None if there is none.
 
-    Raises OSError.
+    Raises:
+        OSError: The log cannot be read.
     """
     for path in (file, file.with_suffix(RAW)):
         if own_file(path):
@@ -94,17 +94,17 @@ class _RawFile:
             os.close(self.descriptor)
             raise FileExistsError(f"{path} must be a file, and is {kind}")
 
-    def bound(self) -> None:
+    def drop_middle(self) -> None:
         """Drop the middle if the log is too long. Output that is printed meanwhile may be lost."""
         with contextlib.suppress(OSError):
             size = os.fstat(self.descriptor).st_size
             if size <= RAW_BYTES:
                 return
             tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
-            # Our own descriptor always appends, so another one overwrites the middle before the file is cut.
+            # Our descriptor can only append, so a second one overwrites the middle.
             other = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                begin = os.pread(self.descriptor, MOST_OF_GAP, HEAD_BYTES)
+                begin = os.pread(self.descriptor, GAP_LENGTH_MAX, HEAD_BYTES)
                 kept = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
                 os.pwrite(other, kept, HEAD_BYTES)
                 os.ftruncate(other, HEAD_BYTES + len(kept))
@@ -126,7 +126,7 @@ def _opened(file: Path | None) -> _RawFile | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         return _RawFile(file.with_suffix(RAW))
     except OSError as error:
-        _log.warning("no log of the trial in %s: %s", file, error)
+        _log.warning("the trial runs without its log %s: %s", file, error)
         return None
 
 
@@ -143,7 +143,7 @@ def _seal(raw: Path) -> None:
 
 
 def _gap(left_out: int, begin: bytes) -> bytes:
-    """Return the line that replaces dropped bytes; it adds the bytes of an earlier such line in `begin`."""
+    """Return the line that replaces dropped bytes, and adds the count of an earlier such line in `begin`."""
     if earlier := _GAP.match(begin):
         left_out += int(earlier[1].replace(b",", b"")) - len(earlier[0])
     return f"\n... {left_out:,} bytes left out ...\n".encode()

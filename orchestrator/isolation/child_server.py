@@ -1,4 +1,4 @@
-"""Controls a server process: starts it, lets it run one child after the other, and ends it."""
+"""Controls a server process: starts it, runs one child after the other in it, and ends it."""
 
 import os
 import signal
@@ -32,17 +32,17 @@ def settings_here(
     """Return settings for a server with the module search path of this process.
 
     Args:
-        module: The user's module, imported beforehand.
-        preloaded: Modules of haltsweep that children need.
+        module: The user's module, which the server imports before it starts children.
         launch_folder: Working directory of the server.
+        preloaded: Modules of haltsweep that children need.
         threads: Number of threads that libraries may start.
         hides_gpus: Whether children see no GPU.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = _with_hash_seed() | dict.fromkeys(names, str(threads))
-    # Without it torch.cuda.is_available() would initialise CUDA, and the server could not fork any more.
+    # Otherwise torch.cuda.is_available() would initialise CUDA, and the server could not fork any more.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    if environment.get("MLFLOW_TRACKING_URI") == "none":  # to haltsweep: no tracking; to MLflow: a folder
+    if environment.get("MLFLOW_TRACKING_URI") == "none":  # haltsweep: no tracking; MLflow: a folder
         del environment["MLFLOW_TRACKING_URI"]
     if hides_gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -65,7 +65,7 @@ def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None
 
 
 def _with_hash_seed() -> dict[str, str]:
-    """Return this environment, with a hash seed: sets of strings have the same order in all trials."""
+    """Return the environment; with its hash seed, sets of strings have the same order in all trials."""
     return {HASH_SEED: "0", **os.environ}
 
 

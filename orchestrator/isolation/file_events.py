@@ -1,4 +1,4 @@
-"""Reports which files the Python code of a process is about to change, by audit events and `torch.save`."""
+"""Calls functions before Python code of this process changes a file, by audit events and `torch.save`."""
 
 import functools
 import os
@@ -11,40 +11,40 @@ from typing import Any
 
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 NO_DESCRIPTOR = (-1, None)
-"""Values of `dir_fd` in audit events of paths that are relative to the working directory."""
+"""Values of `dir_fd` in audit events if a path is relative to the working directory."""
 REPLACED = frozenset({"os.rename", "os.link", "os.symlink"})
-"""Events whose second argument is the path of an entry that is created or replaced."""
+"""Audit events whose second argument is the path that is created or replaced."""
 REMOVED = frozenset({"os.remove", "shutil.rmtree"})
 PROGRAMS_STARTED = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.spawn"})
 
 
 @dataclass(frozen=True)
 class FileListener:
-    """What is called before a file changes; an exception that it raises prevents the change."""
+    """Functions to call before a file changes; an exception from them prevents the change."""
 
     on_write: Callable[[str], None]
     """Called with the path of a file whose content changes; a link stands for its target."""
     on_replace: Callable[[str], None]
     """Called with the path of a folder's entry that is replaced or removed; a link stands for itself."""
     on_program: Callable[[], None]
-    """Called before another program is started, whose changes are not reported."""
+    """Called before another program starts; changes by that program are not reported."""
 
     def listen(self) -> None:
         """Listen until the process ends."""
-        own_events = threading.local()
+        nested = threading.local()
         is_wrapped = False
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
             nonlocal is_wrapped
-            if (event != "open" and event not in _OTHERS) or getattr(own_events, "are_coming", False):
+            if (event != "open" and event not in _HANDLED) or getattr(nested, "is_handling", False):
                 return
             if not is_wrapped:
                 is_wrapped = self._wrap_torch_save()
-            own_events.are_coming = True
+            nested.is_handling = True
             try:
                 self._handle(event, arguments)
             finally:
-                own_events.are_coming = False
+                nested.is_handling = False
 
         is_wrapped = self._wrap_torch_save()
         sys.addaudithook(hook)
@@ -83,7 +83,7 @@ class FileListener:
                     self.on_replace(each)
 
 
-_OTHERS = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate"}
+_HANDLED = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate"}
 
 
 def _is_path(path: object) -> bool:
@@ -91,7 +91,7 @@ def _is_path(path: object) -> bool:
 
 
 def _files_of(folder: str) -> list[str]:
-    """Return all files below a folder. A link is refused by `shutil.rmtree` itself."""
+    """Return all files below a folder; none for a link, since `shutil.rmtree` refuses links."""
     if Path(folder).is_symlink():
         return []
     return [str(Path(root, name)) for root, _, names in os.walk(folder) for name in names]

@@ -1,4 +1,4 @@
-"""Reads messages of a child bit by bit: a child that stops within a message must not block its owner."""
+"""Reads messages of a child piece by piece, so that a child that stops within a message blocks nobody."""
 
 import os
 import struct
@@ -12,14 +12,14 @@ LENGTH, LONG_LENGTH = struct.Struct("!i"), struct.Struct("!Q")
 
 
 class Incoming:
-    """The part of a connection's messages that has arrived."""
+    """Buffer for received bytes of messages."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Create an empty buffer."""
         self._bytes = bytearray()
 
     def read(self, connection: Connection) -> None:
-        """Read what has arrived on a connection that is ready.
+        """Append the available bytes of a connection that is ready.
 
         Raises:
             EOFError: The other end is closed.
@@ -35,7 +35,7 @@ class Incoming:
         return self._bounds() is not None
 
     def take(self) -> Any:
-        """Return the first message, which must be complete, and forget it."""
+        """Return the first message, which must be complete, and remove it from the buffer."""
         bounds = self._bounds()
         assert bounds is not None, "the message must be complete"
         begin, end = bounds
@@ -44,7 +44,7 @@ class Incoming:
         return message
 
     def _bounds(self) -> tuple[int, int] | None:
-        """Return where the first message begins and ends; None if not all of it is there."""
+        """Return the begin and end of the first message in the buffer; None if it is incomplete."""
         begin = LENGTH.size
         if len(self._bytes) < begin:
             return None

@@ -1,8 +1,8 @@
-"""Tells whether a killed process was killed because memory had run out: the signal is SIGKILL either way.
+"""Finds out whether a process was killed because memory ran out (OOM kill), which its signal does not show.
 
-Linux counts the processes that it killed for want of memory, for each control group and for the whole
-machine. Daemons such as earlyoom and systemd-oomd are not counted; they act when little memory is left.
-Where neither can be read, nobody is taken to be killed for memory.
+Linux counts its OOM kills, per control group and for the whole machine. Kills by daemons such as earlyoom
+and systemd-oomd are not counted, so a kill while little memory is available counts as an OOM kill too. If no
+counter can be read, only the available memory decides.
 """
 
 import re
@@ -12,36 +12,36 @@ from pathlib import Path
 
 import psutil
 
-SHORT = 0.1
-"""Fraction of memory that is still available when daemons kill."""
+LOW_MEMORY = 0.1
+"""Fraction of available memory below which daemons may kill processes."""
 REMEMBERED = 20
-"""Number of looks back: a large process may end seconds after the system has killed it."""
+"""Number of remembered readings: a large process may end seconds after the system has killed it."""
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 CONTROLLER = "memory"
 
 
 class MemoryKills:
-    """Looks at the counters from time to time while a process runs."""
+    """Readings of the OOM counter and of available memory while a process runs."""
 
     def __init__(self, counter: Path | None, available: Callable[[], float]) -> None:
-        """Look for the first time.
+        """Take the first reading.
 
         Args:
             counter: File with a line `oom_kill NUMBER`; None if there is none.
             available: Returns the fraction of memory that is available.
         """
         self._counter, self._available = counter, available
-        self._looks: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
+        self._readings: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
         self.look()
 
     def look(self) -> None:
-        """Read the counters."""
-        self._looks.append((self._count(), self._available()))
+        """Take a reading."""
+        self._readings.append((self._count(), self._available()))
 
     def happened(self) -> bool:
-        """Return whether a process that has just been killed was killed because memory had run out."""
-        was_short = self._looks[-1][1] < SHORT
-        return was_short or self._count() > self._looks[0][0]
+        """Return whether the kill of a process just now was an OOM kill."""
+        memory_was_low = self._readings[-1][1] < LOW_MEMORY
+        return memory_was_low or self._count() > self._readings[0][0]
 
     def _count(self) -> int:
         try:
@@ -52,12 +52,12 @@ class MemoryKills:
 
 
 def memory_kills() -> MemoryKills:
-    """Return the counters for processes in the control group of this process."""
+    """Return readings for the control group of this process."""
     return MemoryKills(counter_file(Path("/")), _available)
 
 
 def counter_file(root: Path) -> Path | None:
-    """Return the file below `root` that counts kills, of this process's control group if possible."""
+    """Return the file below `root` that counts OOM kills, if possible of this process's control group."""
     try:
         groups = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -66,7 +66,7 @@ def counter_file(root: Path) -> Path | None:
     places: list[Path] = []
     for line in groups:
         _, controllers, group = line.split(":", 2)
-        # Within a container the path may be that of the machine, of which only the end is mounted.
+        # In a container the path may be the machine's, while only the container's group is mounted.
         inside = [group.strip("/"), ""]
         if controllers == "":
             places += [mount / each / "memory.events" for each in inside]

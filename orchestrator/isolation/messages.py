@@ -25,7 +25,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ChildOrder:
-    """Run a function in a child; followed by the descriptor of a connection that the child gets."""
+    """Request to run a function in a child. The owner sends the child's connection right after it."""
 
     target: str
     """`module:name` of the function, called as `function(payload, connection, launch_files)`."""
@@ -41,7 +41,7 @@ class ServerReady:
     """The server has imported the module."""
 
     spawn_reason: str = ""
-    """Reason why children are fresh interpreters instead of forks; empty if they are forks."""
+    """Why children are fresh interpreters instead of forks; empty if they are forks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,12 @@ class ChildEnded:
 
     exit_code: int
     """As in `subprocess`: a negative number is the signal that ended the process."""
-    lacked_memory: bool = False
-    """Whether the system killed the child because memory had run out."""
+    is_oom_kill: bool = False
+    """Whether the system killed the child because memory ran out."""
 
     @property
     def words(self) -> str:
-        """Describe the exit code, e.g. `was ended by SIGSEGV`."""
+        """The exit code in words, e.g. `was ended by SIGSEGV`."""
         if self.exit_code >= 0:
             return f"ended with exit code {self.exit_code}"
         names = {each.value: each.name for each in signal.Signals}
@@ -65,4 +65,4 @@ class ChildEnded:
 
 @dataclass(frozen=True, slots=True)
 class KillChild:
-    """Kill the running child and all of its descendants."""
+    """Request to kill the running child and all of its descendants."""

@@ -1,8 +1,8 @@
 """A server process that has one thread and has imported the user's module.
 
 Each child is a fork of the server, so that a child starts in tens of milliseconds with freshly imported
-modules. Where the import of the module started threads or initialised CUDA, or the platform cannot fork
-safely, each child is a fresh interpreter instead. When a child ends, everything that it started is killed.
+modules. If the import starts threads or initialises CUDA, or the platform cannot fork safely, each child is a
+fresh interpreter instead. When a child ends, the server kills all descendants of the child.
 """
 
 import ctypes
@@ -29,14 +29,14 @@ from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, S
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
 from trainables.extensions import imported
-from trainables.fork_safety import num_threads
+from trainables.fork_safety import num_unforkable_threads
 from trainables.source_files import mentions
 
-LOOK_S = 0.5
-"""Seconds between two checks of the size of a child's log."""
+CHECK_S = 0.5
+"""Seconds between two checks of a child's log size and of memory."""
 POLL_S = 0.02
 """Seconds between two checks for the end of a process, if the platform cannot wait for it."""
-KILL_S, PAUSE_S = 10.0, 0.002
+KILL_S, KILL_POLL_S = 10.0, 0.002
 """Seconds to wait for killed processes, and seconds between two checks."""
 LINUX = sys.platform == "linux"
 PR_SET_CHILD_SUBREAPER = 36
@@ -48,18 +48,18 @@ MEMORY_SIGNALS = frozenset({-signal.SIGKILL, -signal.SIGTERM})
 
 
 def main(descriptor: int) -> None:
-    """Serve on the connection with this descriptor."""
+    """Run a server on the connection with this descriptor."""
     serve(Connection(descriptor))
 
 
 def serve(control: Connection) -> None:
     """Read the settings, import the module, and run children until the other end is closed."""
     with suppress(OSError):  # the process leads a group already
-        os.setsid()  # the owner handles Ctrl-C and saves running trials
+        os.setsid()  # so that Ctrl-C reaches the owner alone, which saves running trials
     if LINUX:
         _adopt_orphans()
-        _leave_reaper(control)
-    signal.signal(signal.SIGTERM, _terminated)
+        _fork_from_reaper(control)
+    signal.signal(signal.SIGTERM, _on_sigterm)
     die_with_parent(signal.SIGTERM)
     try:
         settings: ServerSettings = control.recv()
@@ -85,15 +85,15 @@ def prepare(module: str) -> str:
     """Import modules that children need.
 
     Args:
-        module: The user's module. One that cannot be imported is left to the children, which say why.
+        module: The user's module. An error of its import is raised in the children, not here.
 
     Returns:
         The reason why children cannot be forks of this process; empty if they can.
     """
-    threads = num_threads()
+    threads = num_unforkable_threads()
     with suppress(Exception):
         imported(module, "a trainable's module", with_siblings=True)
-    if (started := num_threads() - threads) > 0:
+    if (started := num_unforkable_threads() - threads) > 0:
         return f"importing {module} starts {amount(started, 'thread')}"
     if not LINUX:
         return f"processes cannot be forked safely on {sys.platform}"
@@ -104,7 +104,7 @@ def prepare(module: str) -> str:
     if _uses_cuda():
         return f"importing {module} initialises CUDA"
     gc.collect()
-    gc.freeze()  # children share memory pages of objects that the collector never visits
+    gc.freeze()  # the collector would write to memory pages that children share
     return ""
 
 
@@ -130,22 +130,21 @@ class _Server:
             connection = recv_handle(self._control)
             log = ChildLog(order.log)
             try:
-                start = self._forked if self._forks else self._spawned
+                start = self._fork if self._forks else self._spawn
                 child = start(order, connection, log)
                 os.close(connection)
-                ended = self._watched(child, log)
+                ended = self._wait_for(child, log)
             finally:
-                # When the owner ends, the connection closes and SIGTERM arrives: it must not interrupt the
-                # cleanup.
+                # SIGTERM arrives when the owner ends, and must not interrupt the cleanup.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 end_descendants()
                 log.close()
                 if order.scratch is not None:
                     shutil.rmtree(order.scratch, ignore_errors=True)
-            signal.signal(signal.SIGTERM, _terminated)
+            signal.signal(signal.SIGTERM, _on_sigterm)
             self._control.send(ended)
 
-    def _forked(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
+    def _fork(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
         if child := os.fork():
             return child
         try:
@@ -154,9 +153,9 @@ class _Server:
         finally:
             os._exit(1)
 
-    def _spawned(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
+    def _spawn(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
         ours, theirs = Pipe()
-        call = f"from {__name__} import spawned; spawned({theirs.fileno()})"
+        call = f"from {__name__} import run_spawned; run_spawned({theirs.fileno()})"
         output = subprocess.DEVNULL if log.descriptor is None else log.descriptor
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
             [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"],
@@ -170,16 +169,16 @@ class _Server:
             ours.send((sys.argv, order, connection, self._files))
         return process.pid
 
-    def _watched(self, child: int, log: ChildLog) -> ChildEnded:
-        """Wait until the child has ended; return how."""
+    def _wait_for(self, child: int, log: ChildLog) -> ChildEnded:
+        """Wait until the child has ended; return its exit code and cause."""
         kills = memory_kills()
         ending = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
         sources: list[Connection | int] = [self._control, *([] if ending is None else [ending])]
         try:
             while True:
-                ready = wait(sources, POLL_S if ending is None else LOOK_S)
+                ready = wait(sources, POLL_S if ending is None else CHECK_S)
                 if self._control in ready and not isinstance(self._control.recv(), KillChild):
-                    raise EOFError("the owner is done")
+                    raise EOFError("the owner closes the server")
                 if self._control in ready:
                     kill_descendants()
                 ended, status = os.waitpid(child, os.WNOHANG)
@@ -189,13 +188,13 @@ class _Server:
                     code = os.waitstatus_to_exitcode(status)
                     return ChildEnded(code, code in MEMORY_SIGNALS and kills.happened())
                 kills.look()
-                log.bound()
+                log.drop_middle()
         finally:
             if ending is not None:
                 os.close(ending)
 
 
-def spawned(descriptor: int) -> None:
+def run_spawned(descriptor: int) -> None:
     """Run a child in a fresh interpreter; the server sends the order on the connection."""
     with Connection(descriptor) as described:
         sys.argv, order, connection, files = described.recv()
@@ -207,8 +206,8 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _leave_reaper(control: Connection) -> None:
-    """Return in a fork, which is the server; this process kills what the server leaves when it is killed."""
+def _fork_from_reaper(control: Connection) -> None:
+    """Fork, and return in the child, which is the server; the parent kills orphans after the server's end."""
     server = os.fork()
     if not server:
         _adopt_orphans()
@@ -246,8 +245,8 @@ def end_descendants() -> None:
         except ChildProcessError:
             return  # there is no child
         kill_descendants()
-        time.sleep(PAUSE_S)
+        time.sleep(KILL_POLL_S)
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
+def _on_sigterm(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signature of a signal handler
     raise EOFError("the owner has ended")

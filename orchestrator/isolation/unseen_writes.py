@@ -1,4 +1,4 @@
-"""Finds changes of files that no audit event reports: those by other programs and by native code."""
+"""Finds file changes that raise no audit event: changes by other programs and by native code."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 Version = tuple[int, int, int]
-"""Inode, bytes and time of the last change of a file."""
+"""Inode, size in bytes and modification time in nanoseconds of a file."""
 STARTERS = frozenset({"popen_spawn_posix", "popen_forkserver", "popen_loky_posix"})
 """Modules of multiprocessing and joblib that start interpreters without an audit event."""
 NATIVE_WRITERS = frozenset({"polars", "duckdb", "pyarrow.csv"})
@@ -20,7 +20,7 @@ def may_write_unseen() -> bool:
 
 
 def version_of(path: str) -> Version:
-    """Return what tells whether a file has changed.
+    """Return the version of a file, which differs after a change of the file.
 
     Raises:
         OSError: The file cannot be read.
@@ -37,7 +37,7 @@ def versions_below(
     Args:
         root: The folder; a missing one holds no files.
         is_ignored: Whether to leave out a file or a folder. Links are left out, too.
-        most: Number of entries after which no further folder is read.
+        most: Maximum number of entries to read; further folders are skipped.
 
     Returns:
         Versions by absolute path.
@@ -64,7 +64,7 @@ def versions_below(
 
 
 def written_by_session() -> tuple[Path, ...]:
-    """Return the files that processes of this login session have open for writing.
+    """Return the files that processes of this login session (`os.getsid`) have open for writing.
 
     For example the file that standard output was redirected to, by `> launch.log` or `| tee launch.log`.
     """

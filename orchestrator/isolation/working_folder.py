@@ -1,13 +1,13 @@
-"""The working folder of a trial: relative paths read the launch folder and write to the trial alone.
+"""The working folder of a trial: the trial reads files of the launch folder there, and writes its own.
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
-symbolic links to large files, source files and folders of source files. Links next to it make paths such as
-`../data` readable. New files belong to the trial. A trial that writes to a file that existed at launch ends
-with an error, since other trials would read the old content. An absolute path names the same file in all
-trials, so only the first trial may write that file.
+symbolic links to large files, source files and folders of source files. Links next to the private
+folder make paths such as `../data` readable. New files belong to the trial. A trial that writes to a file
+that existed at launch ends with an error, since other trials would read the old content. An absolute path
+names the same file in all trials, so only the first trial may write that file.
 
-Other programs and native code raise no audit events. What they write in the launch folder is found when the
-trial ends, by comparing its files. Limit: source files and databases are not compared.
+Other programs and native code raise no audit events. When a trial ends, their changes are found by comparing
+the files of the launch folder. Source files and databases are not compared.
 """
 
 import fcntl
@@ -56,9 +56,9 @@ MODELS = frozenset(
 )
 """Suffixes of files that libraries may write in native code, so that no audit event is raised."""
 DATABASES = (".db", ".sqlite", ".sqlite3", "-journal", "-shm", "-wal")
-"""Ends of names of databases, which several processes may write; the launcher may track in one."""
+"""Ends of names of database files, which several processes may write, e.g. MLflow's database."""
 Mode = Literal["private", "shared"]
-LOCKS = "written"
+LOCKS_FOLDER = "written"
 """Folder of locks, next to the temporary folders of running trials."""
 PROGRAMS_STARTED = "programs-started"
 """File in the temporary folder of a trial that has started other programs."""
@@ -68,22 +68,22 @@ SYSTEM = ("/dev", "/proc", "/run", "/sys", sys.prefix, sys.base_prefix)
 """Folders whose files all processes may write."""
 LOCK_FILE = ".lock"
 """Suffix of files that many processes open for writing to lock another file."""
-UNSEEN = b"unseen:"
-"""Begins the name of a trial that may have written a file; without it the trial has written it."""
+UNSURE_PREFIX = b"unseen:"
+"""Prefix of a recorded writer: the trial may have written the file. Without the prefix it certainly has."""
 CWD = 9
 """Position of the argument `cwd` of `subprocess.Popen`."""
-APART = (
-    "write to a relative path while the trial runs, to trial.folder or to a name that holds the trial's seed "
-    "and arm, or set resources.working_folder: shared"
+PRIVATE_REMEDY = (
+    "inside the training function, write to a relative path or to trial.folder, or set "
+    "resources.working_folder: shared"
 )
-REMEDY = (
+RENAME_REMEDY = (
     "write to trial.folder or to another name, delete the old file before the launch, or set "
     "resources.working_folder: shared"
 )
 
 
 class SharedFileWritten(Exception):
-    """A trial has written to a file that it shares with other trials."""
+    """A trial writes, or has written, to a file that other trials share."""
 
 
 @dataclass(slots=True)
@@ -148,10 +148,10 @@ class LaunchFiles:
         self.linked += sorted(names)
 
     def _link_above(self, most: int) -> None:
-        """Link what relative paths such as `../data` reach, at most `most` entries.
+        """Link the entries of the folders above, for paths such as `../data`; at most `most` entries.
 
-        A folder next to the launch folder that holds files only becomes a folder of links, so that new files
-        in it belong to the trial.
+        If a folder next to the launch folder contains only files, the trial gets a real folder with links to
+        the files. New files in the folder then belong to the trial.
         """
         here = self.root.resolve()
         for level in range(1, LEVELS_ABOVE + 1 if here.is_dir() else 0):
@@ -222,7 +222,7 @@ def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
 
 @dataclass
 class WorkingFolder:
-    """The working folder of the one trial of this process."""
+    """The working folder of the trial that this process runs."""
 
     files: LaunchFiles
     mode: Mode
@@ -253,15 +253,15 @@ class WorkingFolder:
         if self.mode == "private":
             self._before = self._versions_now()
             self._redirect()
-            listener = FileListener(self._check_private, self._check_replaced, self._note_program)
+            listener = FileListener(self._check_private, self._check_replaced, self._record_program)
         else:
             listener = FileListener(self._check_shared, self._check_shared, lambda: None)
         listener.listen()
 
     def _redirect(self) -> None:
-        """Have `os.chdir` and programs go to private counterparts of folders of the launch folder.
+        """Use private counterparts of the launch folder's folders in `os.chdir` and `Popen(cwd=...)`.
 
-        Scripts go to the folder of their own file, and write there by relative paths.
+        Many scripts change to the folder of their own file, and then write by relative paths.
         """
         chdir, start_program = os.chdir, subprocess.Popen.__init__
 
@@ -280,14 +280,14 @@ class WorkingFolder:
         subprocess.Popen.__init__ = start_privately  # type: ignore[assignment, method-assign]
 
     def _private(self, folder: Any) -> Any:
-        """The private counterpart of a folder; the folder itself if there is none."""
+        """Return the private counterpart of a folder; the folder itself if there is none."""
         real = "" if isinstance(folder, int) else os.path.realpath(os.fsdecode(folder))
         if not real or not _is_below(real, self._root) or _is_below(real, os.path.realpath(self.scratch)):
             return folder
         return self._counterpart(os.path.relpath(real, self._root)) or folder
 
     def _counterpart(self, folder: str) -> str:
-        """The private folder for one of the launch folder; empty if there is none. A link is filled."""
+        """Return the private path of a subfolder; empty if there is none. Links on the way become folders."""
         path = str(self.path)
         for part in folder.split(os.sep):
             path = os.path.normpath(os.path.join(path, part))
@@ -309,7 +309,7 @@ class WorkingFolder:
                 shutil.copy2(os.path.join(source, path), os.path.join(target, path))
             except FileNotFoundError:  # deleted since the session began
                 continue
-            except OSError:  # the file cannot be read, by the trial neither
+            except OSError:  # the trial cannot read the file either
                 os.symlink(os.path.join(source, path), os.path.join(target, path))
                 continue
             self._versions[path] = version_of(os.path.join(target, path))
@@ -324,7 +324,7 @@ class WorkingFolder:
         for path in self._versions:
             # The trial may delete its copy.
             if os.path.exists(os.path.join(self.path, path)) and self.is_of_trial(path):
-                raise SharedFileWritten(_message(path))
+                raise SharedFileWritten(_changed_message(path))
         if (self.scratch / REFUSED).is_file():
             raise SharedFileWritten((self.scratch / REFUSED).read_text(encoding="utf-8"))
         programs_ran = os.path.lexists(self.scratch / PROGRAMS_STARTED) or may_write_unseen()
@@ -337,19 +337,19 @@ class WorkingFolder:
         return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
 
     def _is_ignored(self, entry: "os.DirEntry[str]") -> bool:
-        """Return whether changes of a file or folder of the launch folder are nobody's fault."""
+        """Return whether changes of a file or folder of the launch folder are allowed."""
         if not self._is_shared(entry.path) or _is_tool(entry.name):
             return True
         if entry.is_dir():
             return any(map(_is_sweep, _entries(Path(entry.path)))) or _is_sweep(entry)
         return _has_suffix(entry, SOURCES) or entry.name.endswith(DATABASES)
 
-    def _note_program(self) -> None:
+    def _record_program(self) -> None:
         with open(self.scratch / PROGRAMS_STARTED, "w"):
             pass
 
     def is_of_trial(self, path: str) -> bool:
-        """Return whether the trial wrote the file at `path`; others are copies of files of the launch folder.
+        """Return whether the trial wrote the file at `path`; if not, it is a copy from the launch folder.
 
         Args:
             path: Path of a file, relative to the working folder.
@@ -357,7 +357,7 @@ class WorkingFolder:
         return version_of(os.path.join(self.path, path)) != self._versions.get(path)
 
     def _check_private(self, path: str) -> None:
-        """Refuse to write through a link, and a file of the launch folder that another trial has written."""
+        """Raise SharedFileWritten if `path` leads out of the trial's folder to a file of other trials."""
         real, scratch = os.path.realpath(path), os.path.realpath(self.scratch)
         if _is_below(real, scratch):
             return
@@ -379,12 +379,12 @@ class WorkingFolder:
         elif _is_below(real, self._root) or _is_below(os.path.abspath(path), os.path.realpath(self.scratch)):
             shared = os.path.relpath(real, self._root)
             self._refuse(
-                f"{shared} is shared by all trials, and the trial was about to write "
-                f"it by a relative path: {REMEDY}"
+                f"{shared} is shared by all trials, but the trial tried to write to it by a relative path; "
+                f"{RENAME_REMEDY}"
             )
 
     def _check_shared(self, path: str) -> None:
-        """Refuse to write a file that another running trial has written."""
+        """Raise SharedFileWritten if another running trial has written the file."""
         real = os.path.realpath(path)
         if not self._is_shared(real) or real in self._held:
             return
@@ -394,23 +394,23 @@ class WorkingFolder:
         except BlockingIOError:
             os.close(lock)
             self._refuse(
-                f"{os.path.relpath(real, self.files.root)} must be written by one trial at a time, and "
-                "another running trial has written it (resources.working_folder: shared); write to "
-                "trial.folder or to a name that holds the trial's seed and arm"
+                f"{os.path.relpath(real, self.files.root)} must be written by one trial at a time, but "
+                "another running trial has written it; write to trial.folder or to a name that no other "
+                "trial uses (resources.working_folder is shared)"
             )
         self._held[real] = lock
 
     def _claim(self, real: str) -> None:
-        """Let the first trial that writes a file be the only one."""
+        """Record the trial as the writer of a file. Raise SharedFileWritten if another trial wrote it."""
         name = os.path.relpath(real, self._root) if _is_below(real, self._root) else real
         if self._is_exempt(real) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
         if os.path.isdir(real) or (name == real and any(_is_below(real, each) for each in SYSTEM)):
-            return  # a folder: in it a file without a name is created
-        if self._note_writer(real, self._trial) not in (b"", self._trial, UNSEEN + self._trial):
+            return  # a folder is opened for writing to create a temporary file without a name
+        if self._record_writer(real, self._trial) not in (b"", self._trial, UNSURE_PREFIX + self._trial):
             self._refuse(
-                f"{name} was written by another trial, and an absolute path "
-                f"names the same file in all trials; {APART}"
+                f"{name} was already written by another trial, and its absolute path names the same file in "
+                f"all trials; {PRIVATE_REMEDY}"
             )
 
     def _refuse(self, message: str) -> NoReturn:
@@ -420,26 +420,26 @@ class WorkingFolder:
         raise SharedFileWritten(message)
 
     def _claim_unseen(self, real: str) -> None:
-        """Judge a file that changed while the trial ran, and not by Python code of this process."""
-        writer = self._note_writer(real, UNSEEN + self._trial)
-        if writer == self._trial or (writer and not writer.startswith(UNSEEN)):
-            return  # the change is that of a trial whose Python code wrote the file
-        ours = (self.scratch.name, LOCKS)
+        """Raise SharedFileWritten if another trial may have read or written a file of unknown writer."""
+        writer = self._record_writer(real, UNSURE_PREFIX + self._trial)
+        if writer == self._trial or (writer and not writer.startswith(UNSURE_PREFIX)):
+            return  # Python code of the recorded trial wrote the file
+        ours = (self.scratch.name, LOCKS_FOLDER)
         others = any(each.is_dir() and each.name not in ours for each in _entries(self.scratch.parent))
-        if others or writer not in (b"", UNSEEN + self._trial):
+        if others or writer not in (b"", UNSURE_PREFIX + self._trial):
             raise SharedFileWritten(
-                f"{os.path.relpath(real, self._root)} in the launch folder was changed while this trial and "
-                "another one ran, by a program that a trial has started, by native code or from outside, so "
-                f"that a trial may have read what another one wrote; {APART}"
+                f"{os.path.relpath(real, self._root)} in the launch folder was changed while this and "
+                "another trial ran, so one may have read the data of the other; a program, native code or a "
+                f"process outside of the sweep made the change; {PRIVATE_REMEDY}"
             )
 
     @property
     def _trial(self) -> bytes:
-        """Name of the trial, the same at each attempt."""
+        """Id of the trial, the same at each attempt."""
         return self.scratch.name.rpartition("-")[0].encode()
 
-    def _note_writer(self, real: str, writer: bytes) -> bytes:
-        """Write down who has written a file unless somebody is noted; return who was noted before."""
+    def _record_writer(self, real: str, writer: bytes) -> bytes:
+        """Record the writer of a file unless it has one; return the earlier record, empty if none."""
         lock = self._lock_of(real)
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = os.read(lock, 100)
@@ -454,7 +454,7 @@ class WorkingFolder:
 
     @functools.cached_property
     def _exempt(self) -> tuple[str, ...]:
-        return tuple(map(os.path.realpath, (*self.exempt, self.scratch.parent / LOCKS)))
+        return tuple(map(os.path.realpath, (*self.exempt, self.scratch.parent / LOCKS_FOLDER)))
 
     def _is_shared(self, real: str) -> bool:
         return _is_below(real, self._root) and not self._is_exempt(real)
@@ -463,8 +463,8 @@ class WorkingFolder:
         return any(_is_below(real, each) for each in self._exempt)
 
     def _lock_of(self, real: str) -> int:
-        """Open a file that stands for another one among the trials on this machine."""
-        locks = self.scratch.parent / LOCKS
+        """Open the lock file of `real`, which all trials of the sweep on this machine share."""
+        locks = self.scratch.parent / LOCKS_FOLDER
         locks.mkdir(parents=True, exist_ok=True)
         name = hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()
         return os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -475,10 +475,10 @@ def _is_tool(name: str) -> bool:
     return name in PROGRAMS or name.startswith(".")
 
 
-def _message(path: str) -> str:
+def _changed_message(path: str) -> str:
     return (
-        f"{path} existed in the launch folder when the session began, and the trial has written it by its "
-        f"relative path; other trials would read the old content: {REMEDY}"
+        f"{path} existed in the launch folder when the session began, but the trial has changed it, so that "
+        f"trials would read different content; {RENAME_REMEDY}"
     )
 
 

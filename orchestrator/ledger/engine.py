@@ -81,10 +81,11 @@ _OTHER = (
 )
 
 
-def connect(url: str, mounts: Path = MOUNTS) -> Engine:
+def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> Engine:
     """An engine for `url`, which opens nothing yet.
 
-    Raises InputError for a URL that cannot hold a ledger, StoreError where something else than a file is.
+    `write_ahead`: a SQLite ledger is switched to write-ahead logging, which its file keeps. Raises InputError
+    for a URL that cannot hold a ledger, StoreError where something else than a file is.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
@@ -95,6 +96,8 @@ def connect(url: str, mounts: Path = MOUNTS) -> Engine:
             parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_logging_name=_LOGGER
         )
         event.listen(engine, "connect", _set_pragmas)
+        if write_ahead:
+            event.listen(engine, "connect", _set_write_ahead)
         event.listen(engine, "begin", _begin_sqlite)
         _quieten(engine)
         return engine
@@ -320,13 +323,15 @@ def _set_limits(connection: Any, _: object) -> None:
 def _set_pragmas(connection: Any, _: object) -> None:
     # Transactions are begun by `_begin_sqlite`; the driver's own would begin them too late.
     connection.isolation_level = None
-    pragmas = [f"busy_timeout={BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"]
+    for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _set_write_ahead(connection: Any, _: object) -> None:
     # The journal mode is kept in the file, so that of another program's database must not change.
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables or LEDGER_TABLE in tables:
-        pragmas.append("journal_mode=WAL")
-    for pragma in pragmas:
-        connection.execute(f"PRAGMA {pragma}")
+        connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _set_normal(connection: Any, _: object) -> None:

@@ -33,11 +33,8 @@ def find(database: Database, sweep: str) -> int:
             f"no ledger at {str(database_file(database.engine.url))!r}; check the path, or launch the sweep "
             "first"
         )
-    if (
-        database.run(lambda connection: schema.version(connection, where), write=False)
-        != schema.SCHEMA_VERSION
-    ):
-        database.run(lambda connection: _bring_up_to_date(connection, where), write=True)
+    if _version(database) < schema.READABLE_VERSION:
+        bring_up_to_date(database)
 
     def look(connection: Connection) -> int:
         known = _known(connection, sweep, where)
@@ -49,6 +46,18 @@ def find(database: Database, sweep: str) -> int:
         return known
 
     return database.run(look, write=False)
+
+
+def bring_up_to_date(database: Database) -> None:
+    """Upgrade the ledger if an earlier haltsweep has written it: reading alone does not."""
+    if _version(database) < schema.SCHEMA_VERSION:
+        where = _place(database)
+        database.run(lambda connection: _bring_up_to_date(connection, where), write=True)
+
+
+def _version(database: Database) -> int:
+    where = _place(database)
+    return database.run(lambda connection: schema.version(connection, where), write=False)
 
 
 def _place(database: Database) -> str:

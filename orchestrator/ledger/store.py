@@ -67,11 +67,11 @@ class Ledger:
 
         `clock` replaces the store's clock (PostgreSQL: the server's, SQLite: this machine's). A database that
         is away is waited for `patience_s` seconds; `on_outage` hears. A ledger of an earlier haltsweep is
-        upgraded. A launch that must not continue somebody else's sweep opens with `create`, claims, and then
-        looks at `empty`. Raises InputError for a place that cannot hold a ledger, StoreError if it cannot be
-        read.
+        upgraded by `create` and `claim`. A launch that must not continue somebody else's sweep opens with
+        `create`, claims, and then looks at `empty`. Raises InputError for a place that cannot hold a ledger,
+        StoreError if it cannot be read.
         """
-        database = Database(connect(url), patience_s, on_outage)
+        database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:
             found = opening.create(database, sweep) if create else opening.find(database, sweep)
             return cls(database, sweep, found, clock)
@@ -155,6 +155,7 @@ class Ledger:
         Raises:
             LeaseHeld: Another process holds the sweep, or may hold it.
         """
+        opening.bring_up_to_date(self._database)
         unrenewed = self._unrenewed(on_wait) if on_fenced is None and not grace_s else None
         tried: list[Lease] = []
         fenced: list[Lease] = []

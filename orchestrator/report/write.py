@@ -4,6 +4,7 @@ import contextlib
 import errno
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def write(
     written too, as a file below `figures`. `latex`: report.tex is, and its figures as PDF.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    fresh.mkdir()  # with the rights that the umask leaves; a temporary folder would be the owner's alone
     try:
         pictures = [*outcome_panels(report), *metric_panels(report)]
         for each in pictures:
@@ -55,7 +57,6 @@ def write(
         if latex:
             (fresh / "report.tex").write_text(document(report, panels), encoding="utf-8")
         write_manifest(fresh, sorted(each for each in fresh.rglob("*") if each.is_file()))
-        fresh.chmod(0o755)
         _put(fresh, folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)

@@ -128,7 +128,8 @@ class Follower:
     def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> None:
         """Wait until it has ended, tells of an outage, or is left after `timeout_s`."""
         self._rest()
-        asked_at, began = time.time(), time.monotonic()
+        # Times of the follower are compared with each other only: the system's clock may be set meanwhile.
+        before, began = _failed_at(read_state(self._folder)), time.monotonic()
         self._tell()
         while (waited := time.monotonic() - began) < timeout_s:
             if (code := self._process.poll()) is not None:
@@ -138,7 +139,7 @@ class Follower:
                 self._tell()
             state = read_state(self._folder)
             # One that answers again is written to, however long that takes.
-            failing = state is not None and state.error and state.failed_at >= asked_at
+            failing = state is not None and state.error and _failed_at(state) != before
             if failing and waited >= outage_s:
                 return
             waiting(_doing(state))
@@ -195,6 +196,10 @@ class Follower:
         except OSError:  # the folder is gone, or the machine is full: nobody can follow
             return False
         return True
+
+
+def _failed_at(state: TrackingState | None) -> float:
+    return 0.0 if state is None else state.failed_at
 
 
 def _doing(state: TrackingState | None) -> str:

@@ -9,7 +9,7 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from orchestrator import disk
 from orchestrator.abandoned import clear_folders
 from orchestrator.errors import InputError, StoreError
+from orchestrator.known_addresses import require_known
 from orchestrator.ledger.engine import MOUNTS, hurried, refuse_network_file_system, relax
 from orchestrator.redact import MASK, needs_encoding, redact_url
 from orchestrator.sqlite_files import file_of, url_for_mlflow, url_of
@@ -27,7 +28,7 @@ from orchestrator.tracking.desired_runs import DesiredRun, Status
 from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.moved_store import follow_move
 from orchestrator.tracking.points import PREFIX, Point, batches
-from trainables.atomic import flush
+from trainables.atomic import PRIVATE, flush
 from trainables.process_identity import process_label
 
 MOST_METRICS = 800
@@ -45,6 +46,8 @@ MOST_OF_CAUSE = 600
 SERVER_SCHEMES = ("http", "https", "databricks")
 DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
 SQLITE_BEGINS = b"SQLite format 3\0"
+TABLES = {"alembic_version", "experiments", "runs"}
+"""Some tables of every MLflow store."""
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
@@ -148,17 +151,36 @@ def _in_memory(uri: str) -> bool:
 
 
 def _refuse_other_files(file: Path) -> None:
-    """Raises InputError for what is there and no SQLite database: MLflow would fail on it to the end."""
+    """Raises InputError for what is there and no SQLite database: MLflow would fail on it to the end.
+
+    To a database of another program MLflow would add its tables.
+    """
     if file.is_file():
         with file.open("rb") as stream:
             begin = stream.read(len(SQLITE_BEGINS))
         if begin in (b"", SQLITE_BEGINS):
+            if (tables := _tables(file)) and not tables >= TABLES:
+                raise InputError(
+                    f"an MLflow store must have tables {', '.join(sorted(TABLES))}, and {str(file)!r} is a "
+                    "database of another program; choose another file"
+                )
             return
     elif not file.exists():
         return
     raise InputError(
         f"an MLflow store must be a SQLite database, and {str(file)!r} is something else; choose another file"
     )
+
+
+def _tables(file: Path) -> set[str]:
+    """Return the names of the tables in a SQLite file; none for one that cannot be read."""
+    try:
+        # Immutable: SQLite makes no files beside it, and leaves its journal alone.
+        place = f"{file.absolute().as_uri()}?immutable=1"
+        with closing(sqlite3.connect(place, uri=True)) as connection:
+            return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.Error:  # whoever opens it reports what is wrong
+        return set()
 
 
 class RunStore:
@@ -172,12 +194,14 @@ class RunStore:
         """
         check_uri(uri)
         self._uri = uri
+        # Texts of trials are as private here as in the sweep's folder.
+        mode = _mode_of(artifacts.parent / experiment)
         with outages(uri):
             follow_move(uri, artifacts)
-            self._store = open_store(uri, artifacts)
-            local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
-            location = (artifacts.resolve() / experiment).as_uri() if local else None
-            self.experiment_id = self._experiment(experiment, location)
+            self._store = open_store(uri, artifacts, mode & 0o666)
+            self._is_local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
+            files = artifacts.resolve() / experiment if self._is_local else None
+            self.experiment_id = self._experiment(experiment, files, mode)
 
     def search(self, ledger_uid: str) -> dict[str, Stored]:
         """The runs made from that ledger, by their desired's key.
@@ -262,6 +286,8 @@ class RunStore:
         """Put `file` beside the run, under `folder` (empty: at the top)."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
+        if self._is_local:  # an experiment that somebody else made may name any server
+            require_known(stored.artifact_uri, "--tracking")
         with outages(self._uri):
             repository: Any = get_artifact_repository(stored.artifact_uri, tracking_uri=self._uri)
             repository.log_artifact(str(file), folder or None)
@@ -280,7 +306,8 @@ class RunStore:
         if engine is not None:
             engine.dispose()
 
-    def _experiment(self, name: str, location: str | None) -> str:
+    def _experiment(self, name: str, files: Path | None, mode: int) -> str:
+        """Return the id of the experiment; a new one gets the folder `files`, with `mode`."""
         from mlflow.entities import ExperimentTag
         from mlflow.exceptions import MlflowException
 
@@ -289,7 +316,10 @@ class RunStore:
             try:
                 # The kind spares the user MLflow's question whether these are agents or models.
                 kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")
+                location = files.as_uri() if files is not None else None
                 made = str(self._store.create_experiment(name, location, tags=[kind]))
+                if files is not None:
+                    files.mkdir(mode=mode, parents=True, exist_ok=True)
             except MlflowException as error:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
@@ -357,14 +387,22 @@ def _cause(error: Exception) -> str:
     return text if len(text) <= MOST_OF_CAUSE else f"{text[:MOST_OF_CAUSE]}..."
 
 
-def open_store(uri: str, artifacts: Path) -> Any:
-    """MLflow's own store; an SQLite database that is not there is made."""
+def _mode_of(folder: Path) -> int:
+    """Return the permissions of a sweep's folder; those of a private one if it is not there."""
+    try:
+        return folder.stat().st_mode & 0o777
+    except OSError:
+        return 0o700
+
+
+def open_store(uri: str, artifacts: Path, mode: int = PRIVATE) -> Any:
+    """MLflow's own store; an SQLite database that is not there is made, with `mode`."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if (file := file_of(uri)) is not None:
-        _make_database(file, artifacts)
+        _make_database(file, artifacts, mode)
     from mlflow.tracking._tracking_service import utils
 
     tracking: Any = utils
@@ -374,7 +412,7 @@ def open_store(uri: str, artifacts: Path) -> Any:
     return store
 
 
-def _make_database(file: Path, artifacts: Path) -> None:
+def _make_database(file: Path, artifacts: Path, mode: int) -> None:
     """A database with MLflow's tables, unless there is one.
 
     MLflow makes them in many steps and cannot go on after half of them: a full disk or a kill would leave a
@@ -394,6 +432,7 @@ def _make_database(file: Path, artifacts: Path) -> None:
         with sqlite3.connect(fresh) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
         connection.close()
+        fresh.chmod(mode)
         flush(fresh)
         try:
             # Not renamed: another sweep may have been faster, and writes into its file already.

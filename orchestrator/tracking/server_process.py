@@ -19,6 +19,7 @@ import uvicorn
 from orchestrator.errors import StoreError
 from orchestrator.ledger.engine import table_names
 from orchestrator.redact import redact
+from orchestrator.tracking.mlflow_runs import TABLES
 from orchestrator.tracking.server import NO_STORE
 
 Scope = MutableMapping[str, Any]
@@ -29,8 +30,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 """Types of ASGI."""
 ARTIFACT_FOLDERS = {"mlartifacts", "mlruns"}
 """Names of the folders in which haltsweep and MLflow keep artifacts."""
-TABLES = {"alembic_version", "experiments", "runs"}
-"""Some tables of every MLflow store."""
 GRACE_S = 2
 """Seconds that requests in progress get when the server is asked to end."""
 

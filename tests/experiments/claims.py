@@ -6,10 +6,11 @@
 
 import tomllib
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
@@ -20,36 +21,58 @@ from orchestrator.tracking.parquet import read_records
 from tests.experiments.tables import EXPERIMENTS
 
 FINDINGS = EXPERIMENTS / "findings"
-HEADERS = ("claim", "published", "measured here", "seeds", "core hours", "verdict")
+HEADERS = (
+    "claim",
+    "published",
+    "measured here",
+    "seeds",
+    "at training lengths",
+    "written",
+    "direction",
+    "size",
+    "study",
+)
 SECONDS_PER_HOUR = 3600
+LEVEL = 0.05
+LEARNT_SHARE = 0.95
+"""An arm has learnt its training data if its mean accuracy at training lengths is at least this share of the
+published one. Written on 29 November 2026, after all studies of that day."""
+NO_VERDICT = "no verdict"
+WRITTEN = {"before": "before the data", "after": "after the data", "with": "committed with the data"}
 
 
 class Bounds(BaseModel):
-    """Where a mean or ratio must lie for the claim to hold."""
+    """Interval in which a mean or ratio agrees with the direction of the claim; two ends where equality was
+    published."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    at_least: float = -float("inf")
-    at_most: float = float("inf")
+    at_least: float = -inf
+    at_most: float = inf
 
 
 class Claim(BaseModel):
-    """What a paper says, in terms of one number of a study."""
+    """A statement of a paper about one number of a study."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     claim: str
     source: str
     published: str
-    """The paper's own figures, or that it prints none."""
+    """The figures of the paper, or that it prints none."""
+    published_value: float | None = None
+    """The published difference, ratio or value in the unit of `metric`, where the paper prints it."""
     arm: str
     metric: str
     """`<split>/<quantity>`."""
     setting: str = ""
     """The reading after training, e.g. `model.stop=batch`; empty as trained."""
     over: str = ""
-    """The arm by whose value, seed by seed, that of `arm` is divided."""
+    """The arm by whose value, seed by seed, the value of `arm` is divided."""
     minus: Literal["reference", "as trained", ""] = ""
     """What is subtracted, seed by seed."""
     expected: Bounds
+    written: Literal["before", "after", "with"]
+    """Whether the claim was committed before the data, after them, or in one commit with them, which does not
+    show when it was written."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -57,17 +80,39 @@ class Claim(BaseModel):
             raise ValueError(f"a claim is of a ratio or of a difference, got {self.over=} and {self.minus=}")
         return self
 
+    @property
+    def on_longer_inputs(self) -> bool:
+        """Whether the split holds longer inputs than the training data."""
+        return self.metric.startswith("length-")
+
+
+class Learnt(BaseModel):
+    """How a study shows that an arm has learnt its training data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    metric: str
+    """Accuracy at training lengths."""
+    published: dict[str, float]
+    """The same accuracy in the paper, by arm."""
+
+
+class Claims(BaseModel):
+    """The file `claims.toml` of a study."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    learnt: Learnt | None = None
+    claim: list[Claim]
+
 
 def studies() -> list[Path]:
     """The folders of all studies that are done, by name."""
     return sorted(each.parent for each in FINDINGS.glob("*/sweep"))
 
 
-def claims(study: Path) -> list[Claim]:
-    """What a study was to show. Raises pydantic's ValidationError for anything else."""
-    return TypeAdapter(list[Claim]).validate_python(
-        tomllib.loads((study / "claims.toml").read_text())["claim"]
-    )
+@cache
+def claims(study: Path) -> Claims:
+    """Return the claims that a study tests. Raises pydantic's ValidationError for a faulty file."""
+    return Claims.model_validate(tomllib.loads((study / "claims.toml").read_text()))
 
 
 @cache
@@ -77,17 +122,60 @@ def report(study: Path) -> Report:
     return summarise(read_plan(folder), read_records(folder))
 
 
-def measured(found: Report, claim: Claim) -> Estimate:
-    """The claim's number, with an interval over seeds. Raises LookupError if the study has none."""
-    if claim.minus == "reference":
+def is_primary(found: Report, claim: Claim) -> bool:
+    """Return whether the report itself corrects the interval: a primary outcome that was not extended."""
+    return claim.minus == "reference" and claim.metric in found.outcomes and not found.extensions
+
+
+def measured(found: Report, claim: Claim, family: int) -> Estimate:
+    """Return the number of a claim, with an interval over seeds.
+
+    Args:
+        found: The report of the study.
+        claim: A claim about the study.
+        family: By how much the level of an exploratory interval is divided (Bonferroni). The report corrects
+            intervals of primary outcomes.
+
+    Raises:
+        LookupError: The study has no such number.
+    """
+    if is_primary(found, claim):
         return _effect(found, claim).estimate
-    if claim.minus == "as trained":
-        key = (claim.arm, claim.setting, claim.metric)
-        return next(e.estimate for e in found.setting_effects if (e.arm, e.setting, e.metric) == key)
+    own = dict(_cell(found, claim.arm, claim.metric, claim.setting).by_seed)
+    low, high = (0.0, 1.0) if "accuracy" in claim.metric else (-inf, inf)
     if claim.over:
-        ours, theirs = (dict(_cell(found, claim, arm).by_seed) for arm in (claim.arm, claim.over))
-        return estimate([ours[seed] / theirs[seed] for seed in sorted(ours.keys() & theirs.keys())])
-    return _cell(found, claim, claim.arm).estimate
+        other = dict(_cell(found, claim.over, claim.metric, claim.setting).by_seed)
+        values = [own[seed] / other[seed] for seed in sorted(own.keys() & other.keys())]
+    elif claim.minus:
+        arm = claim.arm if claim.minus == "as trained" else _effect(found, claim).reference
+        other = dict(_cell(found, arm, claim.metric, "").by_seed)
+        values = [own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]
+        low, high = low - high, high - low
+    else:
+        values = [value for _, value in sorted(own.items())]
+    return estimate(values, level=1 - LEVEL / family, span=(low, high))
+
+
+def family_of(study: Path) -> int:
+    """Return the number of exploratory claims of a study, times the number of looks if it was extended."""
+    found = report(study)
+    looks = max(1, len(found.extensions))  # a line an extension, and one more that counts the looks
+    return looks * sum(not is_primary(found, each) for each in claims(study).claim)
+
+
+def at_training_lengths(study: Path, claim: Claim) -> dict[str, tuple[float, bool]]:
+    """Return by arm of a claim the accuracy at training lengths, and whether it is high enough."""
+    learnt = claims(study).learnt
+    if not claim.on_longer_inputs or learnt is None:
+        return {}
+    found = report(study)
+    other = _effect(found, claim).reference if claim.minus == "reference" else claim.over
+    means = {
+        arm: _cell(found, arm, learnt.metric, "").estimate.mean
+        for arm in dict.fromkeys((claim.arm, other))
+        if arm
+    }
+    return {arm: (mean, mean >= LEARNT_SHARE * learnt.published[arm]) for arm, mean in means.items()}
 
 
 def _effect(found: Report, claim: Claim) -> Effect:
@@ -97,16 +185,16 @@ def _effect(found: Report, claim: Claim) -> Effect:
     return effect
 
 
-def _cell(found: Report, claim: Claim, arm: str) -> Cell:
-    cells = found.posthoc if claim.setting else found.cells
-    matching = [e for e in cells if (e.arm, e.metric, e.setting) == (arm, claim.metric, claim.setting)]
+def _cell(found: Report, arm: str, metric: str, setting: str) -> Cell:
+    cells = found.posthoc if setting else found.cells
+    matching = [each for each in cells if (each.arm, each.metric, each.setting) == (arm, metric, setting)]
     if not matching:
-        raise LookupError(f"no {claim.metric} of {arm} with {claim.setting!r}")
+        raise LookupError(f"no {metric} of {arm} with {setting!r}")
     return matching[0]
 
 
-def verdict(known: Estimate, expected: Bounds) -> str:
-    """Agrees or contradicts where the whole interval does; else undecided."""
+def direction(known: Estimate, expected: Bounds) -> str:
+    """Return agrees or contradicts where the whole interval does, else undecided."""
     if known.low is None or known.high is None:
         return "undecided"
     if known.low >= expected.at_least and known.high <= expected.at_most:
@@ -116,10 +204,19 @@ def verdict(known: Estimate, expected: Bounds) -> str:
     return "undecided"
 
 
+def size(known: Estimate, published: float | None) -> str:
+    """Return whether the published number lies inside the interval."""
+    if published is None:
+        return "not printed"
+    if known.low is None or known.high is None:
+        return "undecided"
+    return "inside" if known.low <= published <= known.high else "outside"
+
+
 def row(study: Path, claim: Claim) -> tuple[str, ...]:
-    """One line of the table."""
-    found = report(study)
-    known = measured(found, claim)
+    """Return one line of the table."""
+    found, family = report(study), family_of(study)
+    known = measured(found, claim, family)
     hours = sum(each.seconds for each in found.tallies) / SECONDS_PER_HOUR
     what = f"`{claim.arm}`"
     if claim.over:
@@ -129,21 +226,29 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
     elif claim.minus:
         what += f" minus `{_effect(found, claim).reference}`"
     reading = f", {claim.setting}" if claim.setting else ""
-    primary = claim.minus == "reference" and claim.metric in found.outcomes and not found.extensions
+    mark = "" if is_primary(found, claim) else f" (exploratory, level {LEVEL:g}/{family})"
+    learnt = at_training_lengths(study, claim)
+    verdicts = direction(known, claim.expected), size(known, claim.published_value)
+    if not all(has_learnt for _, has_learnt in learnt.values()):
+        verdicts = (NO_VERDICT, NO_VERDICT)
     return (
         f"{claim.claim} ({claim.source})",
         claim.published,
-        f"{what}, {claim.metric}{reading}: {interval_words(known, '+' if claim.minus else '')}"
-        + ("" if primary else " (exploratory)"),
+        f"{what}, {claim.metric}{reading}: {interval_words(known, '+' if claim.minus else '')}{mark}",
         str(known.n),
-        f"{hours:.1f} for all of [{study.name}](findings/{study.name}/report.md)",
-        f"**{verdict(known, claim.expected)}**",
+        ", ".join(
+            f"`{arm}` {mean:.3f}{'' if has_learnt else ' (not learnt)'}"
+            for arm, (mean, has_learnt) in learnt.items()
+        ),
+        WRITTEN[claim.written],
+        *(f"**{each}**" for each in verdicts),
+        f"[{study.name}](findings/{study.name}/report.md), {hours:.1f} core hours",
     )
 
 
 def table() -> str:
     """Markdown."""
-    rows = [row(study, claim) for study in studies() for claim in claims(study)]
+    rows = [row(study, claim) for study in studies() for claim in claims(study).claim]
     lines = [HEADERS, tuple("---" for _ in HEADERS), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

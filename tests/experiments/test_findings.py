@@ -7,7 +7,18 @@ from orchestrator.plan.serialise import read_plan
 from orchestrator.report.statistics import Estimate
 from orchestrator.spec.load import load_spec
 from tests.experiments import runtime
-from tests.experiments.claims import Bounds, claims, report, studies, table, verdict
+from tests.experiments.claims import (
+    NO_VERDICT,
+    Bounds,
+    at_training_lengths,
+    claims,
+    direction,
+    report,
+    row,
+    size,
+    studies,
+    table,
+)
 from tests.experiments.tables import EXPERIMENTS
 
 LARGEST = 1_000_000
@@ -26,9 +37,20 @@ def test_the_table_of_times_is_what_the_records_give():
 
 
 def test_claims_are_decided_one_way_or_the_other():
-    said = [row.rsplit("**", 2)[1] for row in table().splitlines()[2:]]
-    assert set(said) <= {"agrees", "contradicts", "undecided"}
-    assert sum(each != "undecided" for each in said) >= DECIDED
+    found = [row(study, claim) for study in studies() for claim in claims(study).claim]
+    directions, sizes = ([each[place].strip("*") for each in found] for place in (6, 7))
+    assert set(directions) <= {"agrees", "contradicts", "undecided", NO_VERDICT}
+    assert set(sizes) <= {"inside", "outside", "undecided", "not printed", NO_VERDICT}
+    assert sum(each in {"agrees", "contradicts"} for each in directions) >= DECIDED
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_no_claim_on_longer_inputs_is_judged_where_an_arm_has_not_learnt_its_training_data(study):
+    for claim in claims(study).claim:
+        learnt = at_training_lengths(study, claim)
+        assert bool(learnt) == claim.metric.startswith("length-")
+        judged = row(study, claim)[6] != f"**{NO_VERDICT}**"
+        assert judged == all(has_learnt for _, has_learnt in learnt.values())
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -37,7 +59,7 @@ def test_a_study_is_whole(name):
     assert report(STUDIES[name]).left == 0, "every trial has ended"
     assert folder.records.stat().st_size < LARGEST
     assert (STUDIES[name] / "report.md").is_file()
-    assert claims(STUDIES[name])
+    assert claims(STUDIES[name]).claim
     assert load_spec(STUDIES[name] / "spec.yaml").digest == read_plan(folder).spec_digest
 
 
@@ -53,4 +75,17 @@ def test_a_study_is_whole(name):
     ],
 )
 def test_a_verdict_needs_the_whole_interval(low, high, said):
-    assert verdict(Estimate(8, 0.2, low, high), Bounds(at_least=0.0, at_most=0.5)) == said
+    assert direction(Estimate(8, 0.2, low, high), Bounds(at_least=0.0, at_most=0.5)) == said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "published", "said"),
+    [
+        (0.01, 0.08, 0.0, "outside"),
+        (0.01, 0.08, 0.05, "inside"),
+        (0.01, 0.08, None, "not printed"),
+        (None, None, 0.05, "undecided"),
+    ],
+)
+def test_a_size_is_that_of_the_paper_inside_the_interval_alone(low, high, published, said):
+    assert size(Estimate(8, 0.05, low, high), published) == said

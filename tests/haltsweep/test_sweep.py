@@ -57,7 +57,7 @@ def test_a_function_without_a_module_is_planned_and_faults_are_told_of_the_spec(
         (
             SPEC | {"notes": object()},
             "math:sqrt",
-            "must consist of mappings, lists, texts and numbers, got a object",
+            "must consist of mappings, lists, strings and numbers, got object",
         ),
     ],
 )
@@ -121,6 +121,8 @@ def test_a_function_of_a_script_is_imported_from_its_file(folder):
 
 def test_a_script_that_begins_a_sweep_when_it_is_imported_is_told(folder):
     (folder / "study.py").write_text(SCRIPT.replace("GUARD", "if True:").replace("DRIVER", "inline"))
-    with pytest.raises(InputError, match='put what it runs below `if __name__ == "__main__":`'):
+    with pytest.raises(
+        InputError, match='put the code that starts the sweep below `if __name__ == "__main__":`'
+    ):
         runpy.run_path("study.py", run_name="__main__")
     assert not Path("runs").exists()

@@ -6,10 +6,10 @@ import sys
 import pytest
 
 COUNTED = """
-from trainables.fork_safety import num_threads
-before = num_threads()
+from trainables.fork_safety import num_unforkable_threads
+before = num_unforkable_threads()
 {code}
-print(num_threads() - before)
+print(num_unforkable_threads() - before)
 """
 THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
 

@@ -5,18 +5,20 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator import read
 from orchestrator.cli.reading import opened
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, LeaseLost
 from orchestrator.file_digests import write_manifest
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Extension
+from orchestrator.spec.load import load_spec
 from orchestrator.tracking.parquet import read_records
 from tests.support.commands import TINY, tree
 from tests.support.finished import finished
@@ -225,9 +227,7 @@ def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
     shown = haltsweep("extend", "tiny", "more.yaml", "search=null", "--dry-run")
     assert shown.code == 0, shown
     assert shown.out.endswith("tiny: 2 trials to run beside 4 (2 confirm)\nnothing was written\n")
-    after = tree(Path("runs/tiny"))
-    changed = {name for name in before | after if before.get(name) != after.get(name)}
-    assert all(name.startswith("ledger.db") for name in changed), "the lease alone"
+    assert tree(Path("runs/tiny")) == before
     Path("arms.yaml").write_text(TINY.replace("arms:\n", f"arms:\n  {WIDE[5:].replace('=', ': ', 1)}\n"))
     shown = haltsweep("extend", "tiny", "arms.yaml", "--arms", "wide", "--seeds", "[7]", "--dry-run")
     assert shown.code == 0, shown
@@ -238,15 +238,21 @@ def test_a_spec_of_its_own_and_a_dry_run(haltsweep, untracked, spec):
     assert "search: (nothing) -> " in refused.err
 
 
-def test_a_sweep_that_runs_is_not_extended(haltsweep, tmp_path, monkeypatch):
+def test_a_sweep_that_runs_is_extended_only_if_taken_over(haltsweep, tmp_path, monkeypatch):
     plan = make_plan(1)
     folder = with_spec(launched(tmp_path, plan))
-    monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (None, plan))
+    asked = SimpleNamespace(spec=load_spec(folder.spec))
+    monkeypatch.setattr("orchestrator.cli.extend._planned", lambda *_: (asked, plan))
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
-        ledger.append([log.closed(1.0, "done")], ledger.claim(Holder.current()))
+        lease = ledger.claim(Holder.current())
+        ledger.append([log.closed(1.0, "done")], lease)
         shown = haltsweep("extend", "synthetic", "--seeds", "1")
-    assert shown.code == 2
-    assert "must have one holder at a time" in shown.err
+        assert shown.code == 2
+        assert "must have one holder at a time" in shown.err
+        shown = haltsweep("extend", "synthetic", "--seeds", "1", "--take-over")
+        assert f"taken over from session {lease.token}" in " ".join(shown.err.split())
+        with pytest.raises(LeaseLost):
+            ledger.append([log.closed(2.0, "done")], lease)
 
 
 @pytest.mark.parametrize("where", ["storage", "tracking"])

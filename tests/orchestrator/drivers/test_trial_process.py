@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.trial_process import died_of
+from orchestrator.drivers.trial_process import cause_of_death
 from orchestrator.isolation.messages import ChildEnded
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
@@ -230,7 +230,7 @@ def train(settings, trial):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="others have no real-time signals")
 def test_a_trial_ended_by_a_signal_without_a_name_may_run_again():
-    died = died_of(ChildEnded(-(signal.SIGRTMIN + 1)))
+    died = cause_of_death(ChildEnded(-(signal.SIGRTMIN + 1)))
     assert died.outcome is None
     assert str(signal.SIGRTMIN + 1) in died.reason
 
@@ -246,11 +246,11 @@ def test_a_trial_ended_by_a_signal_without_a_name_may_run_again():
         (ChildEnded(-signal.SIGKILL), DeathCause.OUTSIDE),
         (ChildEnded(-signal.SIGTERM), DeathCause.OUTSIDE),
         (ChildEnded(-signal.SIGHUP), DeathCause.OUTSIDE),
-        (ChildEnded(-signal.SIGKILL, lacked_memory=True), DeathCause.MEMORY),
+        (ChildEnded(-signal.SIGKILL, is_oom_kill=True), DeathCause.MEMORY),
     ],
 )
 def test_whose_fault_the_death_of_a_process_is(ended, cause):
-    assert died_of(ended).cause is cause
+    assert cause_of_death(ended).cause is cause
 
 
 PREEMPTED = """

@@ -54,7 +54,7 @@ def test_a_trial_that_prints_nothing_leaves_nothing(file):
 def test_without_a_file_nothing_is_kept():
     log = ChildLog(None)
     assert log.descriptor is None
-    log.bound()
+    log.drop_middle()
     log.close()
 
 
@@ -84,7 +84,7 @@ def test_a_talkative_trial_fills_no_disk(file):
     os.write(log.descriptor, b"the first line\n")
     for number in range(200):
         os.write(log.descriptor, f"{number}:".encode() + b"y" * 20_000 + b"\n")
-        log.bound()
+        log.drop_middle()
         largest = max(largest, file.with_suffix(".raw").stat().st_size)
     os.write(log.descriptor, b"the last line\n")
     log.close()
@@ -157,7 +157,7 @@ def test_a_log_that_is_cut_again_and_again_states_all_that_was_cut(file):
     log, times = ChildLog(file), 5
     for _ in range(times):
         os.write(log.descriptor, b"x" * RAW_BYTES)
-        log.bound()
+        log.drop_middle()
     log.close()
     (stated,) = re.findall(r"\.\.\. ([\d,]+) bytes left out \.\.\.", read(file))
     assert int(stated.replace(",", "")) == times * RAW_BYTES - HEAD_BYTES - TAIL_BYTES
@@ -208,7 +208,7 @@ def test_what_stands_in_the_way_costs_the_log_alone(file, tmp_path, kind):
         raw.mkdir()
     log = ChildLog(file)
     assert log.descriptor is None
-    log.bound()
+    log.drop_middle()
     log.close()
     assert precious.read_text() == "kept"
     assert read(file) is None

@@ -103,4 +103,4 @@ def test_a_child_that_the_system_kills_lacked_memory_and_one_that_is_killed_did_
         assert server.receive(PATIENCE_S) == ChildEnded(-signal.SIGKILL)
         server.start(order(children.end, "fill-memory"))
         assert server.receive(PATIENCE_S) == "last words"
-        assert server.receive(PATIENCE_S) == ChildEnded(-signal.SIGKILL, lacked_memory=True)
+        assert server.receive(PATIENCE_S) == ChildEnded(-signal.SIGKILL, is_oom_kill=True)

@@ -2,14 +2,18 @@
 
 import csv
 import io
+import os
+import stat
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from markdown_it import MarkdownIt
 
 from orchestrator.report.csv_file import as_csv
 from orchestrator.report.statistics import estimate
 from orchestrator.report.types import ArmTally, Cell, Report
-from orchestrator.report.write import markdown
+from orchestrator.report.write import markdown, write
 from trainables.metrics import look_up
 from trainables.training.measured import metrics_of
 
@@ -28,6 +32,16 @@ REPORT = Report(
     power="",
     quantities=(look_up(metrics_of(), "valid/accuracy"),),
 )
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o022])
+def test_a_report_is_no_more_public_than_the_umask_says(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write(REPORT, tmp_path / "report")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == 0o777 & ~umask
 
 
 def test_markdown_shows_it_as_it_stands() -> None:

@@ -229,6 +229,30 @@ def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: S
     assert Follower(start, folder, "store", SummaryFile()).drain(60.0, outage_s=1.0) is None
 
 
+def test_an_outage_is_seen_though_the_clock_was_set_back(folder: SweepFolder) -> None:
+    notes = "\n".join(
+        (
+            "import sys, time",
+            "from pathlib import Path",
+            "from orchestrator.identity import SweepFolder",
+            "from orchestrator.tracking.state import TrackingState, write_state",
+            "folder = SweepFolder(Path(sys.argv[1]))",
+            "sys.stdin.read(1)",
+            "failed = time.time() - 3600",
+            "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
+            "time.sleep(600)",
+        )
+    )
+
+    def start() -> "subprocess.Popen[bytes]":
+        return subprocess.Popen([sys.executable, "-c", notes, str(folder.root)], stdin=subprocess.PIPE)
+
+    follower = Follower(start, folder, "store", SummaryFile())
+    state = follower.drain(120.0, outage_s=0.5)
+    assert state is not None
+    assert (state.error, follower.detached) == ("away", False)
+
+
 def test_a_file_store_is_refused_before_anything_starts(folder: SweepFolder) -> None:
     with pytest.raises(InputError, match="is a file store"):
         start_follower(folder, folder.ledger_url, "./mlruns")

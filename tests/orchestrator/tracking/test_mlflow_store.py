@@ -1,9 +1,12 @@
 """MLflow's store: where it may be, and what happens when others touch it."""
 
 import os
+import sqlite3
+import stat
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -125,6 +128,16 @@ def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_a_new_database_is_in_wal_mode(database: Path, uri: str, tmp_path: Path) -> None:
     RunStore(f"sqlite:///{tmp_path / 'deep' / 'new.db'}", "sweep", tmp_path).close()
     assert (tmp_path / "deep" / "new.db").read_bytes()[18:20] == b"\x02\x02", "SQLite's file format of WAL"
+
+
+@pytest.mark.parametrize(("sweep", "database"), [(0o700, 0o600), (0o750, 0o640)])
+def test_a_new_database_is_as_private_as_the_sweep(tmp_path: Path, sweep: int, database: int) -> None:
+    runs = tmp_path / "runs"
+    (runs / "sweep").mkdir(parents=True)
+    (runs / "sweep").chmod(sweep)
+    RunStore(f"sqlite:///{runs / 'mlflow.db'}", "sweep", runs / "mlartifacts").close()
+    assert stat.S_IMODE((runs / "mlflow.db").stat().st_mode) == database
+    assert stat.S_IMODE((runs / "mlartifacts" / "sweep").stat().st_mode) == sweep
 
 
 def test_commits_of_what_can_be_rebuilt_do_not_wait_for_the_disk(uri: str, tmp_path: Path) -> None:
@@ -254,6 +267,20 @@ class TestBatches:
         parts = batches(points, 10)
         assert [len(part) for part in parts] == expected
         assert [point for part in parts for point in part] == points
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_the_database_of_another_program_is_refused_and_stays_as_it_is(mode: str, tmp_path: Path) -> None:
+    file = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute(f"PRAGMA journal_mode={mode}")
+        database.execute("CREATE TABLE experiments (a TEXT)")
+        database.commit()
+    before = file.read_bytes()
+    with pytest.raises(InputError, match=r"foreign\.db' is a database of another program"):
+        check_uri(f"sqlite:///{file}")
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_database_that_was_not_finished_is_in_nobody_s_way(

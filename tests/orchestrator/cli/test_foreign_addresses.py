@@ -1,0 +1,220 @@
+"""Sweeps from somebody else name servers: these get no credentials of the user who reads the sweep."""
+
+import json
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.identity import SweepFolder
+from tests.support.commands import TINY, Shell
+from tests.support.finished import finished
+from tests.support.in_process import Run
+from tests.support.launched import launched
+from tests.support.mlflow_answers import Answers, answering, with_arms
+from tests.support.plans import make_plan
+
+TOKEN = "tok-3f9a1c77"
+PLAN = make_plan(2)
+OF_MLFLOW = [
+    ("verify", PLAN.name),
+    ("ui", PLAN.name, "--no-browser"),
+    ("sync", PLAN.name),
+    ("resume", PLAN.name, "--driver", "inline"),
+    ("remove", PLAN.name, "--yes", "--mlflow"),
+]
+OF_LEDGER = [
+    *(
+        (command, PLAN.name)
+        for command in ("status", "best", "report", "records", "bundle", "stop", "extend")
+    ),
+    ("logs", PLAN.name, "arm-0"),
+    ("compare", PLAN.name, PLAN.name),
+    *OF_MLFLOW,
+]
+
+
+@pytest.fixture
+def server() -> Iterator[Answers]:
+    table = with_arms(*(arm.name for arm in PLAN.arms))
+    with answering({**table, "/health": (200, "OK")}) as there:
+        yield there
+
+
+@pytest.fixture
+def database() -> Iterator[socket.socket]:
+    """A port that nobody may connect to."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0)
+        yield listener
+
+
+def foreign_ledger(root: Path, database: socket.socket, user: str = "me") -> str:
+    """Make a folder whose ledger is in a database; return the address without passwords."""
+    where = f"127.0.0.1:{database.getsockname()[1]}/sweeps"
+    setup = Setup(root / "data", storage=f"postgresql+psycopg://{user}@{where}")
+    publish(PLAN, SweepFolder(root / "runs" / PLAN.name), "", {}, setup)
+    return where
+
+
+def connections(database: socket.socket) -> int:
+    found = 0
+    try:
+        while True:
+            database.accept()[0].close()
+            found += 1
+    except BlockingIOError:
+        return found
+
+
+@pytest.mark.parametrize("arguments", OF_MLFLOW, ids=lambda each: each[0])
+@pytest.mark.parametrize("variable", ["MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"])
+def test_an_mlflow_that_only_the_files_name_gets_no_request(
+    arguments: tuple[str, ...],
+    variable: str,
+    tmp_path: Path,
+    haltsweep: Run,
+    server: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launched(tmp_path, PLAN, tracking=server.url)
+    monkeypatch.setenv(variable, TOKEN)
+    answer = haltsweep(*arguments)
+    assert answer.code == 2
+    assert server.asked == []
+    refusal = answer.out + answer.err
+    assert all(part in refusal for part in (server.url, "doctor --tracking", f"${variable}"))
+
+
+def test_credentials_in_a_file_count_too(
+    tmp_path: Path, haltsweep: Run, server: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched(tmp_path, PLAN, tracking=server.url)
+    kept = tmp_path / "home" / ".mlflow" / "credentials"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(f"[mlflow]\nmlflow_tracking_username = me\nmlflow_tracking_password = {TOKEN}\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert haltsweep("ui", PLAN.name, "--no-browser").code == 2
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"MLFLOW_TRACKING_TOKEN": TOKEN, "MLFLOW_TRACKING_URI": ""}],
+    ids=["without-credentials", "by-variable"],
+)
+def test_servers_get_requests_where_nothing_is_given_away_or_the_user_names_them(
+    variables: dict[str, str],
+    tmp_path: Path,
+    haltsweep: Run,
+    server: Answers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launched(tmp_path, PLAN, tracking=server.url)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value or f"{server.url}/")
+    assert haltsweep("ui", PLAN.name, "--no-browser").code == 0
+    assert server.asked
+
+
+@pytest.mark.slow
+def test_a_server_that_the_user_has_named_gets_credentials_from_then_on(
+    tmp_path: Path, server: Answers
+) -> None:
+    shell = Shell.at(tmp_path, tracked=True)
+    launched(shell.folder, PLAN, tracking=server.url)
+    state = tmp_path / "state"
+    variables: dict[str, Any] = {"MLFLOW_TRACKING_TOKEN": TOKEN, "XDG_STATE_HOME": str(state)}
+    asked = ("ui", PLAN.name, "--no-browser")
+    assert shell.run(*asked, **variables).code == 2
+    shell.run("doctor", "--tracking", server.url, **variables)
+    server.asked.clear()
+    assert shell.run(*asked, **variables).code == 0
+    assert server.asked
+    (file,) = (state / "haltsweep").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert server.url not in file.read_text()
+
+
+@pytest.mark.parametrize("arguments", OF_LEDGER, ids=lambda each: each[0])
+def test_a_database_that_only_the_files_name_gets_no_password(
+    arguments: tuple[str, ...],
+    tmp_path: Path,
+    haltsweep: Run,
+    database: socket.socket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    where = foreign_ledger(tmp_path, database)
+    monkeypatch.setenv("PGPASSWORD", TOKEN)
+    answer = haltsweep(*arguments)
+    assert answer.code == 2
+    assert connections(database) == 0
+    assert all(part in answer.out + answer.err for part in (where, "doctor --storage", "$PGPASSWORD"))
+
+
+def test_a_list_shows_the_other_sweeps(
+    tmp_path: Path, haltsweep: Run, database: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign_ledger(tmp_path, database)
+    other = replace(make_plan(1), name="other")
+    launched(tmp_path, other)
+    monkeypatch.setenv("PGPASSWORD", TOKEN)
+    answer = haltsweep("list", "--json")
+    assert answer.code == 0
+    assert {row["name"]: row["state"] for row in json.loads(answer.out)} == {
+        PLAN.name: "not allowed",
+        "other": "unfinished",
+    }
+    assert connections(database) == 0
+
+
+def test_a_url_with_a_password_of_its_own_gives_nothing_away(
+    tmp_path: Path, haltsweep: Run, database: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign_ledger(tmp_path, database, user="me:theirs")
+    database.close()
+    monkeypatch.setenv("PGPASSWORD", TOKEN)
+    assert haltsweep("status", PLAN.name).code == 1  # asked, and nobody answers
+
+
+@pytest.mark.slow
+def test_an_experiment_in_a_local_store_may_name_a_server_for_its_files(
+    tmp_path: Path, haltsweep: Run, server: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    url = f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}"
+    finished(tmp_path, PLAN)
+    make: Any = SqlAlchemyStore
+    store = make(url, str(tmp_path / "files"))
+    store.create_experiment(PLAN.name, f"{server.url}/files")
+    store.engine.dispose()
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", TOKEN)
+    answer = haltsweep("sync", PLAN.name, "--tracking", url)
+    assert answer.code == 2
+    assert server.asked == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["launch", "sync"])
+def test_the_database_of_another_program_is_no_mlflow(command: str, tmp_path: Path, haltsweep: Run) -> None:
+    foreign = tmp_path / "foreign.db"
+    with closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE accounts (name TEXT)")
+        connection.commit()
+    before = foreign.read_bytes()
+    folder = finished(tmp_path, PLAN)
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    subject = {"launch": ("tiny.yaml", "--driver", "inline"), "sync": (PLAN.name,)}[command]
+    answer = haltsweep(command, *subject, "--tracking", f"sqlite:///{foreign}")
+    assert answer.code == 2
+    assert "database of another program" in answer.err
+    assert foreign.read_bytes() == before
+    assert sorted(each.name for each in (tmp_path / "runs").iterdir()) == [PLAN.name]
+    assert not folder.report.exists()
