@@ -25,7 +25,7 @@ class FileListener:
     on_write: Callable[[str], None]
     """Called with the path of a file whose content changes; a link stands for its target."""
     on_replace: Callable[[str], None]
-    """Called with the path of a folder's entry that is replaced or removed; a link stands for itself."""
+    """Called with the path of an entry that is renamed to, replaced or removed; a link stands for itself."""
     on_program: Callable[[], None]
     """Called before another program starts; changes by that program are not reported."""
 
@@ -80,7 +80,8 @@ class FileListener:
             path, descriptor = arguments[1 if event in REPLACED else 0], arguments[-1]
             if descriptor in NO_DESCRIPTOR and _is_path(path):
                 for each in _files_of(os.fsdecode(path)) if event == "shutil.rmtree" else [os.fsdecode(path)]:
-                    self.on_replace(each)
+                    if event in REPLACED or os.path.lexists(each):
+                        self.on_replace(each)
 
 
 _HANDLED = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate"}

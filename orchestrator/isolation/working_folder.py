@@ -368,14 +368,14 @@ class WorkingFolder:
     def _check_replaced(self, path: str) -> None:
         """Check an entry of a folder that the trial is about to replace or remove."""
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if os.path.lexists(real) and not _is_below(real, os.path.realpath(self.scratch)):
+        if not _is_below(real, os.path.realpath(self.scratch)):
             self._check_outside(path, real)
 
     def _check_outside(self, path: str, real: str) -> None:
         """Check a change outside the trial's folder: `path` as the trial wrote it, `real` without links."""
         if os.path.isabs(path):
-            if _is_below(real, self._root):
-                self._claim(real)
+            if _is_below(real, self._root) or os.path.splitext(real)[1] in MODELS:
+                self._claim(real)  # elsewhere, other files are replaced in caches
         elif _is_below(real, self._root) or _is_below(os.path.abspath(path), os.path.realpath(self.scratch)):
             shared = os.path.relpath(real, self._root)
             self._refuse(

@@ -22,12 +22,13 @@ def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, 
     "write",
     [
         "open({!r}, 'w').write(content)",
+        "import os; open('new', 'w').write(content); os.replace('new', {!r})",
         "import torch; torch.save(content, {!r})",
         "import os; os.chdir(os.path.dirname({0!r})); open(os.path.basename({0!r}), 'w').write(content)",
         "import os; os.fork() or (open({!r}, 'w').write(content), os._exit(0)); os.wait()",
         "import contextlib\nwith contextlib.suppress(Exception): open({!r}, 'w').write(content)",
     ],
-    ids=["open", "torch", "chdir", "fork", "caught"],
+    ids=["open", "replace", "torch", "chdir", "fork", "caught"],
 )
 def test_one_trial_alone_writes_to_an_absolute_path_anywhere(trial, tmp_path, write):
     pytest.importorskip("torch")
@@ -161,6 +162,7 @@ os.write(number, b"new")
 os.replace(name, {str(model)!r})
 """
     assert trial(save, trial="a") is None
+    assert isinstance(trial(save, trial="b"), SharedFileWritten), "created by renaming alone"
     assert trial(save, trial="a") is None, "another attempt of this trial"
     for code in (
         save,
