@@ -163,7 +163,11 @@ class LaunchFiles:
             for entry in entries:
                 path = os.path.join(*[os.pardir] * level, entry.name)
                 inside = _entries(Path(entry.path)) if level == 1 and _is_folder(entry) else None
-                if inside is None or len(inside) > most or not all(each.is_file() for each in inside):
+                if (
+                    inside is None
+                    or len(inside) > most
+                    or not all(os.path.isfile(each.path) for each in inside)
+                ):
                     self.linked.append(path)
                     continue
                 most -= len(inside)

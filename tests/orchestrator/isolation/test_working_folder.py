@@ -217,6 +217,14 @@ def test_links_and_odd_files_of_the_launch_folder(launch, tmp_path):
     assert not [name for name in everything if name.startswith("loop/")]
 
 
+def test_links_to_themselves_beside_the_launch_folder(trial, launch, tmp_path):
+    """A folder next to the launch folder holds anything, and trials run."""
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "itself").symlink_to("itself")
+    (tmp_path / "beside" / "file.txt").write_text("1")
+    assert trial("result = open('../beside/file.txt').read()") == "1"
+
+
 def test_a_tree_deeper_than_python_s_stack_is_linked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for _ in range(sys.getrecursionlimit() + 100):

@@ -15,7 +15,7 @@ from tests.orchestrator.statistics.noisy_digits import scores
 ARMS = ("same-1", "same-2", "same-3", "same-4")
 
 
-def _outcome(number, planted, **kinds):
+def _outcome(number, *, planted, **kinds):
     known = dict.fromkeys(ARMS, "undecided") | {arm.replace("_", "-"): kind for arm, kind in kinds.items()}
     return Outcome("repeats", planted, number, known, dict.fromkeys(known))
 
@@ -42,10 +42,10 @@ def test_arms_under_other_labels_share_a_seed_in_part_only():
 
 def test_the_table_counts_sweeps_and_leaves_out_the_planted_arm():
     found = [
-        _outcome(0, False),
-        _outcome(1, False, same_1="better", same_2="worse"),
-        _outcome(0, True, same_1="worse"),
-        _outcome(1, True, same_1="undecided", same_3="better"),
+        _outcome(0, planted=False),
+        _outcome(1, planted=False, same_1="better", same_2="worse"),
+        _outcome(0, planted=True, same_1="worse"),
+        _outcome(1, planted=True, same_1="undecided", same_3="better"),
     ]
     null, planted = (row.split(" | ") for row in list(table(found))[2:])
     assert null[2:4] == ["2", "1 (0.50 [0.01, 0.99])"]
