@@ -284,6 +284,8 @@ def remedy(error: BaseException) -> str:
             "argparse cannot parse its arguments and prints why: a script that a spec names gets its "
             "settings as flags, and one that is imported gets no arguments, so give them defaults"
         )
+    if isinstance(error, SystemExit):
+        return "the code has ended itself, and its log says why: haltsweep logs NAME TRIAL"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
             f"{error.name} is looked for {LOOKED_IN} and in the folder of the trainable: install it, or set "

@@ -28,6 +28,10 @@ HYDRA_MAIN: Final = re.compile(r"^@hydra\.main\b", re.MULTILINE)
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 """Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
 
+FIELDS_AS_FLAGS: Final = re.compile(r"\b(tyro\.cli|HfArgumentParser)\(")
+"""Matches calls of libraries that make a flag of each field of a dataclass."""
+SEED_FIELD: Final = re.compile(r"^\s+seed\s*:|\bTrainingArguments\b", re.MULTILINE)
+
 
 def find_script(path: str) -> Path:
     """Return the script at `path`, which is relative to the current directory or to one on Python's path.
@@ -60,7 +64,7 @@ class Script:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra exits in place of raising the error
             reads_seed = any(map(READS_SEED.search, sources)) and "seed" not in settings
             return [*([f"++seed={seed}"] if reads_seed else []), *overrides(settings)]
-        return list(flags({"seed": seed, **settings} if _has("--seed", sources) else settings, sources))
+        return list(flags({**dict.fromkeys(_seed_flags(sources), seed), **settings}, sources))
 
     def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:
         """Run the script until it ends; one with a flag `--seed` gets the seed of the trial.
@@ -133,8 +137,19 @@ def _hydra_value(value: Any) -> str:
     return json.dumps(value)
 
 
+def _seed_flags(sources: Sequence[str]) -> list[str]:
+    """Return the name of the flag that takes the seed, if there is one."""
+    if any("LightningCLI(" in each for each in sources):
+        return ["seed_everything"]
+    has_fields = any(FIELDS_AS_FLAGS.search(each) for each in sources)
+    has_seed = _has("--seed", sources) or (has_fields and any(map(SEED_FIELD.search, sources)))
+    return ["seed"] if has_seed else []
+
+
 def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
     declared = _declared(flag, sources)
+    if not declared and any("tyro.cli(" in each for each in sources):
+        declared = {"action": "BooleanOptionalAction"}
     action = declared.get("action", declared.get("is_flag"))
     if action is None:
         is_converted_by_bool = declared.get("type") == "bool"  # bool("False") is true

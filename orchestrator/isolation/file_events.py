@@ -1,6 +1,8 @@
-"""Calls functions before Python code of this process changes a file, by Python's audit events."""
+"""Calls functions before Python code of this process changes a file, by audit events and `torch.save`."""
 
+import functools
 import os
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,25 +25,45 @@ class FileListener:
     on_write: Callable[[str], None]
     """Called with the path of a file whose content changes; a link stands for its target."""
     on_replace: Callable[[str], None]
-    """Called with the path of a folder's entry that is replaced or removed; a link stands for itself."""
+    """Called with the path of an entry that is renamed to, replaced or removed; a link stands for itself."""
     on_program: Callable[[], None]
     """Called before another program starts; changes by that program are not reported."""
 
-    @property
-    def hook(self) -> Callable[[str, tuple[Any, ...]], None]:
-        """Return the audit hook, for `sys.addaudithook`."""
+    def listen(self) -> None:
+        """Listen until the process ends."""
         nested = threading.local()
+        is_wrapped = False
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal is_wrapped
             if (event != "open" and event not in _HANDLED) or getattr(nested, "is_handling", False):
                 return
+            if not is_wrapped:
+                is_wrapped = self._wrap_torch_save()
             nested.is_handling = True
             try:
                 self._handle(event, arguments)
             finally:
                 nested.is_handling = False
 
-        return hook
+        is_wrapped = self._wrap_torch_save()
+        sys.addaudithook(hook)
+
+    def _wrap_torch_save(self) -> bool:
+        """Have `torch.save`, which opens files in native code, report them; return whether it is imported."""
+        torch: Any = sys.modules.get("torch")
+        save = getattr(torch, "save", None)
+        if save is None:
+            return False
+
+        @functools.wraps(save)
+        def checked_save(content: Any, f: Any, *arguments: Any, **options: Any) -> None:
+            if _is_path(f):
+                self.on_write(os.fsdecode(f))
+            save(content, f, *arguments, **options)
+
+        torch.save = checked_save
+        return True
 
     def _handle(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
@@ -58,7 +80,8 @@ class FileListener:
             path, descriptor = arguments[1 if event in REPLACED else 0], arguments[-1]
             if descriptor in NO_DESCRIPTOR and _is_path(path):
                 for each in _files_of(os.fsdecode(path)) if event == "shutil.rmtree" else [os.fsdecode(path)]:
-                    self.on_replace(each)
+                    if event in REPLACED or os.path.lexists(each):
+                        self.on_replace(each)
 
 
 _HANDLED = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate"}

@@ -1,12 +1,22 @@
 """Finds file changes that raise no audit event: changes by other programs and by native code."""
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 Version = tuple[int, int, int]
 """Inode, size in bytes and modification time in nanoseconds of a file."""
+STARTERS = frozenset({"popen_spawn_posix", "popen_forkserver", "popen_loky_posix"})
+"""Modules of multiprocessing and joblib that start interpreters without an audit event."""
+NATIVE_WRITERS = frozenset({"polars", "duckdb", "pyarrow.csv"})
+"""Modules that write text files in native code."""
+
+
+def may_write_unseen() -> bool:
+    """Return whether a module has been imported that changes files of any name without an audit event."""
+    return any(name in NATIVE_WRITERS or name.rpartition(".")[2] in STARTERS for name in tuple(sys.modules))
 
 
 def version_of(path: str) -> Version:

@@ -4,7 +4,7 @@ A private working folder starts with the content of the launch folder: folders, 
 symbolic links to large files, source files and folders of source files. Links next to the private
 folder make paths such as `../data` readable. New files belong to the trial. A trial that writes to a file
 that existed at launch ends with an error, since other trials would read the old content. An absolute path
-into the launch folder names the same file in all trials, so only the first trial may write that file.
+names the same file in all trials, so only the first trial may write that file.
 
 Other programs and native code raise no audit events. When a trial ends, their changes are found by comparing
 the files of the launch folder. Source files and databases are not compared.
@@ -21,10 +21,15 @@ import sys
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from orchestrator.isolation.file_events import FileListener
-from orchestrator.isolation.unseen_writes import Version, version_of, versions_below
+from orchestrator.isolation.unseen_writes import (
+    Version,
+    may_write_unseen,
+    version_of,
+    versions_below,
+)
 
 COPIED_BYTES = 1 << 20
 """Maximum size of a copied file; larger files are linked."""
@@ -57,8 +62,12 @@ LOCKS_FOLDER = "written"
 """Folder of locks, next to the temporary folders of running trials."""
 PROGRAMS_STARTED = "programs-started"
 """File in the temporary folder of a trial that has started other programs."""
-SPAWNING = "multiprocessing.popen_spawn_posix"
-"""Standard module that starts interpreters without an audit event; Python imports it at the first start."""
+REFUSED = "refused-write"
+"""File in the temporary folder of a trial with the message of a refused write, which user code may catch."""
+SYSTEM = ("/dev", "/proc", "/run", "/sys", sys.prefix, sys.base_prefix)
+"""Folders whose files all processes may write."""
+LOCK_FILE = ".lock"
+"""Suffix of files that many processes open for writing to lock another file."""
 UNSURE_PREFIX = b"unseen:"
 """Prefix of a recorded writer: the trial may have written the file. Without the prefix it certainly has."""
 CWD = 9
@@ -241,6 +250,7 @@ class WorkingFolder:
     def enter(self) -> None:
         """Create the folder and make it the working directory of this process."""
         self.scratch.mkdir(parents=True, exist_ok=True)
+        (self.scratch / REFUSED).unlink(missing_ok=True)
         if self.mode == "private":
             self._fill()
         os.chdir(self.path)
@@ -250,7 +260,7 @@ class WorkingFolder:
             listener = FileListener(self._check_private, self._check_replaced, self._record_program)
         else:
             listener = FileListener(self._check_shared, self._check_shared, lambda: None)
-        sys.addaudithook(listener.hook)
+        listener.listen()
 
     def _redirect(self) -> None:
         """Use private counterparts of the launch folder's folders in `os.chdir` and `Popen(cwd=...)`.
@@ -319,7 +329,9 @@ class WorkingFolder:
             # The trial may delete its copy.
             if os.path.exists(os.path.join(self.path, path)) and self.is_of_trial(path):
                 raise SharedFileWritten(_changed_message(path))
-        programs_ran = os.path.lexists(self.scratch / PROGRAMS_STARTED) or SPAWNING in sys.modules
+        if (self.scratch / REFUSED).is_file():
+            raise SharedFileWritten((self.scratch / REFUSED).read_text(encoding="utf-8"))
+        programs_ran = os.path.lexists(self.scratch / PROGRAMS_STARTED) or may_write_unseen()
         for path, version in self._versions_now().items() if self.mode == "private" else ():
             is_suspect = programs_ran or os.path.splitext(path)[1].lower() in MODELS
             if is_suspect and version != self._before.get(path):
@@ -354,20 +366,23 @@ class WorkingFolder:
         if _is_below(real, scratch):
             return
         self._check_outside(path, real)
+        if not _is_below(real, self._root):
+            self._claim(real)
 
     def _check_replaced(self, path: str) -> None:
         """Check an entry of a folder that the trial is about to replace or remove."""
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if os.path.lexists(real) and not _is_below(real, os.path.realpath(self.scratch)):
+        if not _is_below(real, os.path.realpath(self.scratch)):
             self._check_outside(path, real)
 
     def _check_outside(self, path: str, real: str) -> None:
         """Check a change outside the trial's folder: `path` as the trial wrote it, `real` without links."""
         if os.path.isabs(path):
-            self._claim(real)
+            if _is_below(real, self._root) or os.path.splitext(real)[1] in MODELS:
+                self._claim(real)  # elsewhere, other files are replaced in caches
         elif _is_below(real, self._root) or _is_below(os.path.abspath(path), os.path.realpath(self.scratch)):
             shared = os.path.relpath(real, self._root)
-            raise SharedFileWritten(
+            self._refuse(
                 f"{shared} is shared by all trials, but the trial tried to write to it by a relative path; "
                 f"{RENAME_REMEDY}"
             )
@@ -382,22 +397,31 @@ class WorkingFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise SharedFileWritten(
+            self._refuse(
                 f"{os.path.relpath(real, self.files.root)} must be written by one trial at a time, but "
                 "another running trial has written it; write to trial.folder or to a name that no other "
                 "trial uses (resources.working_folder is shared)"
-            ) from None
+            )
         self._held[real] = lock
 
     def _claim(self, real: str) -> None:
         """Record the trial as the writer of a file. Raise SharedFileWritten if another trial wrote it."""
-        if not self._is_shared(real) or any(map(_is_tool, Path(real).relative_to(self._root).parts)):
+        name = os.path.relpath(real, self._root) if _is_below(real, self._root) else real
+        if self._is_exempt(real) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
+        if os.path.isdir(real) or (name == real and any(_is_below(real, each) for each in SYSTEM)):
+            return  # a folder is opened for writing to create a temporary file without a name
         if self._record_writer(real, self._trial) not in (b"", self._trial, UNSURE_PREFIX + self._trial):
-            raise SharedFileWritten(
-                f"{os.path.relpath(real, self._root)} was already written by another trial, and its absolute "
-                f"path names the same file in all trials; {PRIVATE_REMEDY}"
+            self._refuse(
+                f"{name} was already written by another trial, and its absolute path names the same file in "
+                f"all trials; {PRIVATE_REMEDY}"
             )
+
+    def _refuse(self, message: str) -> NoReturn:
+        """Raise SharedFileWritten now, and again when the trial ends."""
+        with open(self.scratch / REFUSED, "w", encoding="utf-8") as refused:
+            refused.write(message)
+        raise SharedFileWritten(message)
 
     def _claim_unseen(self, real: str) -> None:
         """Raise SharedFileWritten if another trial may have read or written a file of unknown writer."""
@@ -434,10 +458,13 @@ class WorkingFolder:
 
     @functools.cached_property
     def _exempt(self) -> tuple[str, ...]:
-        return tuple(map(os.path.realpath, self.exempt))
+        return tuple(map(os.path.realpath, (*self.exempt, self.scratch.parent / LOCKS_FOLDER)))
 
     def _is_shared(self, real: str) -> bool:
-        return _is_below(real, self._root) and not any(_is_below(real, each) for each in self._exempt)
+        return _is_below(real, self._root) and not self._is_exempt(real)
+
+    def _is_exempt(self, real: str) -> bool:
+        return any(_is_below(real, each) for each in self._exempt)
 
     def _lock_of(self, real: str) -> int:
         """Open the lock file of `real`, which all trials of the sweep on this machine share."""

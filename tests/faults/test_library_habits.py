@@ -31,7 +31,9 @@ LEVELS = {"high": 0.8, "low": 0.2}
 SEEDS = (1, 2)
 
 
-@pytest.mark.parametrize("driver", [["--driver", "inline"], ["--cpus", "2"]], ids=["inline", "ray"])
+@pytest.mark.parametrize(
+    "driver", [["--driver", "inline"], ["--driver", "ray", "--cpus", "0.5"]], ids=["inline", "ray"]
+)
 def test_every_script_measures_what_it_measures_alone(driver, tmp_path):
     # MLflow and Hydra themselves fail in folders with quotes or equals signs in their names.
     shell = Shell(tmp_path / "work", tmp_path / "home")

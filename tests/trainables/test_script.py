@@ -1,7 +1,8 @@
 """A script as a trainable: settings as flags, reports by JSON lines or by the current trial."""
 
+import json
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any
 
 import pytest
@@ -47,6 +48,34 @@ def main(shout, deep): ...
 )
 def test_settings_are_flags_as_the_script_has_them(settings: dict[str, Any], expected: list[str]) -> None:
     assert list(flags(settings, [PARSER, BESIDE])) == expected
+
+
+TYRO = """
+@dataclass
+class Args:
+    seed: int = 1
+    cuda: bool = True
+args = tyro.cli(Args)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (TYRO, ["--seed=7", "--cuda", "--no-tied"]),
+        ("HfArgumentParser(TrainingArguments)", ["--seed=7", "--cuda=True", "--tied=False"]),
+        ("LightningCLI(Net)", ["--seed_everything=7", "--cuda=True", "--tied=False"]),
+        ("parse(Config)\nclass Config:\n    seed: int = 1", ["--cuda=True", "--tied=False"]),
+    ],
+)
+def test_fields_are_flags_where_a_library_makes_them(run, source: str, expected: list[str]) -> None:
+    code = f"import sys, json\nfound = sys.argv[1:]\nif 0:\n{indent(source.strip(), '    ')}\n"
+    save = "import pathlib\npathlib.Path('found.json').write_text(json.dumps(found))"
+    workload = run(f"{code}\n{save}", cuda=True, tied=False)
+    with pytest.raises(ValueError, match="must report at least once"):
+        workload.advance()
+    workload.close()
+    assert json.loads(Path("found.json").read_text()) == expected
 
 
 def test_settings_are_overrides_of_a_hydra_application() -> None:

@@ -18,6 +18,48 @@ def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, 
     assert trial(write.replace("config", "of-b"), trial="b") is None
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        "open({!r}, 'w').write(content)",
+        "import os; open('new', 'w').write(content); os.replace('new', {!r})",
+        "import torch; torch.save(content, {!r})",
+        "import os; os.chdir(os.path.dirname({0!r})); open(os.path.basename({0!r}), 'w').write(content)",
+        "import os; os.fork() or (open({!r}, 'w').write(content), os._exit(0)); os.wait()",
+        "import contextlib\nwith contextlib.suppress(Exception): open({!r}, 'w').write(content)",
+    ],
+    ids=["open", "replace", "torch", "chdir", "fork", "caught"],
+)
+def test_one_trial_alone_writes_to_an_absolute_path_anywhere(trial, tmp_path, write):
+    pytest.importorskip("torch")
+    (tmp_path / "scratch-disk").mkdir()
+    path = tmp_path / "scratch-disk" / "best.pt"
+    code = "content = {!r}; " + write.format(str(path))
+    assert trial(code.format("a"), trial="a") is None
+    written = path.read_bytes()
+    error = trial(code.format("b"), trial="b")
+    assert isinstance(error, SharedFileWritten)
+    assert str(path) in str(error)
+    assert path.read_bytes() == written
+
+
+def test_all_trials_write_files_that_are_nobody_s(trial, launch, tmp_path):
+    caches = (".cache/huggingface/index.json", "hub/model.lock", "library/__pycache__/module.nbi")
+    for each in caches:
+        (tmp_path / "home" / each).parent.mkdir(parents=True, exist_ok=True)
+    code = f"""
+import os, tempfile
+for folder in ({str(launch)!r}, None):
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"1")
+for each in (os.devnull, *({str(tmp_path / "home")!r} + "/" + each for each in {caches!r})):
+    with open(each, "w") as file:
+        file.write("1")
+"""
+    assert trial(code, trial="a") is None
+    assert trial(code, trial="b") is None
+
+
 def test_a_program_that_runs_in_the_launch_folder_stays_private(trial, launch):
     """As scripts do that start a program in the folder of their own file."""
     (launch / "job.py").write_text("open('score.txt', 'a').write('1')")
@@ -58,9 +100,24 @@ def test_what_a_program_writes_by_an_absolute_path_is_written_once(trial, launch
     assert trial(PROGRAM.format(launch, "of-c.txt"), trial="c") is None
 
 
+FORK_SERVER = SPAWNED.replace('"spawn"', '"forkserver"')
+LOKY = """
+import multiprocessing, pathlib
+from joblib import Parallel, delayed
+multiprocessing.current_process()._config["daemon"] = False
+Parallel(n_jobs=2)(delayed(pathlib.Path.touch)(pathlib.Path("{}/{}")) for _ in range(2))
+"""
+
+
 @pytest.mark.parametrize(
     ("write", "name"),
     [
+        (FORK_SERVER, "touched"),
+        (LOKY, "touched"),
+        (
+            "import pyarrow, pyarrow.csv; pyarrow.csv.write_csv(pyarrow.table({{'a': [1]}}), '{}/{}')",
+            "scores.csv",
+        ),
         (PROGRAM, "results/scores.csv"),
         (
             "import pyarrow, pyarrow.parquet as pq; pq.write_table(pyarrow.table({{'a': [1]}}), '{}/{}')",
@@ -68,7 +125,7 @@ def test_what_a_program_writes_by_an_absolute_path_is_written_once(trial, launch
         ),
         (SPAWNED, "touched"),
     ],
-    ids=["program", "pyarrow", "spawned"],
+    ids=["fork server", "loky", "csv", "program", "parquet", "spawned"],
 )
 def test_what_is_written_unseen_while_another_trial_runs_is_an_error(trial, launch, tmp_path, write, name):
     (tmp_path / "trials" / "other-1").mkdir(parents=True)
@@ -105,6 +162,7 @@ os.write(number, b"new")
 os.replace(name, {str(model)!r})
 """
     assert trial(save, trial="a") is None
+    assert isinstance(trial(save, trial="b"), SharedFileWritten), "created by renaming alone"
     assert trial(save, trial="a") is None, "another attempt of this trial"
     for code in (
         save,
