@@ -5,8 +5,8 @@ import pytest
 from tests.orchestrator.statistics.identical_arms import (
     Design,
     Outcome,
+    designs,
     outcomes,
-    starter_design,
     study,
     table,
 )
@@ -15,7 +15,7 @@ from tests.orchestrator.statistics.noisy_digits import scores
 ARMS = ("same-1", "same-2", "same-3", "same-4")
 
 
-def _outcome(number, planted, **kinds):
+def _outcome(number, *, planted, **kinds):
     known = dict.fromkeys(ARMS, "undecided") | {arm.replace("_", "-"): kind for arm, kind in kinds.items()}
     return Outcome("repeats", planted, number, known, dict.fromkeys(known))
 
@@ -23,16 +23,16 @@ def _outcome(number, planted, **kinds):
 @pytest.mark.slow
 def test_a_small_study_runs_and_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    designs = [Design("repeats", 2, 1, 1)]
-    study(tmp_path, designs, sweeps=0, planted=1)
+    compared = [Design("repeats", 2, 1, 1)]
+    study(tmp_path, compared, sweeps=0, planted=1)
     (found,) = outcomes(tmp_path)
     assert (found.design, found.planted, tuple(found.kinds)) == ("repeats", True, ARMS)
-    study(tmp_path, designs, sweeps=0, planted=1)
+    study(tmp_path, compared, sweeps=0, planted=1)
     assert outcomes(tmp_path) == [found]
 
 
-def test_the_starter_repeats_its_searches():
-    assert starter_design().repeats >= 3
+def test_specs_that_search_repeat_their_searches():
+    assert [design.repeats >= 3 for design in designs()] == [True, False, True]
 
 
 def test_arms_under_other_labels_share_a_seed_in_part_only():
@@ -42,10 +42,10 @@ def test_arms_under_other_labels_share_a_seed_in_part_only():
 
 def test_the_table_counts_sweeps_and_leaves_out_the_planted_arm():
     found = [
-        _outcome(0, False),
-        _outcome(1, False, same_1="better", same_2="worse"),
-        _outcome(0, True, same_1="worse"),
-        _outcome(1, True, same_1="undecided", same_3="better"),
+        _outcome(0, planted=False),
+        _outcome(1, planted=False, same_1="better", same_2="worse"),
+        _outcome(0, planted=True, same_1="worse"),
+        _outcome(1, planted=True, same_1="undecided", same_3="better"),
     ]
     null, planted = (row.split(" | ") for row in list(table(found))[2:])
     assert null[2:4] == ["2", "1 (0.50 [0.01, 0.99])"]
