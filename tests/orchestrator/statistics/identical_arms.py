@@ -4,10 +4,10 @@
 
 A sweep has a baseline and four arms that set only `label`, which acts on random numbers alone
 (`noisy_digits`). It is planned, run by the inline driver and reported as any other sweep. Three designs take
-turns: the design of the starter of `haltsweep new own`, whose searches are repeated; the design of the other
-specs that search; and one search of each arm with eight confirm seeds. In some sweeps one arm has a planted effect, which shows the power. FOLDER holds a
-line of `sweeps.jsonl` for every finished sweep. The same command continues the study; `--table` only prints
-the rates of the finished sweeps.
+turns: the design of the starter of `haltsweep new own`, whose searches are repeated; one search of each arm
+with eight confirm seeds; and the design of the other specs that search. In some sweeps one arm has a planted
+effect, which shows the power. FOLDER holds a line of `sweeps.jsonl` for every finished sweep. The same
+command continues the study; `--table` only prints the rates of the finished sweeps.
 """
 
 import argparse
