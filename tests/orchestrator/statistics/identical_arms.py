@@ -3,11 +3,11 @@
     python -m tests.orchestrator.statistics.identical_arms FOLDER [--sweeps 40] [--planted 20]
 
 A sweep has a baseline and four arms that set only `label`, which acts on random numbers alone
-(`noisy_digits`). It is planned, run by the inline driver and reported as any other sweep. Two designs take
-turns: that of the starter of `haltsweep new own`, whose searches are repeated, and one search of each arm
-with eight confirm seeds. In some sweeps one arm has a planted effect, which shows the power. FOLDER holds a
-line of `sweeps.jsonl` for every finished sweep. The same command continues the study; `--table` only prints
-the rates of the finished sweeps.
+(`noisy_digits`). It is planned, run by the inline driver and reported as any other sweep. Three designs take
+turns: the design of the starter of `haltsweep new own`, whose searches are repeated; one search of each arm
+with eight confirm seeds; and the design of the other specs that search. In some sweeps one arm has a planted
+effect, which shows the power. FOLDER holds a line of `sweeps.jsonl` for every finished sweep. The same
+command continues the study; `--table` only prints the rates of the finished sweeps.
 """
 
 import argparse
@@ -34,7 +34,9 @@ from orchestrator.report.types import Report
 from orchestrator.spec.load import to_yaml
 from tests.support import child_servers
 
-STARTER = Path(orchestrator.__file__).parent / "starters/digits.yaml"
+HOME = Path(orchestrator.__file__).parent
+STARTER = HOME / "starters/digits.yaml"
+LONGER = HOME.parent / "experiments/gut-ablation-listops.yaml"
 TRAINABLE = "tests.orchestrator.statistics.noisy_digits:train"
 SPACE = {"lr": {"float": [0.1, 2.0], "log": True}, "decay": {"float": [1e-4, 0.03], "log": True}}
 ARMS = 4
@@ -55,14 +57,16 @@ class Design:
     """Of each repeat."""
 
 
-def starter_design() -> Design:
-    """Return the design of the spec that `haltsweep new own` writes."""
-    written = yaml.safe_load(STARTER.read_text(encoding="utf-8"))
+def design_of(name: str, spec_file: Path) -> Design:
+    """Return the design of a spec that repeats its searches."""
+    written = yaml.safe_load(spec_file.read_text(encoding="utf-8"))
     search = written["search"]
-    return Design("repeats", search["repeats"], search["trials_per_arm"], written["confirm"]["seeds"])
+    return Design(name, search["repeats"], search["trials_per_arm"], written["confirm"]["seeds"])
 
 
-ONE_SEARCH = Design("one search", 1, 6, 8)
+def designs() -> list[Design]:
+    """Return all designs, in the order in which they take turns."""
+    return [design_of("repeats", STARTER), Design("one search", 1, 6, 8), design_of("more repeats", LONGER)]
 
 
 @dataclass(frozen=True)
@@ -130,14 +134,14 @@ def run(folder: Path, design: Design, number: int, *, planted: bool) -> Outcome:
     return found
 
 
-def study(folder: Path, designs: list[Design], sweeps: int, planted: int) -> None:
-    """Run all sweeps that have not finished, in turns of the designs."""
+def study(folder: Path, compared: list[Design], sweeps: int, planted: int) -> None:
+    """Run all sweeps that have not finished; the compared designs take turns."""
     (folder / "work").mkdir(parents=True, exist_ok=True)
     os.chdir(folder / "work")  # trials find nothing to link in their launch folder
     done = {(each.design, each.planted, each.number) for each in outcomes(folder)}
     for number in range(max(sweeps, planted)):
         for has_effect, most in ((False, sweeps), (True, planted)):
-            for design in designs:
+            for design in compared:
                 if number < most and (design.name, has_effect, number) not in done:
                     found = run(folder, design, number, planted=has_effect)
                     with (folder / "sweeps.jsonl").open("a", encoding="utf-8") as file:
@@ -183,7 +187,7 @@ def main() -> None:
     if not args.table:
         multiprocessing.set_forkserver_preload([TRAINABLE.partition(":")[0]])
         child_servers.install()  # servers of trials are forks: a sweep need not import everything anew
-        study(folder, [starter_design(), ONE_SEARCH], args.sweeps, args.planted)
+        study(folder, designs(), args.sweeps, args.planted)
     for line in table(outcomes(folder)):
         print(line)
 

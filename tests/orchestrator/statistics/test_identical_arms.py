@@ -5,8 +5,8 @@ import pytest
 from tests.orchestrator.statistics.identical_arms import (
     Design,
     Outcome,
+    designs,
     outcomes,
-    starter_design,
     study,
     table,
 )
@@ -23,16 +23,16 @@ def _outcome(number, *, planted, **kinds):
 @pytest.mark.slow
 def test_a_small_study_runs_and_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    designs = [Design("repeats", 2, 1, 1)]
-    study(tmp_path, designs, sweeps=0, planted=1)
+    compared = [Design("repeats", 2, 1, 1)]
+    study(tmp_path, compared, sweeps=0, planted=1)
     (found,) = outcomes(tmp_path)
     assert (found.design, found.planted, tuple(found.kinds)) == ("repeats", True, ARMS)
-    study(tmp_path, designs, sweeps=0, planted=1)
+    study(tmp_path, compared, sweeps=0, planted=1)
     assert outcomes(tmp_path) == [found]
 
 
-def test_the_starter_repeats_its_searches():
-    assert starter_design().repeats >= 3
+def test_specs_that_search_repeat_their_searches():
+    assert [design.repeats >= 3 for design in designs()] == [True, False, True]
 
 
 def test_arms_under_other_labels_share_a_seed_in_part_only():
