@@ -111,7 +111,7 @@ def build(split: str, **settings: object) -> Split:
     return Split(table, task.PAD, content_hash(table))
 
 
-SMALL = {"pairs": 12_000}
+SMALL = {"pairs": 12_000, "test_pairs": 12_000}
 
 
 def test_standard_splits_keep_every_tenth_pair_for_validation() -> None:
