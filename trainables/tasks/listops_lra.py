@@ -9,11 +9,12 @@ Departure: the published files cannot be drawn again bit for bit; the trees here
 
 from collections.abc import Hashable
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import Field
 
+from trainables.acting import InSplits
 from trainables.generators.listops_splits import (
     SplitLaw,
     decode,  # noqa: F401 every task has one
@@ -30,7 +31,7 @@ from trainables.types import TaskShape
 VERSION = 2
 TRAINING_ONLY = frozenset({"train_examples"})
 LENGTHS = (501, 1999)
-BUILT = ("test", "valid", "train")
+BUILT = ("valid", "test", "train")
 """Splits in the order in which they are drawn; each excludes the trees of those before it."""
 
 
@@ -42,7 +43,7 @@ class Config(Settings):
     """Training trees."""
     valid_examples: int = Field(default=2_000, ge=1)
     """Trees of the valid split."""
-    test_examples: int = Field(default=2_000, ge=1)
+    test_examples: Annotated[int, InSplits("test")] = Field(default=2_000, ge=1)
     """Trees of the test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other trees. Trials with different training seeds share one data set."""
