@@ -81,6 +81,13 @@ class InSteps:
     """Marks a field of a task that changes only how many steps its samples say they take (`Batch.steps`)."""
 
 
+class InForm:
+    """Marks a field of a task that changes how examples are written, and not which examples a split has.
+
+    Arms that differ in such a field are measured on the same examples.
+    """
+
+
 class InSplits:
     """Marks a field of a task that changes only the splits whose names match one of these patterns.
 

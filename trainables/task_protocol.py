@@ -62,6 +62,12 @@ class TaskModule(Protocol):
 
     # A task may name in `TRAINING_ONLY` (frozenset[str]) the settings that change nothing but what is trained
     # on: these alone can be searched, for a search must measure all of its trials on the same examples.
+    # Arms, too, are compared on the same examples: an arm with another value of any other field that changes
+    # valid or a test split is refused. `trainables.acting.InForm` marks fields that change only how examples
+    # are written, `InSplits` names the splits that a field changes.
+
+    # Draw valid and tests first and leave their examples out of training, so that tests do not depend on the
+    # number of training examples.
 
     # A task whose settings can be left out and then follow from others, or do nothing beside others, has
     # `settled(config) -> Config`: settings that make the same data, with what was left out written out and

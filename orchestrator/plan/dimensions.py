@@ -179,7 +179,7 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched: Collection[str]) -
     free = sorted(training_only(changing[0].system.task))
     return (
         "must not be searched: it changes the data that trials are measured on, and the best would be the "
-        f"easiest; make it an arm, or a grid{_instead(free)}"
+        f"easiest; list its values in contexts{_instead(free)}"
     )
 
 

@@ -95,7 +95,7 @@ def _other_data(spec: Spec, before: System, after: System, setting: str) -> str 
     if _learned(before) != _learned(after):
         return (
             f"learned from other data than {setting} gives, so that test samples may be among those it was "
-            "trained on: make it an arm"
+            "trained on: make it an arm or a context"
         )
     return None
 

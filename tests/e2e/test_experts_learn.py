@@ -14,7 +14,7 @@ from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch
 
-CONFIG = logical_inference.Config.model_validate({"pairs": 10_000})
+CONFIG = logical_inference.Config.model_validate({"pairs": 10_000, "test_pairs": 10_000})
 SHAPE = logical_inference.shape(CONFIG)
 SUT: dict[str, Any] = {
     "name": "sut",

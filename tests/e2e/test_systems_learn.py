@@ -25,7 +25,7 @@ TASKS: dict[str, dict[str, Any]] = {
         "valid_examples": 50,
     },
     "flipflop": {"length": 64, "long_length": 66, "train_examples": 64},
-    "logical_inference": {"pairs": 10_000},
+    "logical_inference": {"pairs": 10_000, "test_pairs": 10_000},
     "algorithms": {"problem": "parity", "length_max": 8, "interval": 0},
     "algorithms.next_token": COPY | {"form": "next_token"},
     "algorithms.pause": COPY | {"form": "next_token", "pause_tokens": 5},

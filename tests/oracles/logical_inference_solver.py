@@ -4,7 +4,7 @@ from collections.abc import Iterator, Set
 from functools import cache
 from itertools import product
 
-SMALL = {"name": "logical_inference", "pairs": 12_000, "held_out": "A"}
+SMALL = {"name": "logical_inference", "pairs": 12_000, "test_pairs": 12_000, "held_out": "A"}
 RESEEDED = SMALL | {"data_seed": 1}
 VARIANTS = {
     "sequence": {"form": "sequence"},

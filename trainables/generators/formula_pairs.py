@@ -46,6 +46,17 @@ def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=2)
 def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
     """Training and test pairs of each bucket, from `pairs` draws in which repeats are then dropped."""
+    train, test = [], []
+    for members in unique_pairs(pairs, data_seed):
+        cut = len(members) * TRAIN_SHARE_PERCENT // 100
+        train.append(members.take(np.arange(cut)))
+        test.append(members.take(np.arange(cut, len(members))))
+    return tuple(train), tuple(test)
+
+
+@lru_cache(maxsize=2)
+def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
+    """Different pairs of each bucket among the first `pairs` draws, in the order in which they are drawn."""
     kept: list[tuple[Pairs, np.ndarray]] = []
     missing = pairs
     for turn in count():
@@ -61,13 +72,7 @@ def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pair
     # A repeat has the same operators, so what is unique among all is unique in its bucket.
     unique = np.zeros(len(everything), dtype=bool)
     unique[list({row: index for index, row in reversed([*enumerate(everything.rows())])}.values())] = True
-    train, test = [], []
-    for number in range(BUCKETS):
-        members = np.flatnonzero(unique & (bucket == number))
-        cut = len(members) * TRAIN_SHARE_PERCENT // 100
-        train.append(everything.take(members[:cut]))
-        test.append(everything.take(members[cut:]))
-    return tuple(train), tuple(test)
+    return tuple(everything.take(np.flatnonzero(unique & (bucket == number))) for number in range(BUCKETS))
 
 
 def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.acting import InSplits, InSteps
+from trainables.acting import InForm, InSplits, InSteps
 from trainables.data.progress import counted
 from trainables.data.split import Split
 from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, Dice, Name, Words
@@ -53,9 +53,9 @@ class Config(Settings):
     name: Literal["algorithms"] = "algorithms"
     problem: Name = "parity"
     """What is to be computed."""
-    form: Literal["full", "next_token"] = "full"
+    form: Annotated[Literal["full", "next_token"], InForm()] = "full"
     """`full`: the whole answer at once. `next_token`: word after word; needs a causal model."""
-    pause_tokens: int = Field(default=0, ge=0, le=1000)
+    pause_tokens: Annotated[int, InForm()] = Field(default=0, ge=0, le=1000)
     """Empty tokens between query and answer; 20 in the published comparison."""
     length_max: PositiveInt | None = None
     """Greatest n in training; if not given 20 for parity, 11 for multiplication, 19 for the others."""

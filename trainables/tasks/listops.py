@@ -5,11 +5,15 @@ and, by the same authors, "Investigating Recurrent Transformers with Dynamic Hal
 to 100 tokens; tests on the same law unfiltered (near-IID), on longer trees, on operators with more arguments,
 and on the test law of Long Range Arena (Tay et al. 2021).
 
+Near-iid and valid hold 11% of a corpus, as published (11,000 of 100,000 trees). This corpus is the same
+whatever number of trees is trained on, so arms with different training sets have the same tests.
+
 Departures: the published files cannot be drawn again bit for bit (they depend on Python's set order), so the
 trees here are other draws from the same law; where a published generator emits duplicates, we do not; and
-trees that are in the training corpus are left out of every test split.
+trees of all other splits are left out of training.
 """
 
+from collections.abc import Hashable
 from functools import lru_cache
 from itertools import count
 from typing import Annotated, Literal, Self
@@ -37,7 +41,11 @@ from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
-VERSION = 1
+VERSION = 2
+TRAINING_ONLY = frozenset({"trees", "train_length_max"})
+HELD_OUT_PERCENT = 11
+"""Share of near-iid and valid in the published corpus."""
+HELD_OUT = ("near-iid", "valid")
 
 
 def _as_tuples(value: object) -> object:
@@ -68,7 +76,7 @@ class Config(Settings):
     train_length_max: int = Field(default=100, ge=4)
     """Longest training example in tokens. The valid and near-iid splits are not filtered, as published."""
     trees: int = Field(default=100_000, ge=100, le=2_000_000)
-    """Unique trees of the corpus that near-iid, valid and, of what is left, train are taken from."""
+    """Unique trees of near-iid, valid and, before long ones are left out, train together."""
     near_iid_examples: int = Field(default=10_000, ge=1)
     """Corpus trees kept for the test split near-iid."""
     valid_examples: int = Field(default=1_000, ge=1)
@@ -154,37 +162,64 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 def build(config: Config, split: str) -> pa.Table:
     """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
-    if split in (tests := _test_laws(config)):
-        return table_of(_generated(config, split, tests[split]))
-    corpus = _corpus(config.trees, _corpus_law(config), config.data_seed)
-    cuts = np.cumsum([config.near_iid_examples, config.valid_examples])
-    near_iid, valid, train = np.split(np.arange(len(corpus)), cuts)
-    short = train[corpus.lengths[train] <= config.train_length_max]
-    parts = {"near-iid": near_iid, "valid": valid, "train": short}
-    if split not in parts:
+    if split in _test_laws(config):
+        return table_of(_test_trees(config, split))
+    if split in HELD_OUT:
+        return table_of(_held_out(config)[HELD_OUT.index(split)])
+    if split != "train":
         known = ", ".join(info.name for info in splits(config))
         raise ValueError(f"listops has no split {split!r}. Known: {known}")
-    if not len(parts[split]):
+    train = _train_trees(config)
+    short = np.flatnonzero(train.lengths <= config.train_length_max)
+    if not len(short):
         raise ValueError(
             f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
             f"{len(train)} is that short; raise train_length_max or trees"
         )
-    return table_of(corpus.take(parts[split]))
+    return table_of(train.take(short))
 
 
-@lru_cache(maxsize=1)
-def _corpus(wanted: int, law: Law, data_seed: int) -> Trees:
-    """`wanted` unique trees in random order: order of appearance would put the common, short ones first."""
+def _held_out(config: Config) -> tuple[Trees, Trees]:
+    """Trees of near-iid and valid: random ones of a corpus whose size follows theirs."""
+    law, both = _corpus_law(config), config.near_iid_examples + config.valid_examples
+    # Settings are refused if `both` is more than a quarter of all trees.
+    wanted = max(both, min(both * 100 // HELD_OUT_PERCENT, law.distinct() // 4))
+    corpus = _corpus(wanted, law, config.data_seed)
+    return corpus.between(0, config.near_iid_examples), corpus.between(config.near_iid_examples, both)
+
+
+def _train_trees(config: Config) -> Trees:
+    """The first trees of the corpus that are in no other split, long ones included."""
+    longest = min(config.train_length_max, _corpus_law(config).longest())
+    held_out = _held_out(config)
+    tests = [
+        _test_trees(config, name) for name, law in _test_laws(config).items() if law.lengths[0] <= longest
+    ]
+    seen = frozenset(row for trees in (*held_out, *tests) for row in trees.rows())
+    return _corpus(config.trees - sum(map(len, held_out)), _corpus_law(config), config.data_seed, seen)
+
+
+@lru_cache(maxsize=2)
+def _corpus(wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
+    """`wanted` unique trees, none of them in `seen`.
+
+    They are in random order, because the first ones to be drawn are short.
+    """
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
     draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
-    trees = first_unique(draws, wanted, set())
+    trees = first_unique(draws, wanted, set(seen))
     keys = numpy_stream(data_seed, "listops", "order").bit_generator.random_raw(wanted)
     return trees.take(np.argsort(keys, kind="stable"))
 
 
-def _generated(config: Config, split: str, test: SplitLaw) -> Trees:
-    """A split that has a law of its own. Trees of the corpus are left out."""
-    corpus = _corpus(config.trees, _corpus_law(config), config.data_seed)
-    shortest, longest = test.lengths
-    alike = np.flatnonzero((corpus.lengths >= shortest) & (corpus.lengths <= longest))
-    return generate(test, config.data_seed, ("listops", split), set(corpus.take(alike).rows()))
+@lru_cache(maxsize=4)
+def _test_trees(config: Config, split: str) -> Trees:
+    """Trees of a split that has a law of its own, without those of near-iid and valid."""
+    law = _test_laws(config)[split]
+    shortest, longest = law.lengths
+    held_out = {
+        row
+        for trees in _held_out(config)
+        for row in trees.take(np.flatnonzero((trees.lengths >= shortest) & (trees.lengths <= longest))).rows()
+    }
+    return generate(law, config.data_seed, ("listops", split), held_out)

@@ -7,13 +7,14 @@ up; here the length is drawn first, which gives the same law.
 Departure: the published files cannot be drawn again bit for bit; the trees here are other draws.
 """
 
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
-import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from trainables.acting import InSplits
 from trainables.generators.listops_splits import (
     SplitLaw,
     decode,  # noqa: F401 every task has one
@@ -27,8 +28,11 @@ from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
-VERSION = 1
+VERSION = 2
+TRAINING_ONLY = frozenset({"train_examples"})
 LENGTHS = (501, 1999)
+BUILT = ("valid", "test", "train")
+"""Splits in the order in which they are drawn; each excludes the trees of those before it."""
 
 
 class Config(Settings):
@@ -39,8 +43,8 @@ class Config(Settings):
     """Training trees."""
     valid_examples: int = Field(default=2_000, ge=1)
     """Trees of the valid split."""
-    test_examples: int = Field(default=2_000, ge=1)
-    """Trees of the test split. All splits are cut from one drawing: another number changes them all."""
+    test_examples: Annotated[int, InSplits("test")] = Field(default=2_000, ge=1)
+    """Trees of the test split."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other trees. Trials with different training seeds share one data set."""
 
@@ -64,12 +68,17 @@ def build(config: Config, split: str) -> pa.Table:
     sizes = {info.name: info.examples or 0 for info in splits(config)}
     if split not in sizes:
         raise ValueError(f"listops_lra has no split {split!r}. Known: {', '.join(sizes)}")
-    stop = dict(zip(sizes, np.cumsum([*sizes.values()]).tolist(), strict=True))[split]
-    everything = _trees(sum(sizes.values()), config.data_seed)
-    return table_of(everything.between(stop - sizes[split], stop))
+    return table_of(_trees(split, tuple((name, sizes[name]) for name in BUILT), config.data_seed))
 
 
-@lru_cache(maxsize=1)
-def _trees(wanted: int, data_seed: int) -> Trees:
-    """Different trees; such long ones hardly ever repeat, so the order of appearance is a random one."""
-    return generate(SplitLaw(Law(10, 10), LENGTHS, wanted), data_seed, ("listops_lra",), set())
+@lru_cache(maxsize=3)
+def _trees(split: str, sizes: tuple[tuple[str, int], ...], data_seed: int) -> Trees:
+    """Trees of a split, without those of splits that are built before it."""
+    names = [name for name, _ in sizes]
+    before = names[: names.index(split)]
+    seen: set[Hashable] = set()
+    for name in before:
+        seen.update(_trees(name, sizes[: names.index(name) + 1], data_seed).rows())
+    return generate(
+        SplitLaw(Law(10, 10), LENGTHS, dict(sizes)[split]), data_seed, ("listops_lra", split), seen
+    )

@@ -17,12 +17,13 @@ unless `folder` names the original files.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from trainables.acting import InForm
 from trainables.data.files import content_digest
 from trainables.data.ragged import concatenate
 from trainables.generators.formula_pairs import (
@@ -32,6 +33,7 @@ from trainables.generators.formula_pairs import (
     Pairs,
     generated,
     holding,
+    unique_pairs,
 )
 from trainables.generators.formulas import OPERATORS_MAX, WORDS, longest, shortest
 from trainables.readers.formula_pairs import files, read
@@ -39,7 +41,8 @@ from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
-VERSION = 1
+VERSION = 2
+TRAINING_ONLY = frozenset({"pairs"})
 VOCABULARY = (*WORDS, "<sep>", "<pad>")
 """Token ids are positions in this list."""
 ANSWERS = (*RELATIONS, "<end>")
@@ -56,14 +59,16 @@ class Config(Settings):
 
     name: Literal["logical_inference"] = "logical_inference"
     pairs: int = Field(default=500_000, ge=10_000, le=5_000_000)
-    """Pairs drawn. About half are left when those that occurred before are dropped, 15% of each length for
-    tests."""
+    """Pairs drawn for training. About half are left when repeats and pairs of other splits are dropped."""
+    test_pairs: int = Field(default=500_000, ge=10_000, le=5_000_000)
+    """Pairs drawn for the other splits. Of those that are left without repeats, tests have 15% of each length
+    and valid has a tenth of the rest."""
     held_out: Literal["A", "B", "C"] | None = None
     """Keep pairs with a pattern out of training, for the test split `held-out`. A: `( and ( not a ) )`.
     B: `( and ( not <anything> ) )`. C: the same after `and` or `or`."""
     folder: str | None = None
     """Folder of the original files train0 .. train12 and test0 .. test12, to be read instead of generated."""
-    form: Literal["pair", "sequence"] = "pair"
+    form: Annotated[Literal["pair", "sequence"], InForm()] = "pair"
     """A pair of sentences to be classified, or one sequence with the separator in its midst, to which the
     label is written as an answer."""
     data_seed: int = Field(default=0, ge=0)
@@ -72,7 +77,15 @@ class Config(Settings):
 
 def settled(config: Config) -> Config:
     """Pairs that are read are not drawn: no number of them and no seed does anything."""
-    drawn = {} if config.folder is None else {"pairs": Config().pairs, "data_seed": 0}
+    drawn = (
+        {}
+        if config.folder is None
+        else {
+            "pairs": Config().pairs,
+            "test_pairs": Config().test_pairs,
+            "data_seed": 0,
+        }
+    )
     return config.model_copy(update=drawn)
 
 
@@ -145,15 +158,29 @@ def build(config: Config, split: str) -> pa.Table:
 def _pairs(config: Config, split: str) -> Pairs:
     if split.startswith("operators-"):
         return _parts(config, "test")[int(split.removeprefix("operators-"))]
-    pool = concatenate(list(_parts(config, "train")[: TRAIN_OPERATORS_MAX + 1]))
-    if config.held_out is not None:
-        held_out = holding(pool, config.held_out)
-        if split == HELD_OUT:
-            return pool.take(np.flatnonzero(held_out))
-        pool = pool.take(np.flatnonzero(~held_out))
-    numbers = np.arange(1, len(pool) + 1)
-    chosen = (numbers % VALID_EVERY == 0) == (split == "valid")
-    return pool.take(np.flatnonzero(chosen))
+    pool = _pool(_parts(config, "train"))
+    if split == HELD_OUT:
+        assert config.held_out is not None, "a split of held-out pairs needs a pattern"
+        return pool.take(np.flatnonzero(holding(pool, config.held_out)))
+    pool = _without_pattern(pool, config.held_out)
+    is_valid = np.arange(1, len(pool) + 1) % VALID_EVERY == 0
+    valid = pool.take(np.flatnonzero(is_valid))
+    if split == "valid":
+        return valid
+    if config.folder is not None:
+        return pool.take(np.flatnonzero(~is_valid))
+    measured = {*valid.rows(), *_pool(_parts(config, "test")).rows()}
+    drawn = _without_pattern(_pool(unique_pairs(config.pairs, config.data_seed)), config.held_out)
+    return drawn.take(np.flatnonzero([row not in measured for row in drawn.rows()]))
+
+
+def _pool(buckets: Sequence[Pairs]) -> Pairs:
+    """Pairs that are short enough to train on."""
+    return concatenate(list(buckets[: TRAIN_OPERATORS_MAX + 1]))
+
+
+def _without_pattern(pairs: Pairs, pattern: str | None) -> Pairs:
+    return pairs if pattern is None else pairs.take(np.flatnonzero(~holding(pairs, pattern)))
 
 
 def require_files(config: Config) -> None:
@@ -181,7 +208,7 @@ def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
     """The pairs of each bucket."""
     if config.folder is not None:
         return read(Path(config.folder), part)
-    return generated(config.pairs, config.data_seed)[part == "test"]
+    return generated(config.test_pairs, config.data_seed)[part == "test"]
 
 
 def _table(pairs: Pairs, form: str) -> pa.Table:

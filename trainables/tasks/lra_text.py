@@ -14,12 +14,13 @@ and Caragea validate, and so choose weights, on the test reviews: `validate_on: 
 
 import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
+from trainables.acting import InForm
 from trainables.data.files import content_digest, unreadable
 from trainables.data.progress import counted
 from trainables.readers.byte_text import (
@@ -46,7 +47,7 @@ class Config(Settings):
     name: Literal["lra_text"] = "lra_text"
     folder: str | None = None
     """The folder aclImdb, which holds train and test. Needed for training; a spec can be planned without."""
-    length_max: int = Field(default=4096, ge=1, le=65536)
+    length_max: Annotated[int, InForm()] = Field(default=4096, ge=1, le=65536)
     """Bytes that are read of a review. Ray Chowdhury and Caragea read 4096, Tay et al. 1000, and 4000 in
     their Temporal Latent Bottleneck."""
     validate_on: Literal["train", "test"] = "train"

@@ -21,7 +21,8 @@ from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape
 
-VERSION = 1
+VERSION = 2
+TRAINING_ONLY = frozenset({"train_examples"})
 PADDING, END = "<pad>", "<end>"
 MARKS = (PADDING, END)
 """Ids 0 and 1; the symbols follow, in the order in which strings are sorted."""
@@ -63,10 +64,10 @@ class Config(Settings):
     ] = (16, 24)
     """Lengths beyond, each a test split `length-<n>`."""
     train_examples: PositiveInt = 20_000
-    """Training strings, all different."""
+    """Training strings, all different, and none of them in another split."""
     valid_examples: PositiveInt = 1_000
-    """Validation strings, new ones."""
-    test_examples: Annotated[PositiveInt, InSplits("near-iid", "length-*")] = 1_000
+    """Validation strings."""
+    test_examples: PositiveInt = 1_000
     """Strings of each test split, new ones."""
     data_seed: int = Field(default=0, ge=0)
     """Another seed, other strings. Trials with different training seeds share one data set."""
@@ -155,10 +156,14 @@ def decode(tokens: Sequence[int]) -> str:
 
 @lru_cache(maxsize=8)
 def _strings(config: Config, split: str) -> tuple[String, ...]:
-    """The strings of a split, none of which another has. They are the same for every function."""
+    """The strings of a split, none of which another has. They are the same for every function.
+
+    Training strings are drawn last, so that tests do not depend on their number.
+    """
     infos = {info.name: info for info in splits(config)}
     info = infos[split]
-    before = list(infos)[: list(infos).index(split)]
+    order = [*(name for name in infos if name != "train"), "train"]
+    before = order[: order.index(split)]
     seen: set[Hashable] = set().union(
         *(_strings(config, name) for name in before if infos[name].length_max == info.length_max)
     )

@@ -117,10 +117,13 @@ def test_the_plan_shows_what_a_context_sets():
     assert ["task.train_length_max", "100"] in shown
 
 
-@pytest.mark.parametrize(("axes", "hints"), [("grid", 1), ("contexts", 0)])
-def test_a_grid_over_tasks_is_hinted_at(axes, hints):
-    found = plan(spec(**{axes: {"task.name": ["listops", "listops_depth"]}, "confirm": {"seeds": [1, 2, 3]}}))
-    assert sum("under contexts instead of grid" in line for line in look_twice(found)) == hints
+def test_tasks_are_contexts_and_no_grid():
+    """Cells of a grid are compared with each other, so they need the same tests."""
+    tasks, confirm = {"task.name": ["listops", "listops_depth"]}, {"seeds": [1, 2, 3]}
+    with pytest.raises(PlanError, match=r"grid\.task\.name: .* contexts: {task\.name: "):
+        plan(spec(grid=tasks, confirm=confirm))
+    found = plan(spec(contexts=tasks, confirm=confirm))
+    assert not any("under contexts instead of grid" in line for line in look_twice(found))
 
 
 DONE = Begun(searched=True, confirmed=True, decides=False)

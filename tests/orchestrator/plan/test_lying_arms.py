@@ -320,7 +320,9 @@ NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
 LIES = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]
 
 
-def spec_of(settings: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], splits: Any = ()) -> Spec:
+def spec_of(
+    settings: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], splits: Any = (), **more: Any
+) -> Spec:
     return Spec.model_validate(
         {
             "name": "lies",
@@ -328,6 +330,7 @@ def spec_of(settings: Mapping[str, Any], arms: Mapping[str, Mapping[str, Any]], 
             "baseline": settings,
             "arms": {name: {"why": "as it says", "set": dict(sets)} for name, sets in arms.items()},
             "confirm": {"seeds": [1, 2, 3], "splits": list(splits)},
+            **more,
         }
     )
 

@@ -8,6 +8,7 @@ import pytest
 from orchestrator.errors import PlanError
 from tests.orchestrator.plan.test_lying_arms import LISTOPS, LOOPED, STRINGS, WRITER, spec_of, system
 from tests.support.planned import plan
+from trainables.task_catalog import task_config
 
 CAUSAL = {**WRITER, "causal": True}
 SHALLOW = {**LISTOPS, "depth_max": 3, "trees": 2000, "near_iid_examples": 100, "valid_examples": 100}
@@ -47,17 +48,39 @@ SAME: Mapping[str, Case] = {
 }
 OTHER: Mapping[str, Case] = {
     "a limit that leaves trees out": (system(SHALLOW), {"task.train_length_max": 12}, ("near-iid",)),
-    "two symbols backwards": (
-        system({**STRINGS, "function": "copy"}, WRITER),
-        {"task.function": "reverse"},
-        ("near-iid",),
-    ),
     "a step more for loops that are counted": (
         system(ADDITION, {**LOOPED, "loops": "task"}),
         {"task.carry_step": True},
         ("length-22",),
     ),
-    "other examples": (system(SHALLOW), {"task.data_seed": 1}, ("near-iid",)),
+    "fewer training trees": (system(SHALLOW), {"task.trees": 1000}, ("near-iid",)),
+    "answers written word by word": (
+        system(ADDITION, LOOPED),
+        {"task.form": "next_token"},
+        ("length-22",),
+    ),
+}
+OTHER_TESTS: Mapping[str, tuple[Case, str, str]] = {
+    "another seed": (
+        (system(SHALLOW), {"task.data_seed": 1}, ("near-iid",)),
+        r"task\.data_seed",
+        "valid, near-iid",
+    ),
+    "other sizes": (
+        (system(SHALLOW), {"task.near_iid_examples": 50}, ("near-iid",)),
+        r"task\.near_iid_examples",
+        "valid, near-iid",
+    ),
+    "more examples of one test": (
+        (system(), {"task.test_examples": 50}, ("length-200-300",)),
+        r"task\.test_examples",
+        "length-200-300",
+    ),
+    "other answers": (
+        (system({**STRINGS, "function": "copy"}, WRITER), {"task.function": "reverse"}, ("near-iid",)),
+        r"task\.function",
+        "valid, near-iid",
+    ),
 }
 
 
@@ -66,6 +89,19 @@ def test_what_changes_no_example_that_is_read_is_refused(name: str) -> None:
     settings, sets, splits = SAME[name]
     with pytest.raises(PlanError, match=r"arms\.arm\.set\S* arm changes nothing against baseline"):
         plan(spec_of(settings, {"arm": sets}, splits))
+
+
+FASTER = {"faster": {"train.lr": 0.01}}
+
+
+@pytest.mark.parametrize("name", OTHER_TESTS)
+def test_an_arm_with_tests_of_its_own_is_refused_unless_it_is_a_context(name: str) -> None:
+    (settings, sets, splits), field, changed = OTHER_TESTS[name]
+    with pytest.raises(PlanError, match=rf"arms\.arm\.set\.{field}: .*{changed}.* contexts: "):
+        plan(spec_of(settings, {"arm": sets}, splits))
+    ((path, value),) = sets.items()
+    old = task_config(settings["task"]).model_dump()[path.removeprefix("task.")]
+    assert len(plan(spec_of(settings, FASTER, splits, contexts={path: [old, value]})).contexts) == 2
 
 
 @pytest.mark.parametrize("name", OTHER)

@@ -102,7 +102,7 @@ def test_content_is_pinned() -> None:
         name: build(name, **settings).content_hash for name in ("train", "valid", "length-100-ignore-0.98")
     }
     assert (task.VERSION, found) == (
-        1,
+        2,
         {
             "train": "14044bef0283d5a09f09696a764d99b8",
             "valid": "f235467f1d3845b23260780875472aba",

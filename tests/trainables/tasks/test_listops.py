@@ -138,11 +138,11 @@ def test_content_is_pinned() -> None:
     names = ("train", "valid", "near-iid", "length-200-300", "arguments-15", "lra")
     found = {name: split_of(name, **SMALL).content_hash for name in names}
     assert (listops.VERSION, found) == (
-        1,
+        2,
         {
-            "train": "d76736bab0cf6c20be390ba6324f422b",
-            "valid": "a035a91ea3af0c16c902ff63060123c9",
-            "near-iid": "7d88c04174a4ee2e6c6ce5664d2d3c44",
+            "train": "00ea6479fb6c011d905a52f1c7ab8b48",
+            "valid": "033c51c58cca0d0ccc77b625e9b8ec40",
+            "near-iid": "3a042e431bae19e9542192f296d3aacb",
             "length-200-300": "4275485d147d6b4c110c15b2ba55dcb8",
             "arguments-15": "bb6826f1fa3260e4aa07d15842600780",
             "lra": "7328d0671b426978ac940d1d1c5c1dec",
@@ -197,11 +197,37 @@ def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], me
 
 
 def test_a_filter_that_leaves_nothing_is_refused() -> None:
-    """Four hundred trees of four tokens exist; among 100 others of this law none is one of them."""
+    """With this seed the one tree that is left to train on is longer."""
+    few = {"trees": 100, "near_iid_examples": 98, "valid_examples": 1, "test_examples": 1, "data_seed": 1}
     with pytest.raises(
-        ValueError, match="train_length_max must leave trees to train on, got 4 and none of 3 is"
+        ValueError, match="train_length_max must leave trees to train on, got 4 and none of 1 is"
     ):
-        split_of("train", trees=100, near_iid_examples=96, valid_examples=1, train_length_max=4)
+        split_of("train", train_length_max=4, **few)
+
+
+def test_more_training_trees_leave_the_tests_as_they_are() -> None:
+    """Arms that differ in the training set are compared on the same examples."""
+    sizes = {
+        "near_iid_examples": 200,
+        "valid_examples": 100,
+        "test_examples": 50,
+        "length_ranges": [[10, 20]],
+    }
+    few, many = ({"trees": trees, **sizes} for trees in (1500, 4000))
+    for name in ("valid", "near-iid", "length-10-20"):
+        assert split_of(name, **few).content_hash == split_of(name, **many).content_hash
+    train = {trees: split_of("train", trees=trees, train_length_max=2000, **sizes) for trees in (1500, 4000)}
+    assert {trees: len(split) for trees, split in train.items()} == {1500: 1200, 4000: 3700}
+
+
+def test_published_trees_are_one_corpus() -> None:
+    """Near-iid, valid and train of the default settings are 100,000 different trees of one drawing."""
+    config = listops.Config(test_examples=1)
+    near_iid, valid = listops._held_out(config)
+    parts = [set(trees.rows()) for trees in (near_iid, valid, listops._train_trees(config))]
+    assert [len(part) for part in parts] == [10_000, 1_000, 89_000]
+    together = set().union(*parts)
+    assert together == set(listops._corpus(100_000, listops._corpus_law(config), 0).rows())
 
 
 def test_shape_knows_the_longest_tree_of_an_easy_law() -> None:

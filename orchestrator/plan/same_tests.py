@@ -1,0 +1,75 @@
+"""Arms are compared on the same examples: settings of an arm that change valid or test splits are refused."""
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.plan.arms import BuiltInArm
+from orchestrator.plan.drawn_data import same_data
+from orchestrator.plan.faults import Faults
+from trainables.acting import InForm, InSteps, in_splits
+from trainables.settings import Settings
+from trainables.task_catalog import settled, splits, training_only
+
+
+def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: Faults) -> None:
+    """Note every arm that is measured on other examples than its reference.
+
+    Args:
+        arms: All arms with valid settings. Contexts are compared within themselves only.
+        tests: Test splits that confirmed trials read; the valid split is always read.
+        faults: Collects what is wrong.
+    """
+    by_name = {arm.name: arm for arm in arms}
+    for arm in arms:
+        reference = by_name.get(arm.reference)
+        if reference is None or arm.system.task == reference.system.task:
+            continue
+        changed = dict(changed_splits(reference.system.task, arm.system.task, tests))
+        read = list(dict.fromkeys(name for names in changed.values() for name in names))
+        if not changed or same_data(reference.system, arm.system, read):
+            continue
+        for field, names in changed.items():
+            keys = arm.request.keys(f"task.{field}")
+            new, old = (getattr(each.system.task, field, None) for each in (arm, reference))
+            faults.add(
+                f"task.{field} changes the examples of {', '.join(names)}, got {new!r} for {arm.name} and "
+                f"{old!r} for {reference.name}, and arms are compared on the same examples only. To run all "
+                f"arms on both, write contexts: {{task.{field}: [...]}}",
+                *keys,
+                about=("same tests", *keys),
+            )
+
+
+def changed_splits(
+    before: Settings, after: Settings, tests: Sequence[str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield fields that differ between two tasks, with the valid and test splits that they may change.
+
+    Fields that change training data, counted steps or the form of examples alone are left out.
+    """
+    if type(before) is not type(after):
+        yield "name", _measured(after, tests)
+        return
+    old, new = (settled(task).model_dump(mode="json") for task in (before, after))
+    alone = training_only(after) | fields_of_form(after)
+    for field in [name for name in old if name not in alone]:
+        mark = in_splits(type(after), field)
+        names = _measured(after, tests)
+        if mark is not None:
+            names = [name for name in names if mark.among([name])]
+            if mark.read(old[field], names) == mark.read(new[field], names):
+                continue
+        if names and old[field] != new[field]:
+            yield field, names
+
+
+def fields_of_form(task: Settings) -> frozenset[str]:
+    """Fields that change how examples are written or how many steps they take, and no example."""
+    return frozenset(
+        name
+        for name, field in type(task).model_fields.items()
+        if any(isinstance(mark, InForm | InSteps) for mark in field.metadata)
+    )
+
+
+def _measured(task: Settings, tests: Sequence[str]) -> list[str]:
+    return [info.name for info in splits(task) if info.role == "valid" or info.name in tests]
