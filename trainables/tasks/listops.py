@@ -217,7 +217,7 @@ def _test_trees(config: Config, split: str) -> Trees:
     """Trees of a split that has a law of its own, without those of near-iid and valid."""
     law = _test_laws(config)[split]
     shortest, longest = law.lengths
-    held_out = {
+    held_out: set[Hashable] = {
         row
         for trees in _held_out(config)
         for row in trees.take(np.flatnonzero((trees.lengths >= shortest) & (trees.lengths <= longest))).rows()
