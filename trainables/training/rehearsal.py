@@ -45,7 +45,7 @@ MODEL: Final = {"name": "transformer", "width": 8, "heads": 1, "layers": 1}
 TRAIN: Final = {"steps": 5, "batch_size": 4, "lr": 0.05, "report_every": 1, "weight_decay": 0.0}
 """Large steps, so that validations go up and down, and whatever compares them has something to tell."""
 TEST: Final = "near-iid"
-SEED: Final = 1
+SEED: Final = 3
 """Of which the best validation is another by accuracy than by loss, and neither is the last."""
 GIVEN: Final = frozenset(
     {"train/lr", "train/tokens_per_s", EPOCH_SECONDS, TRAIN_FLOPS, "model/selected_step"}

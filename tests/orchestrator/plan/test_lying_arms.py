@@ -413,7 +413,7 @@ HONEST: Mapping[str, Mapping[str, Any]] = {
     "averaged": {"train.ema": 0.9},
     "fewer-valid": {"train.valid_examples": 100},
     "warm": {"train.schedule": "warmup", "train.warmup_steps": 10},
-    "near-iid-tests": {"task.near_iid_examples": 100},
+    "fewer-trees": {"task.trees": 20_000},
     "batch": {"train.batch_size": 8},
     "sorted": {"train.order": "bucketed"},
     "eps": {"train.eps": 1.0e-6},
@@ -422,8 +422,7 @@ HONEST_TASKS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "no curriculum": ({"name": "algorithms"}, {"task.interval": 0}),
     "curriculum before the end": ({"name": "algorithms"}, {"task.interval": TRAIN["steps"] - 2}),
     "fewer contours": ({"name": "pathfinder"}, {"task.train_examples": 1000}),
-    "other reviews to validate with": ({"name": "lra_text"}, {"task.data_seed": 3}),
-    "another drawing": ({"name": "listops_lra"}, {"task.test_examples": 100}),
+    "fewer long trees": ({"name": "listops_lra"}, {"task.train_examples": 1000}),
 }
 
 
