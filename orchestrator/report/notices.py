@@ -67,9 +67,9 @@ UNRANKED = (
 LISTED = 8
 RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
 FAILED_SEEDS = (
-    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Without "
-    "their values an arm has a verdict only if every value in the declared range of the outcome gives the "
-    "same one."
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
+    "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed. Without a value of the "
+    "failed seed an arm has a verdict only if every value in the declared range gives the same one."
 )
 NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n are of the others."
 READ_IN_SEARCH = (

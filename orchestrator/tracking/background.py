@@ -130,6 +130,7 @@ class Follower:
         self._rest()
         # Times of the follower are compared with each other only: the system's clock may be set meanwhile.
         before, began = _failed_at(read_state(self._folder)), time.monotonic()
+        failed_s: float | None = None
         self._tell()
         while (waited := time.monotonic() - began) < timeout_s:
             if (code := self._process.poll()) is not None:
@@ -140,7 +141,8 @@ class Follower:
             state = read_state(self._folder)
             # One that answers again is written to, however long that takes.
             failing = state is not None and state.error and _failed_at(state) != before
-            if failing and waited >= outage_s:
+            failed_s = failed_s or waited if failing else None
+            if failed_s is not None and waited - failed_s >= outage_s:
                 return
             waiting(_doing(state))
             with contextlib.suppress(subprocess.TimeoutExpired):
