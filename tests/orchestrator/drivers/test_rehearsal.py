@@ -110,7 +110,10 @@ def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
 ) -> None:
     """How many examples there are changes no step; the length of the longest, and with it the shape, may."""
     file = tmp_path / "gates.yaml"
-    file.write_text(SPEC.replace("model.max_layers: [2, 3]", "task.valid_examples: [10, 20]"))
+    sizes = SPEC.replace("grid:", "contexts:").replace(
+        "model.max_layers: [2, 3]", "task.valid_examples: [10, 20]"
+    )
+    file.write_text(sizes)
     source = read_spec(file)
     made = plan(source)
     assert len(made.arms) == 6
