@@ -20,6 +20,7 @@ from orchestrator.drivers.checkpoint_stores import Unreachable, store_at
 from orchestrator.drivers.jobs import WorkerJob
 from orchestrator.drivers.worker import Harness
 from orchestrator.errors import InputError
+from orchestrator.isolation.cache_folders import cache_folders
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
@@ -170,7 +171,8 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     """Run a trial in this child process, and send its replies on the connection."""
     _limit_libraries(order)
     seed_generators(order.job.seed)
-    exempt = (order.kept.parents[1], order.job.data_dir, *order.open_files)
+    shared = (order.kept.parents[1], order.job.data_dir, *order.open_files)
+    exempt = (*shared, *cache_folders(files.root))
     folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
     try:
         harness = Harness(
