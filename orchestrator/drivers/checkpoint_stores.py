@@ -44,7 +44,7 @@ PATIENCE_S = 60.0
 COMMAND_PATIENCE_S = 10.0
 """For commands that somebody waits for, and for deletions."""
 LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""Errors that a retry cannot mend."""
+"""Errors that a retry cannot resolve."""
 NO_FOLDERS = frozenset({"abfs", "gcs", "s3"})
 """Protocols of stores in which folders exist only as parts of names."""
 TRANSFERS = 16

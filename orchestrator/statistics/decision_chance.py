@@ -43,7 +43,7 @@ TIMES = (0.5, 1.0, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class DecisionChance:
-    """What a number of further units would show."""
+    """Chance of a decision, and the difference that would be found, after a number of further units."""
 
     more: int
     """Further seeds, or repeats."""

@@ -52,7 +52,7 @@ class Design:
     name: str
     repeats: int
     trials: int
-    """Of each search."""
+    """Number of trials of each search."""
     seeds: int
     """Of each repeat."""
 

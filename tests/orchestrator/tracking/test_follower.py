@@ -203,8 +203,8 @@ def test_an_mlflow_that_is_away_is_told_and_caught_up_with(
     assert runs(database, plan.name) == anew(folder, ledger, plan, empty_mlflow, files=True)
 
 
-def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: SweepFolder) -> None:
-    """It failed after the follower was told to finish, and takes longer than an outage is waited for."""
+def writer_of_states(folder: SweepFolder, *lines: str) -> "Callable[[], subprocess.Popen[bytes]]":
+    """Return a starter of a process that runs lines of Python once it is told to finish."""
     notes = "\n".join(
         (
             "import sys, time",
@@ -213,39 +213,34 @@ def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: S
             "from orchestrator.tracking.state import TrackingState, write_state",
             "folder = SweepFolder(Path(sys.argv[1]))",
             "sys.stdin.read(1)",
-            "failed = time.time()",
-            "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
-            "time.sleep(0.2)",
-            "write_state(folder, TrackingState(0, '', time.time(), doing='writing', failed_at=failed))",
-            "time.sleep(1.5)",
+            *lines,
         )
     )
+    return lambda: subprocess.Popen([sys.executable, "-c", notes, str(folder.root)], stdin=subprocess.PIPE)
 
-    def start() -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-c", notes, str(folder.root)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: SweepFolder) -> None:
+    """It failed after the follower was told to finish, and takes longer than an outage is waited for."""
+    start = writer_of_states(
+        folder,
+        "failed = time.time()",
+        "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
+        "time.sleep(0.2)",
+        "write_state(folder, TrackingState(0, '', time.time(), doing='writing', failed_at=failed))",
+        "time.sleep(1.5)",
+    )
 
     # The process has to start first, within the minute that nothing is told.
     assert Follower(start, folder, "store", SummaryFile()).drain(60.0, outage_s=1.0) is None
 
 
 def test_an_outage_is_seen_though_the_clock_was_set_back(folder: SweepFolder) -> None:
-    notes = "\n".join(
-        (
-            "import sys, time",
-            "from pathlib import Path",
-            "from orchestrator.identity import SweepFolder",
-            "from orchestrator.tracking.state import TrackingState, write_state",
-            "folder = SweepFolder(Path(sys.argv[1]))",
-            "sys.stdin.read(1)",
-            "failed = time.time() - 3600",
-            "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
-            "time.sleep(600)",
-        )
+    start = writer_of_states(
+        folder,
+        "failed = time.time() - 3600",
+        "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
+        "time.sleep(600)",
     )
-
-    def start() -> "subprocess.Popen[bytes]":
-        return subprocess.Popen([sys.executable, "-c", notes, str(folder.root)], stdin=subprocess.PIPE)
 
     follower = Follower(start, folder, "store", SummaryFile())
     state = follower.drain(120.0, outage_s=0.5)
