@@ -30,7 +30,7 @@ One loop, that is `layers` layers, counts as one layer of depth.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -57,9 +57,6 @@ from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
 NO_STEPS = "loops: task needs samples that come with the steps they take, got none; set loops to a number"
-
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
 
 
 class Config(BlockSettings):

@@ -10,7 +10,7 @@ to read from pre-norm blocks. Only self-attention has positions.
 """
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -31,11 +31,6 @@ from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.result import RecurrenceResult, written
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
-
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
-COMPILE_PAYS: Final = 512
-"""Width from which compiled steps are known to be faster: 0.90 of the time on an H200."""
 
 
 class Config(BlockSettings, PooledSettings, AnswerSettings):

@@ -40,7 +40,7 @@ what is written after it. Keys and values of the input are made once.
 """
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -73,11 +73,6 @@ from trainables.recurrence.result import written
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
-
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
-COMPILE_PAYS: Final = None
-"""Compiled steps took no less time on an H200: 1.05 of those that were not (`tests.benchmarks.steps`)."""
 
 
 class Config(UniversalSettings, PooledSettings, AnswerSettings):

@@ -35,7 +35,6 @@ class ModelCases(Contract):
         "exiting": f"no field {EXIT}: nothing is left out when a part of a batch has halted",
         "causal": "no field causal, and no causal property: there is no causal form",
         "writing": "no class Decoder: it writes no answers",
-        "compiled": "its file says why it cannot be compiled, as UNCOMPILED, or does not say COMPILED",
     }
 
     def every_arm(self) -> dict[str, Raw]:
