@@ -28,7 +28,7 @@ from trainables.recurrence.active_units import (
     PER_TOKEN,
     PER_UNIT,
     ActiveUnits,
-    EarlyExit,
+    ExitMode,
     HaltedResults,
     everywhere,
 )
@@ -130,7 +130,7 @@ class Composition:
     modulated: bool
     threshold: float | None
     """A row halts when one token exists with a probability above this; None never halts."""
-    early_exit: EarlyExit
+    early_exit: ExitMode
 
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
