@@ -5,8 +5,8 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, NamedTuple
 
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, joined_sets
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined
 from trainables.layers.mask_draws import MOST_WORDS, MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
@@ -264,27 +264,6 @@ class Block(RecomputableLayer):
         """Keys and values of `tokens` with states `x`, normed like queries."""
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
-    def read_by(self, run: Callable[..., Any]) -> Sequence[nn.Module]:
-        """Those of keys and values, where these alone are made."""
-        if run == self.keys_values:
-            return self.attention_norm, self.attention, self.attention.key, self.attention.value
-        if self.recall is not None and run == self.recall.offer:
-            heads = self.recall.attention
-            return self.recall.source_norm, heads, heads.key, heads.value
-        return ()
-
-    def maps(self, *, alone: bool = True, offers: bool = False) -> list[Maps]:
-        """Maps of the same inputs in a pass whose tokens are `alone`, as in `Attention.maps`.
-
-        With `offers` the keys and values that they recall are made in it too. None where the layer is run
-        again in the backward pass: each run joins its own.
-        """
-        if self.recomputes:
-            return []
-        gate = [] if self.gate is None else [self.feedforward.maps_beside(self.gate)]
-        recall = [self.recall.attention.maps()] if offers and self.recall is not None else []
-        return [self.attention.maps(alone=alone), *gate, *recall]
-
     def ask(
         self,
         draws: MaskDraws,
@@ -356,14 +335,6 @@ def draw_ahead(blocks: Iterable[nn.Module], tokens: Tokens) -> None:
             return
         block.ask(draws, tokens, tokens.packing)
     draws.run()
-
-
-def join_ahead(maps: Iterable[Maps], placed: Placed) -> None:
-    """Join by one kernel what the pass of `placed` would join one after the other."""
-    found = [each for each in maps if each.name not in placed.made]
-    if found:
-        made = iter(joined_sets([each for _, sets in found for each in sets]))
-        placed.made.update((name, tuple(next(made) for _ in sets)) for name, sets in found)
 
 
 class Recall(nn.Module):

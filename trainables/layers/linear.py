@@ -1,7 +1,6 @@
 """Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -150,42 +149,6 @@ def dtype_of_products(weight: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
         return torch.get_autocast_dtype(weight.device.type)
     return weight.dtype
-
-
-class _JoinedSets(Function):
-    """Weights put together set by set. Each set has memory of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, counts: Sequence[int], *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        given = iter(weights)
-        sets = [[next(given) for _ in range(count)] for count in counts]
-        ctx.sizes = [[each.shape[0] for each in alike] for alike in sets]
-        ctx.dtype = weights[0].dtype
-        made = [
-            alike[0].new_empty(
-                (sum(sizes), *alike[0].shape[1:]),
-                dtype=dtype_of_products(alike[0]),
-            )
-            for alike, sizes in zip(sets, ctx.sizes, strict=True)
-        ]
-        parts = [whole.split_with_sizes(sizes) for whole, sizes in zip(made, ctx.sizes, strict=True)]
-        torch._foreach_copy_([*chain(*parts)], weights)
-        return tuple(made)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        parts = (
-            (None,) * len(sizes) if grad is None else grad.to(ctx.dtype).split_with_sizes(sizes)
-            for grad, sizes in zip(grads, ctx.sizes, strict=True)
-        )
-        return None, *chain(*parts)
-
-
-def joined_sets(sets: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
-    """What `joined` makes of each of several sets of weights of one precision, in one kernel for all."""
-    made: tuple[Tensor, ...] = _JoinedSets.run([len(each) for each in sets], *chain(*sets))
-    return made
 
 
 class Vector(Initialised):

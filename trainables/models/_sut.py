@@ -23,7 +23,7 @@ from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
 from trainables.layers.positions import halved_sinusoids, sinusoids
-from trainables.layers.recomputing import RecomputableLayer, reusing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
@@ -201,8 +201,7 @@ def run_to_halt(
     recurrence = depth_recurrence(config, layer, halt)
     if recurrence is None:
         return _run_all_layers(config, layer, states, tokens)
-    with reusing(layer, halt):
-        result = recurrence.run(states, tokens)
+    result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     means = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1))
     depth, ponder, run = means.unbind(1)

@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.block import Block, BlockSettings, join_ahead
+from trainables.layers.block import Block, BlockSettings
 from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
-from trainables.layers.recomputing import RecomputableLayer, reusing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
@@ -144,12 +144,10 @@ def run_to_halt(
 ) -> RecurrenceResult:
     """Repeat `block` on all tokens until every unit has halted."""
     recurrence = depth_recurrence(config, block, halt)
-    join_ahead(block.maps(alone=recurrence is None or not recurrence.gives_keys), tokens)
-    with reusing(block, halt):
-        if recurrence is None:
-            states = run_all(config, block, states, tokens)
-            return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
-        result = recurrence.run(states, tokens)
+    if recurrence is None:
+        states = run_all(config, block, states, tokens)
+        return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
+    result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     if not config.halts_per_token:
         return RecurrenceResult(result.states, kept, result.ponder, computed)

@@ -38,7 +38,7 @@ from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear, addcmul
 from trainables.layers.packing import Packing
-from trainables.layers.recomputing import RecomputableLayer, reusing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import HeadSettings, SharedDepth, Small
@@ -170,9 +170,8 @@ class Encoder(nn.Module):
         states, packing = self.boundaries(x, mask)
         place = packed_places(packing)
         layers = self.config.layers if self.training else self.config.test_layers
-        with reusing(self.layer):
-            for _ in range(layers):
-                states = self.layer(states, packing, place)
+        for _ in range(layers):
+            states = self.layer(states, packing, place)
         result = RecurrenceResult.of_all(states, packing, layers)
         return result.encoded(self.boundaries, packing, x, pooling=self.config.pooling, bound=layers)
 

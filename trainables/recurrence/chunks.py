@@ -14,13 +14,13 @@ from jaxtyping import Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from trainables.layers.block import BlockSettings, Maps, join_ahead
+from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
 from trainables.layers.chunks import Chunk, ChunkSettings, Cut, Parting
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, moved, put
-from trainables.layers.recomputing import recomputes_any, reusing
+from trainables.layers.recomputing import recomputes_any
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -130,10 +130,6 @@ class Chunked(nn.Module):
     def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
         """Have the masks of the layers on one chunk drawn; here of none, for they may halt."""
 
-    def _maps(self) -> list[Maps]:
-        """Maps of the same inputs in the layers, to be joined before the first chunk."""
-        return []
-
     def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
         match self.chunked.readout:
             case "slots":
@@ -160,8 +156,7 @@ class Chunked(nn.Module):
         order, back = cut.order
         given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
         self._draw_ahead(parts)
-        join_ahead([*self._maps(), *self.memory.maps()], tokens)
-        with in_parts(packing) as next_part, reusing(*self.memory.updates):
+        with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
                 if (parting := cut.parting(number)) is not None:
