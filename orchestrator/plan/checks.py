@@ -17,6 +17,7 @@ from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 from trainables.settings import Settings
 from trainables.task_catalog import splits, task_name
+from trainables.training.config import ON_CUDA
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
@@ -90,18 +91,20 @@ def check_stopper(
 
 
 def check_precision(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Half precision needs a GPU, and a trial that asks for none gets none."""
+    """Some precisions need a GPU, and a trial that asks for none gets none."""
     path = "train.precision"
     searched = () if spec.search is None or path in arm.request.drop else spec.search.also
     ranges = [each.domain for each in searched if each.path == path]
-    drawn = any(isinstance(each, Choice) and "fp16" in each.values for each in ranges)
-    if spec.resources.gpus == 0 and (drawn or arm.system.train.precision == "fp16"):
+    choices = [value for each in ranges if isinstance(each, Choice) for value in each.values]
+    drawn = next((each for each in choices if each in ON_CUDA), None)
+    needed = drawn or arm.system.train.precision
+    if spec.resources.gpus == 0 and needed in ON_CUDA:
         own = path in arm.request.changes or path in arm.request.cell
         keys = arm.request.keys(path) if own else ("baseline", "train", "precision")
         keys = ("search", "also", path) if drawn else keys
         faults.add(
-            "fp16 must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of it "
-            "(resources.gpus: 0.25), or choose bf16 or fp32",
+            f"{needed} must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of "
+            "it (resources.gpus: 0.25), or choose bf16 or fp32",
             *keys,
             about=("precision", *keys),
         )

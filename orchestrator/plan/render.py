@@ -29,6 +29,7 @@ from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
 from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
+from orchestrator.plan.running import running_lines
 from orchestrator.plan.settings import differences
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
 from orchestrator.spec.checks import BASELINE
@@ -67,6 +68,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             + _silence(plan)
         ),
     ]
+    parts += map(Text, running_lines(plan))
     parts += map(Text, budget_lines(plan))
     if plan.selected_on:
         parts.append(Text(f"Look twice. {SEEN.format(splits=' and '.join(plan.selected_on))}"))

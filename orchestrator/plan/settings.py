@@ -19,7 +19,7 @@ from search_spaces.dimensions import Assignment, Value
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
-from trainables.assembly import misfit, model_config
+from trainables.assembly import kernel_misfit, misfit, model_config
 from trainables.extensions import BadName
 from trainables.settings import LATER, MOST, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
@@ -139,6 +139,8 @@ class Joining:
             return [SettingFault("model", why)]
         if (why := self._order_misfit(task, train)) is not None:
             return [SettingFault("train.order", why)]
+        if (why := kernel_misfit(model.config, train.config.precision)) is not None:
+            return [SettingFault("model.attention", why)]
         settings = {root: part.settings for root, part in parts.items()}
         return System(settings, task.config, model.config, train.config, asked)
 

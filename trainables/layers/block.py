@@ -38,7 +38,7 @@ class BlockSettings(HeadSettings):
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
     attention: Annotated[Backend, Small("auto", "math")] = "auto"
-    """Attention kernel: auto, sdpa, flash (needs flash-attn, CUDA and 16-bit tensors) or math."""
+    """Attention kernel: auto, sdpa, flash (needs CUDA and `train.precision` bf16 or fp16) or math."""
 
     @model_validator(mode="after")
     def _pairs_can_be_rotated(self) -> "BlockSettings":

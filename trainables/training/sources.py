@@ -49,6 +49,7 @@ class Sources:
         self.device = device
         if device.type == "cuda":
             plan_no_shapes()
+            torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self._task = task_config(job.settings["task"])
         infos = {info.role: info for info in splits(self._task) if info.role != "test"}
         self._names: dict[str, str] = {role: info.name for role, info in infos.items()}
