@@ -62,12 +62,10 @@ class WeightDropout:
         place: Int[Tensor, "B T"],
         heads: int,
         keys: int,
-        *,
-        layers: int = 1,
     ) -> None:
-        """Have the masks of the next calls drawn, of as many as `layers`."""
+        """Have the mask of the next call drawn."""
         rows, width = place.shape
-        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys), layers=layers)
+        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys))
 
     @property
     def rate(self) -> float:

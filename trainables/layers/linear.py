@@ -1,12 +1,9 @@
 """Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from trainables.layers.host import Function
 
 Stream = Callable[[str], torch.Generator]
 """The random stream of a parameter, by its name within the module."""
@@ -20,38 +17,6 @@ class Initialised(nn.Module):
     def initialise(self, stream: Stream) -> None:
         """Fill every parameter of this module, those of children left out."""
         raise NotImplementedError
-
-
-class _Addcmul(Function):
-    """`torch.addcmul`, of which PyTorch's own gradient takes each factor times one before it uses it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        _, of_one, of_other = ctx.needs_input_grad
-        ctx.save_for_backward(one if of_other else None, other if of_one else None)
-        ctx.alike = [(each.dtype, each.shape) for each in (x, one, other)]
-        return torch.addcmul(x, one, other)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (one, other), alike = grads, ctx.saved_tensors, ctx.alike
-        return (
-            _alike(grad, *alike[0]) if ctx.needs_input_grad[0] else None,
-            None if other is None else _alike(grad * other, *alike[1]),
-            None if one is None else _alike(grad * one, *alike[2]),
-        )
-
-
-def _alike(grad: Tensor, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-    if grad.shape != shape:
-        grad = grad.sum_to_size(shape)
-    return grad if grad.dtype == dtype else grad.to(dtype)
-
-
-def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """x + one * other."""
-    made: Tensor = _Addcmul.run(x, one, other)
-    return made
 
 
 class _Linear(nn.Linear, Initialised):

@@ -54,18 +54,13 @@ class Update(RecomputableLayer):
         self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
     ) -> Float[Tensor, "K D"]:
         """Packed slots one layer on."""
-        if not self.dropouts.drawn_at(placed.place):
-            draws = MaskDraws()
-            self.ask(draws, placed, packing)
-            draws.run()
+        draws = MaskDraws()
+        self.dropouts.ask(draws, placed.place)
+        self.recall.attention.ask(draws, placed, packing)
+        draws.run()
         slots = self.recall(slots, placed, self.recall.offer(states, packing, placed))
         out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
         return out
-
-    def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
-        """Have the masks of the next pass drawn, in which slots take in those of `packing`."""
-        self.dropouts.ask(draws, placed.place)
-        self.recall.attention.ask(draws, placed, packing)
 
 
 class Memory(nn.Module):
@@ -102,11 +97,6 @@ class Memory(nn.Module):
         """The slots of rows with such places, for the `tokens` of a chunk of theirs."""
         rows, each = places.shape
         return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), made=tokens.made)
-
-    def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
-        """Have the masks of the next update drawn."""
-        for update in self.updates:
-            _update(update).ask(draws, placed, packing)
 
     def update(
         self,

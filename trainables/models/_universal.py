@@ -130,8 +130,8 @@ def run_all(
     config: UniversalSettings, block: Block, states: Float[Tensor, "M D"], tokens: Tokens
 ) -> Float[Tensor, "M D"]:
     """Repeat `block` where nothing halts."""
-    for done in range(config.max_layers):
-        states = block(states, tokens, ahead=config.max_layers - done)
+    for _ in range(config.max_layers):
+        states = block(states, tokens)
     return states
 
 

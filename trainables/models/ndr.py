@@ -27,6 +27,7 @@ gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(R
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
-from trainables.layers.linear import LayerNorm, XavierLinear, addcmul
+from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import packed_places
@@ -135,7 +136,7 @@ class RouterLayer(RecomputableLayer):
         if self.gate is None:
             return self._bounded(self.feedforward_dropout(proposed, place, x))
         opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
-        return addcmul(h, opening, self._bounded(proposed) - h)
+        return torch.addcmul(h, opening, self._bounded(proposed) - h)
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)

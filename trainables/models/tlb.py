@@ -28,10 +28,9 @@ from trainables.layers.costs import (
     recall_flops,
     recall_saved_bytes,
 )
-from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import offered
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.chunks import Chunked, ChunkedSettings, ChunkPart, chunks_flops, chunks_saved_bytes
+from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
@@ -56,12 +55,6 @@ class Encoder(Chunked):
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""
         return self.encode(x, mask, self._layers, self.config.layers)
-
-    def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
-        packing = part.tokens.packing
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            block.ask(draws, part.tokens, packing, part.slots.packing)
 
     def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 all chunks alike
         for block in self.blocks:

@@ -15,7 +15,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.layers.block import Block, BlockSettings, draw_ahead
+from trainables.layers.block import Block, BlockSettings
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.costs import (
     block_flops,
@@ -57,7 +57,6 @@ class Encoder(nn.Module):
         """Encode right-padded `x`."""
         states, packing = self.boundaries(x, mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
-        draw_ahead(self.blocks, tokens)
         for block in self.blocks:
             assert isinstance(block, Block)
             states = block(states, tokens)

@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
 from trainables.layers.chunks import Chunk, ChunkSettings, Cut, Parting
-from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, moved, put
-from trainables.layers.recomputing import recomputes_any
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -90,7 +88,6 @@ class ChunkPart:
         rows = torch.arange(0, device=places.device)  # of those that are attended to: there are none
         ordered = tokens.select(cut.order[0], rows, cut.packing)
         here = ordered.split([chunk.packing for chunk in chunks])
-        ordered.pad_parts(here)
         where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
         return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
@@ -117,19 +114,6 @@ class Chunked(nn.Module):
             bound=torch.full_like(result.depth, bound),
         )
 
-    def _draw_ahead(self, parts: Sequence[ChunkPart]) -> None:
-        """Draw masks of all chunks at once, where it is known which layers run on them."""
-        if recomputes_any(self):
-            return
-        draws = MaskDraws()
-        for part in parts:
-            self._ask(draws, part)
-            self.memory.ask(draws, part.slots, part.tokens.packing)
-        draws.run()
-
-    def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
-        """Have the masks of the layers on one chunk drawn; here of none, for they may halt."""
-
     def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
         match self.chunked.readout:
             case "slots":
@@ -155,7 +139,6 @@ class Chunked(nn.Module):
         parts = ChunkPart.of_all(cut, chunks, tokens, self.memory, places)
         order, back = cut.order
         given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
-        self._draw_ahead(parts)
         with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)

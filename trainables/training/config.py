@@ -122,8 +122,8 @@ class LearningConfig(Settings):
     precision: Annotated[Precision, Tried("fp32", "bf16")] = "fp32"
     """Numbers in products of matrices; weights and their updates have 32 bits in any case. `fp32`: 32 bits.
     `tf32`: 32 bits, but factors are rounded to a mantissa of 10 bits; needs CUDA. `bf16`: autocast to 16 bits
-    with the range of 32 and a mantissa of 7. `fp16`: autocast to 16 bits with a mantissa of 10; scales the loss
-    and needs CUDA."""
+    with the range of 32 and a mantissa of 7. `fp16`: autocast to 16 bits with a mantissa of 10, and a
+    scaled loss; needs CUDA."""
     threads: Annotated[int, Acts("running")] = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 
