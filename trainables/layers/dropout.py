@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropping import dropped
 from trainables.layers.host import modules_of, named_modules_of, uploaded
 from trainables.layers.mask_draws import MaskDraws, kept, mix, salt_numbers, salted
@@ -51,7 +52,10 @@ class _Stream:
 
     def key(self, call: int) -> int:
         """Return the key of the masks of call number `call`."""
-        return derive(self.seed, *self.name, call)
+        key = derive(self.seed, *self.name, call)
+        if (shapes := constant_shapes()) is not None:
+            shapes.salts.note_key(key, self.name, call)
+        return key
 
 
 Drawn = tuple[_Stream | None, int, tuple[_Ready, ...]]
@@ -114,7 +118,7 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
-        salt = uploaded(salted(self.draw(), np.arange(columns, dtype=np.int64) * ODD_32), place.device)
+        salt = salts_on(place.device, self.draw(), np.arange(columns, dtype=np.int64) * ODD_32)
         words = place.to(torch.int32)[..., None] ^ salt
         mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
@@ -150,7 +154,7 @@ class KeyedDropout(Keyed):
         Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
         come scattered already.
         """
-        word = place.to(torch.int32) ^ uploaded(salted(key, element.astype(np.int64) * ODD_32), place.device)
+        word = place.to(torch.int32) ^ salts_on(place.device, key, element.astype(np.int64) * ODD_32)
         mix(word)
         return kept(word, self.levels)[..., :columns]
 
@@ -229,14 +233,14 @@ class KeyedDropout(Keyed):
 
     def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*C"]:
         """What places are hashed with in the next call, for each of the `element`s."""
-        return uploaded(salted(self.draw(), element * ODD_32), device)
+        return salts_on(device, self.draw(), element * ODD_32)
 
     def _salts(
         self, element: Int[np.ndarray, "*C"], place: Tensor, axes: int, layers: int
     ) -> Int[Tensor, "*L_C"]:
         """The same in the next calls, for places seen in so many axes."""
         keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64)
-        return uploaded(salted(keys.reshape(layers, *(1,) * axes), element * ODD_32), place.device)
+        return salts_on(place.device, keys.reshape(layers, *(1,) * axes), element * ODD_32)
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`; if not, what waits is
@@ -418,7 +422,7 @@ class _Salts:
         words = tuple([(size + 1) // 2 for size in sizes])
         begin = streams[0].calls
         keys = np.array([[each.key(call) for each in streams] for call in range(begin, begin + calls)])
-        table = uploaded(salted(keys.repeat(words, 1), salt_numbers(words)), device)
+        table = salts_on(device, keys.repeat(words, 1), salt_numbers(words))
         return cls(streams, sizes, streams[0].calls, table)
 
     def belong_to(self, streams: list[_Stream]) -> bool:
@@ -436,6 +440,14 @@ class _Salts:
             and 0 <= streams[0].calls - self.first <= self.table.shape[0] - layers
             and self.table.device.type == device.type
         )
+
+
+def salts_on(
+    device: torch.device, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"]
+) -> Int[Tensor, "*W"]:
+    """Return `mask_draws.salted(key, number)` on `device`; a captured pass reads it from its buffer."""
+    shapes = constant_shapes()
+    return uploaded(salted(key, number), device) if shapes is None else shapes.salts.table(key, number, device)
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.block import Block, BlockSettings, join_ahead
+from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
@@ -177,7 +178,8 @@ def depth_recurrence(
         running=config.running,
         transition=config.halt.transition,
         sees_mixture=config.sees_mixture,
-        early_exit=config.early_exit,
+        # Units that leave change the shapes of a pass, and nothing else.
+        early_exit=config.early_exit if constant_shapes() is None else "none",
         halted_proposals=config.halt.halted_proposals,
     )
 

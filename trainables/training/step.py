@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +22,9 @@ from trainables.training.ranks import Ranks
 from trainables.training.schedule import beta1, learning_rate
 from trainables.training.selected_weights import copied, follow
 from trainables.types import NOT_ASKED, Batch, Output
+
+if TYPE_CHECKING:
+    from trainables.training.graphed import GraphedPasses
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -72,6 +76,8 @@ class Learner:
             recompute(model)
         self.ranks: Ranks | None = None
         """The other processes that share its batches, where there are any."""
+        self.graphs: GraphedPasses | None = None
+        """Captured forward and backward passes, where steps replay them."""
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""
         self.average = None if config.ema is None else copied(weights(model))
@@ -83,10 +89,18 @@ class Learner:
         """Where steps run, compiled if that was asked for."""
         return nullcontext() if self.compiler is None else self.compiler.running()
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """Where forward passes run in the precision that was asked for; does nothing for fp32."""
+    def autocast(self, *, caches: bool = True) -> AbstractContextManager[None]:
+        """Where forward passes run in the precision that was asked for; does nothing for fp32.
+
+        `caches`: a weight is cast once for all its uses.
+        """
         precision = self.config.precision
-        return torch.autocast(self.device.type, dtype=_AUTOCAST.get(precision), enabled=precision != "fp32")
+        return torch.autocast(
+            self.device.type,
+            dtype=_AUTOCAST.get(precision),
+            enabled=precision != "fp32",
+            cache_enabled=caches,
+        )
 
 
 def misfit(model: nn.Module, config: TrainConfig) -> str | None:
@@ -128,7 +142,9 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
             follow(learner.average, learner.model, learner.config.ema)
-    return StepResult(loss, ponder, norm, hits, counts, tokens=batch.mask.sum())
+    # Graphed passes take batches from the host.
+    tokens = batch.mask.sum().to(learner.device, non_blocking=True)
+    return StepResult(loss, ponder, norm, hits, counts, tokens)
 
 
 def _backward(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
@@ -141,6 +157,8 @@ def _backward(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
     if learner.ranks is not None:
         learner.ranks.begin(step)
         return learner.ranks.gather(_share(learner, batch, step, 0)).unbind()
+    if learner.graphs is not None:
+        return learner.graphs.backward(batch, step)
     parts = min(learner.config.parts, len(batch.labels))
     if parts == 1:
         return _backward_of_part(learner, batch, step)
@@ -163,7 +181,7 @@ def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range
     """The sums of `_backward` over parts of these `numbers`, of which there may be none."""
     whole = len(batch.labels)
     found = torch.zeros(4, dtype=torch.float64, device=learner.device)
-    for number, part in enumerate(_parts(batch, min(learner.config.parts, whole))):
+    for number, part in enumerate(parts_of(batch, min(learner.config.parts, whole))):
         if number in numbers:
             with running_on(part):
                 rows = batch.rows(part.first, part.first + part.rows)
@@ -172,7 +190,7 @@ def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range
     return found
 
 
-def _parts(batch: Batch, parts: int) -> Iterator[BatchPart]:
+def parts_of(batch: Batch, parts: int) -> Iterator[BatchPart]:
     """As even as can be, the larger ones first."""
     whole, first = len(batch.labels), 0
     asked = batch.labels != NOT_ASKED
@@ -189,12 +207,22 @@ def _backward_of_part(
     set_dropout_context(learner.model, learner.seed, step, number)
     with learner.autocast():
         output: Output = learner.model(rows)
-        total = objective(output, learner.config)
+        total, sums = weighted_objective(output, learner, share)
+    total.backward()  # type: ignore[no-untyped-call]
+    return sums
+
+
+def weighted_objective(output: Output, learner: Learner, share: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return what a backward pass begins at, scaled in fp16, and detached what `_backward` returns.
+
+    Means of a part of a batch are weighted by its `share` of the rows.
+    """
+    total = objective(output, learner.config)
     loss, ponder = output.loss.detach().mean(), output.encoded.ponder.detach().mean()
     if share != 1:
         loss, ponder, total = loss * share, ponder * share, total * share
-    learner.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
-    return loss, ponder, output.hits.detach().sum(), output.counts.detach().sum()
+    sums = loss, ponder, output.hits.detach().sum(), output.counts.detach().sum()
+    return learner.scaler.scale(total), sums
 
 
 def _update(learner: Learner, step: int) -> Float[Tensor, ""]:
