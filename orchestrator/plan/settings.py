@@ -18,7 +18,7 @@ from search_spaces.dimensions import Assignment, Value
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
-from trainables.assembly import misfit, model_config, uncompiled
+from trainables.assembly import misfit, model_config, uncompiled, ungraphed
 from trainables.extensions import BadName
 from trainables.settings import LATER, MOST, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
@@ -117,6 +117,7 @@ class Joining:
         self._model_misfit = cache(_model_misfit)
         self._order_misfit = cache(_order_misfit)
         self._compile_misfit = cache(_compile_misfit)
+        self._graph_misfit = cache(_graph_misfit)
 
     def joined(self, found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
         """The system of these parts, by root, or all that is wrong with it."""
@@ -141,6 +142,8 @@ class Joining:
             return [SettingFault("train.order", why)]
         if (why := self._compile_misfit(model, train)) is not None:
             return [SettingFault("train.compile", why)]
+        if (why := self._graph_misfit(model, train, asked)) is not None:
+            return [SettingFault("train.graph", why)]
         settings = {root: part.settings for root, part in parts.items()}
         return System(settings, task.config, model.config, train.config, asked)
 
@@ -165,6 +168,11 @@ def _order_misfit(task: ReadPart, train: ReadPart) -> str | None:
 def _compile_misfit(model: ReadPart, train: ReadPart) -> str | None:
     assert isinstance(train.config, TrainConfig)
     return uncompiled(model.config) if train.config.compile is True else None
+
+
+def _graph_misfit(model: ReadPart, train: ReadPart, asked: TaskShape) -> str | None:
+    assert isinstance(train.config, TrainConfig)
+    return ungraphed(model.config, asked) if train.config.graph is True else None
 
 
 class Variants:

@@ -58,6 +58,8 @@ from trainables.types import Encoded, Guide, TaskShape
 FEEDFORWARD_RATIO = 4
 NO_STEPS = "loops: task needs samples that come with the steps they take, got none; set loops to a number"
 
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 

@@ -52,6 +52,8 @@ GATE_BIAS = -3.0
 RELU_GAIN = 2**0.5
 TANH_GAIN = 5 / 3
 
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 COMPILED: Final = True
 """Its layer is a region (`trainables.regions.router`)."""
 COMPILE_PAYS: Final = 512

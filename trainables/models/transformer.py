@@ -32,6 +32,8 @@ from trainables.recurrence.result import RecurrenceResult, written
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 COMPILE_PAYS: Final = 512

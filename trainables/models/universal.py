@@ -74,6 +74,8 @@ from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 COMPILED: Final = True
 """Its blocks are regions (`trainables.regions.block`)."""
 COMPILE_PAYS: Final = None

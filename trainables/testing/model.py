@@ -10,6 +10,7 @@ from trainables.testing.encoder import EncoderContract
 from trainables.testing.exits import EarlyExitContract
 from trainables.testing.fast_paths import CompileContract
 from trainables.testing.formulas import CostContract
+from trainables.testing.graphs import GraphContract
 from trainables.testing.resuming import ResumeContract
 
 
@@ -21,6 +22,7 @@ class ModelContract(
     CostContract,
     ResumeContract,
     CompileContract,
+    GraphContract,
 ):
     """All that is promised of a model. What it has no part for is skipped, with the reason.
 

@@ -75,7 +75,7 @@ class CapturedPass:
     shapes: ConstantShapes
     salts: Int[Tensor, " W"]
     sums: Float[Tensor, " 4"]
-    """What `step._backward` returns of the part, written by each replay."""
+    """What `step.compute_gradients` returns of the part, written by each replay."""
     replay: Callable[[], None]
 
     def read(self, batch: Batch, salts: Int[np.ndarray, " W"]) -> None:
@@ -104,7 +104,7 @@ class GraphedPasses:
         return len(self._passes)
 
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
-        """Put gradients on the weights and return sums, as `step._backward` does, for a batch on the host."""
+        """Put gradients on the weights and return sums, as `step.compute_gradients` does, for a batch on the host."""
         learner = self._learner
         parts = list(parts_of(batch, min(learner.config.parts, len(batch.labels))))
         given = [self._filler.filled(batch.rows(each.first, each.first + each.rows)) for each in parts]

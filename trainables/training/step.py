@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from trainables.assembly import batch_statistics
+from trainables.assembly import batch_norm, batch_statistics
 from trainables.checkpoint import weights
 from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.dropout import set_dropout_context
@@ -111,6 +111,11 @@ def misfit(model: nn.Module, config: TrainConfig) -> str | None:
             "backward pass, got true: drop it, or derive layers from "
             "trainables.layers.recomputing.RecomputableLayer"
         )
+    if config.graph is True and (norm := batch_norm(model)) is not None:
+        return (
+            f"graph must be false for a model that norms over all samples of a batch, got {norm}: drop "
+            "train.graph, or norm each sample for itself"
+        )
     return batch_statistics(model) if config.parts > 1 else None
 
 
@@ -138,7 +143,7 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     clipped, stay on the parameters until the next step.
     """
     with cpu_threads(learner.config.threads), learner.compiling():
-        loss, ponder, hits, counts = _backward(learner, batch, step)
+        loss, ponder, hits, counts = compute_gradients(learner, batch, step)
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
             follow(learner.average, learner.model, learner.config.ema)
@@ -147,7 +152,7 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     return StepResult(loss, ponder, norm, hits, counts, tokens)
 
 
-def _backward(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
+def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
     """Gradients of the objective, scaled in fp16, are put on the parameters.
 
     Mean loss, mean ponder cost, hits and predictions of the batch. It is run in as many parts as are asked
@@ -178,7 +183,7 @@ def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor
 
 
 def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
-    """The sums of `_backward` over parts of these `numbers`, of which there may be none."""
+    """The sums of `compute_gradients` over parts of these `numbers`, of which there may be none."""
     whole = len(batch.labels)
     found = torch.zeros(4, dtype=torch.float64, device=learner.device)
     for number, part in enumerate(parts_of(batch, min(learner.config.parts, whole))):
@@ -213,7 +218,7 @@ def _backward_of_part(
 
 
 def weighted_objective(output: Output, learner: Learner, share: float) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return what a backward pass begins at, scaled in fp16, and detached what `_backward` returns.
+    """Return what a backward pass begins at, scaled in fp16, and detached what `compute_gradients` returns.
 
     Means of a part of a batch are weighted by its `share` of the rows.
     """
