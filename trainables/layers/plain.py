@@ -64,11 +64,16 @@ def evaluation_stream(model: nn.Module, seed: int) -> Iterator[None]:
 
     It begins anew each time: the same weights on the same split measure the same, now and read again.
     """
-    if not any(isinstance(module, GlobalStream) for module in model.children()):
+    if not draws_globally(model):
         yield
         return
     with global_stream(derive(seed, "evaluation"), next(model.parameters()).device):
         yield
+
+
+def draws_globally(model: nn.Module) -> bool:
+    """Whether modules of `model` may draw from the global generator in a forward pass."""
+    return any(isinstance(module, GlobalStream) for module in model.children())
 
 
 class GlobalStream(Keyed):

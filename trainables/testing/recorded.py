@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -17,6 +18,8 @@ from trainables.layers.constant_shapes import BatchDependentError
 
 HOST_WAITS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Tags of operators for whose results the host waits."""
+HOST_READS = (Tensor.numpy, Tensor.tolist, Tensor.__array__)
+"""What reads values without an operator on a CPU, and waits or fails on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,22 @@ class OperatorCall:
         for there, new in zip(self.made, found, strict=False):
             if _address(there) != _address(new):
                 there.copy_(new)
+
+
+class HostReads(TorchFunctionMode):
+    """Raises BatchDependentError where the host reads the values of a tensor."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,  # noqa: ARG002 as PyTorch calls it
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of PyTorch."""
+        if func in HOST_READS:
+            raise BatchDependentError(f"a captured pass must not read values on the host, got {func.__name__}")
+        return func(*args, **(kwargs or {}))
 
 
 class Recording(TorchDispatchMode):
@@ -104,7 +123,7 @@ class RecordingEngine:
     ) -> tuple[Tensor, Callable[[], None]]:
         """Record a pass."""
         recording = Recording(known())
-        with recording:
+        with recording, HostReads():
             found = run()
         self.recordings.append(recording)
         return found, recording.replay
