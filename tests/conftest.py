@@ -76,7 +76,6 @@ PROMISES = (
     "tests/orchestrator/plan/test_searched_in_vain.py",
     "tests/orchestrator/plan/test_unmet_bounds.py",
     "tests/trainables/heads/",
-    "tests/trainables/recurrence/test_compiled_depth.py",
     "tests/trainables/test_kernels.py",
     "tests/trainables/testing/",
     "tests/trainables/training/test_accumulate.py",
@@ -86,8 +85,6 @@ PROMISES = (
 """Where many models, tasks, settings or moments are held to one promise each, mostly in half a second."""
 ONE_IN = 8
 """Of a promise `make test` tries the first case and an eighth of the others, of each promise other ones."""
-DEAR = "test_compiled_it_is_what_it_is"
-"""The contract of a model that takes most, up to half a minute each: `make test` compiles how one recurs."""
 
 GARBAGE_EVERY = 10_000
 """New objects after which cycles are looked for; by default it takes a twentieth of all processor time."""
@@ -120,8 +117,6 @@ def pytest_collection_modifyitems(
     Each of several processes begins with its share of these, and takes tests of a moment at the end.
     """
     for item in items:
-        if item.nodeid.startswith("tests/contracts/") and item.name.startswith(DEAR):
-            item.add_marker(pytest.mark.slow)
         if config.getoption("--retake-pictures"):
             item.add_marker(pytest.mark.timeout(0))  # studies take minutes
     for number, cases in enumerate(_promises(items)):
@@ -164,9 +159,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if gc.get_threshold()[0] != GARBAGE_EVERY:
         gc.set_threshold(GARBAGE_EVERY)  # a launch in this process sets the usual one, for good
     once = item.nodeid.startswith(CONTRACTS) and item.name.startswith(ONCE)
-    # What is compiled would be traced with its checks, and with them is not what a user compiles.
-    shaped = (once or item.nodeid.startswith(SHAPED)) and "compiled" not in item.nodeid
-    checked_shapes.check(on=shaped)
+    checked_shapes.check(on=once or item.nodeid.startswith(SHAPED))
     return (yield)
 
 

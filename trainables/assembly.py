@@ -30,10 +30,6 @@ from trainables.types import TaskShape
 Part = Literal["Encoder", "Decoder"]
 BATCH_NORMS: Final = (nn.modules.batchnorm._BatchNorm,)
 """What a sample becomes in them depends on the others of its batch, and each pass moves their averages."""
-FLASH_COMPILED: Final = (
-    "must be false where attention is flash, whose kernel the compiler cannot see through; "
-    "drop train.compile, or set model.attention to auto"
-)
 NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
 """Parts of PyTorch's messages on reading values of a tensor on the device `meta`."""
 
@@ -323,36 +319,6 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
         f"must be false for a model whose steps cannot be captured, got {given}: {why}; drop train.graph, or "
         f"take one that can: {', '.join(able)}"
     )
-
-
-def uncompiled(config: Settings) -> str | None:
-    """Why a model with these settings cannot be compiled, as `must ..., got ...`; None where it can.
-
-    A model whose layers are regions (`trainables.regions`) says `COMPILED = True` in its file, and of which
-    settings not, in `uncompiled(config)`; another one why it has none, as `UNCOMPILED`.
-    """
-    file, given = _file(config), vars(config)["name"]
-    of_these: Callable[[Settings], str | None] = getattr(file, "uncompiled", lambda _: None)
-    why = of_these(config)
-    if getattr(file, "COMPILED", False) and why is None:
-        backend = getattr(config, "attention", "auto")
-        return FLASH_COMPILED if backend == "flash" else None
-    able = [name for name, module in catalog.usable("models") if getattr(module, "COMPILED", False)]
-    why = why or getattr(file, "UNCOMPILED", "its layers are no functions of tensors alone")
-    return (
-        f"must be false for a model that cannot be compiled, got {given}: {why}; drop train.compile, or take "
-        f"one that can: {', '.join(able)}"
-    )
-
-
-def compiling_pays(config: Settings) -> bool:
-    """Whether compiled steps of a model that can be compiled are known to be faster on a GPU, at its width.
-
-    Its file says from which width on they were measured to be (`tests.benchmarks.steps`), as `COMPILE_PAYS`;
-    None, or nothing, if they were not.
-    """
-    least: int | None = getattr(_file(config), "COMPILE_PAYS", None)
-    return least is not None and getattr(config, "width", 0) >= least
 
 
 def _file(config: Settings) -> ModuleType:

@@ -111,8 +111,8 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
         keys = arm.request.keys(path) if own else ("baseline", "train", field)
         keys = ("search", "also", path) if drawn else keys
         faults.add(
-            f"{written} must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of it "
-            f"(resources.gpus: 0.25), or {remedy}",
+            f"{written} must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of "
+            f"it (resources.gpus: 0.25), or {remedy}",
             *keys,
             about=(field, *keys),
         )

@@ -13,12 +13,13 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.plan.types import Change
 from orchestrator.spec.field_paths import bare
+from orchestrator.spec.retired import RETIRED
 from orchestrator.spec.sizes import beyond
 from search_spaces.dimensions import Assignment, Value
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
-from trainables.assembly import misfit, model_config, uncompiled, ungraphed
+from trainables.assembly import misfit, model_config, ungraphed
 from trainables.extensions import BadName
 from trainables.settings import LATER, MOST, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
@@ -116,7 +117,6 @@ class Joining:
         self._shape = cache(_shape)
         self._model_misfit = cache(_model_misfit)
         self._order_misfit = cache(_order_misfit)
-        self._compile_misfit = cache(_compile_misfit)
         self._graph_misfit = cache(_graph_misfit)
 
     def joined(self, found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
@@ -140,8 +140,6 @@ class Joining:
             return [SettingFault("model", why)]
         if (why := self._order_misfit(task, train)) is not None:
             return [SettingFault("train.order", why)]
-        if (why := self._compile_misfit(model, train)) is not None:
-            return [SettingFault("train.compile", why)]
         if (why := self._graph_misfit(model, train, asked)) is not None:
             return [SettingFault("train.graph", why)]
         settings = {root: part.settings for root, part in parts.items()}
@@ -163,11 +161,6 @@ def _model_misfit(model: ReadPart, asked: TaskShape) -> str | None:
 def _order_misfit(task: ReadPart, train: ReadPart) -> str | None:
     assert isinstance(train.config, TrainConfig)
     return sources.misfit(task.config, train.config)
-
-
-def _compile_misfit(model: ReadPart, train: ReadPart) -> str | None:
-    assert isinstance(train.config, TrainConfig)
-    return uncompiled(model.config) if train.config.compile is True else None
 
 
 def _graph_misfit(model: ReadPart, train: ReadPart, asked: TaskShape) -> str | None:
@@ -319,7 +312,8 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
     match error["type"]:
         case "extra_forbidden":
             fields = _fields_at(config, loc[:-1])
-            return SettingFault(path, f"no field {path}. {hint(str(loc[-1]), fields)}")
+            unknown = f"no field {path}. {hint(str(loc[-1]), fields)}"
+            return SettingFault(path, RETIRED.get(path, unknown))
         case "missing":
             return SettingFault(path, "is required")
         case "value_error":

@@ -14,6 +14,7 @@ from orchestrator.spec import checks, combine, document, field_paths, readings, 
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
 from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
+from orchestrator.spec.retired import RETIRED
 from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, Spec, names_trainable, spec_class
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, shown
@@ -151,6 +152,8 @@ def _faults_of(error: ValidationError, found: Document) -> list[Fault]:
 
 def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec]) -> str:
     if kind == "extra_forbidden":
+        if (path := ".".join(map(str, keys))) in RETIRED:
+            return RETIRED[path]
         if len(keys) == 1 and keys[0] in ROOTS:
             return f"is not a known key here. Write it into baseline, as baseline.{keys[0]}"
         return (

@@ -1,6 +1,6 @@
 """Kernels, copies, host waits and bytes of one training step of every system, and of each of its layers.
 
-    python -m tests.benchmarks.kernels [--only gut crvnn] [--width 64] [--bound 10] [--compiled] ...
+    python -m tests.benchmarks.kernels [--only gut crvnn] [--width 64] [--bound 10] ...
 
 Systems are those of `tests.benchmarks.systems`, all with the same bound on layers (as many layers, where
 nothing halts), on sequences of a tenth of the length to all of it, with dropout and without, in each way to
@@ -9,16 +9,6 @@ compute or move something (views are none), those that only copy, operators for 
 CUDA device, and bytes read and written. "A layer" divides by the layers that the slowest sequence ran. The
 update of the weights, the norm of the gradient included, stands apart. Nothing is timed: the same versions
 give the same figures on every machine.
-
-With `--compiled` each function that PyTorch's backend generates counts as one, and each call of a library. A
-compiled Transformer layer has 32, forward and backward: 14 products of matrices and attentions, which are
-fused with nothing; 4 sums over all tokens, for gradients of biases and norms, which wait for all of them; and
-14 of what is between two of these, one each time.
-
-That bounds a step at the default sizes. Of the 377 kernels of ten Transformer layers 140 are products and
-attentions, 100 lie between two of these, and 55 are not of layers. Of the 887 of TLB, two layers and a memory
-on each of five chunks, 335 are products and attentions, at least 220 lie between, and 117 are not of layers.
-Fewer takes products that compute what comes after them, as templates of PyTorch's backend can on a GPU.
 """
 
 import argparse
@@ -33,7 +23,7 @@ from tests.benchmarks import _timing, systems
 from tests.benchmarks.early_exit import ours
 from tests.support.kernel_count import DeviceCounts, counted
 from trainables import catalog
-from trainables.assembly import build_model, model_config, uncompiled
+from trainables.assembly import build_model, model_config
 from trainables.testing.exits import modes_of
 from trainables.training import step
 from trainables.training.config import train_config
@@ -117,34 +107,9 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
                 "update": update(model, batch).kernels,
             }
         )
-        if options.compiled:
-            rows[-1] |= compiled(model, full, batch)
         if label in (options.names or ()):
             print(label, dropout, mode, dict(counts.by_name.most_common()), dict(counts.waits_by_name))
     return rows
-
-
-def compiled(
-    model: nn.Module, raw: dict[str, Any], batch: Batch, *, generates: bool = True
-) -> dict[str, Any]:
-    """The same with layers compiled: graphs' kernels and those around them; nothing where that cannot be.
-
-    Where nothing `generates` their code, the same kernels are planned and counted in seconds.
-    """
-    from tests.support.compiled_count import CountingCompiler
-
-    if uncompiled(model_config(raw)) is not None:
-        return dict.fromkeys(("compiled", "graphs", "compile s"), "-")
-    compiler, run = CountingCompiler(generates=generates), passes(model, batch)
-    for _ in range(2):  # a pass may meet the other way to call a region that the first one left
-        with compiler.running():
-            run()
-        model.zero_grad()
-    compiler.kernels = 0
-    with compiler.running():
-        around = counted(run).kernels
-    model.zero_grad()
-    return {"compiled": compiler.kernels + around, "graphs": compiler.graphs, "compile s": compiler.seconds}
 
 
 def layers_run(model: nn.Module, batch: Batch) -> float:
@@ -161,7 +126,6 @@ def parser() -> argparse.ArgumentParser:
     """Options of this script."""
     found = _timing.parser(__doc__, **SIZES)
     found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
-    found.add_argument("--compiled", action="store_true", help="count compiled layers too, for minutes")
     found.add_argument("--names", nargs="+", choices=sorted(systems.systems()), help="tell kernels by name")
     found.set_defaults(device="cpu")
     return found

@@ -1,12 +1,10 @@
-"""Time of a training step of every system: what dropout takes of it, and what compiling saves.
+"""Time of a training step of every system: and what dropout takes of it.
 
-    python -m tests.benchmarks.steps [--only gut crvnn] [--device cuda] [--compiled] ...
+    python -m tests.benchmarks.steps [--only gut crvnn] [--device cuda] ...
 
 Systems and batches are those of `tests.benchmarks.systems`, but that all rates of dropout are those of each
 model's defaults. The variants of one system take turns in the same run: with all dropout, without that of
 attention weights, without any. "Attention dropout" and "dropout" are the shares of the step that these take.
-With `--compiled` also the same step with layers compiled, as a share of the step that is not, and the seconds
-that compiling took; a system that cannot be compiled has none. The first steps, which compile, are not timed.
 """
 
 import argparse
@@ -18,13 +16,9 @@ import torch
 from tests.benchmarks import _timing, systems
 from tests.benchmarks.early_exit import ours, training_step
 from trainables import catalog
-from trainables.assembly import model_config, uncompiled
-from trainables.regions.compiling import Compiler
 from trainables.types import Batch
 
 ATTENTION = "attention_dropout"
-WARM_UP = 3
-"""Steps before any is timed: a pass may meet another way to call what is compiled than the one before."""
 
 
 def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
@@ -36,20 +30,13 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     if ATTENTION in rates:
         variants["without attention's"] = full | {ATTENTION: 0.0}
     steps = {name: _step(each, batch, options) for name, each in variants.items()}
-    compiler = Compiler() if options.compiled and uncompiled(model_config(full)) is None else None
-    if compiler is not None:
-        steps["compiled"] = _compiled(_step(full, batch, options), compiler)
     seconds = _timing.timed(steps, options)
     whole = seconds["all"]
     shares = {
         "attention dropout": 1 - seconds["without attention's"] / whole if ATTENTION in rates else "-",
         "dropout": 1 - seconds["none"] / whole,
     }
-    row = {"system": label, "step ms": 1e3 * whole, **shares}
-    if options.compiled:
-        row["compiled, of it"] = "-" if compiler is None else seconds["compiled"] / whole
-        row["compile s"] = "-" if compiler is None else compiler.seconds
-    return row
+    return {"system": label, "step ms": 1e3 * whole, **shares}
 
 
 def _rates(raw: dict[str, Any]) -> dict[str, float]:
@@ -63,21 +50,11 @@ def _step(full: dict[str, Any], batch: Batch, options: argparse.Namespace) -> Ca
     return training_step(model, lambda: ours(model, batch))
 
 
-def _compiled(step: Callable[[], None], compiler: Compiler) -> Callable[[], None]:
-    def run() -> None:
-        with compiler.running():
-            step()
-
-    return run
-
-
 def parser() -> argparse.ArgumentParser:
     """Options of this script."""
     found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
     found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
-    found.add_argument("--compiled", action="store_true", help="compile layers too, for minutes")
     found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    found.set_defaults(warm_up=WARM_UP)
     return found
 
 

@@ -15,7 +15,7 @@ class Switch:
     """Of one function two codes: its own, and one that calls a copy of it with checks.
 
     What is not checked costs nothing then. A wrapper that only asks whether to check took a tenth of the time
-    of all contracts of models, and more of compiling, where it is traced with what it wraps.
+    of all contracts of models.
     """
 
     def __init__(self, function: FunctionType, decorate: Callable[[Any], Any]) -> None:

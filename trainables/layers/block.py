@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers import compiled
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, joined_sets
@@ -21,8 +20,6 @@ from trainables.layers.mask_draws import MOST_WORDS, MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, Tokens
-from trainables.regions.block import Mixing
-from trainables.regions.compiling import compiling
 from trainables.settings import HeadSettings, Small
 
 AHEAD_WORDS = 1 << 18
@@ -265,13 +262,7 @@ class Block(RecomputableLayer):
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Keys and values of `tokens` with states `x`, normed like queries."""
-        if compiling():
-            return compiled.keys_values(self, x, tokens)
         return self.attention.keys_values(self.attention_norm(x), tokens)
-
-    def keys_values_of_mixtures(self, x: Float[Tensor, "M D"], tokens: Tokens, mixing: Mixing) -> KeysValues:
-        """The same of mixtures of states, which are made in the region that is compiled."""
-        return compiled.keys_values(self, x, tokens, mixing)
 
     def read_by(self, run: Callable[..., Any]) -> Sequence[nn.Module]:
         """Those of keys and values, where these alone are made."""
@@ -341,8 +332,6 @@ class Block(RecomputableLayer):
         `ahead`: so many passes of the same tokens, this among them, are likely to come, for which masks may
         be drawn at once.
         """
-        if compiling():
-            return compiled.run(self, x, tokens, seen)
         if not self.dropouts.drawn_at(tokens.place):
             self._draw(tokens, tokens.packing if seen is None else seen.packing, ahead)
         z = self.attention_norm(x)
@@ -363,7 +352,7 @@ def draw_ahead(blocks: Iterable[nn.Module], tokens: Tokens) -> None:
     draws = MaskDraws()
     for block in blocks:
         assert isinstance(block, Block)
-        if block.recomputes or compiling():
+        if block.recomputes:
             return
         block.ask(draws, tokens, tokens.packing)
     draws.run()
@@ -388,8 +377,6 @@ class Recall(nn.Module):
 
     def offer(self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
         """Keys and values of rows of vectors `x`, for `placed` or others of their pass."""
-        if compiling():
-            return compiled.offer(self, x, packing, placed)
         return self.attention.offer(self.source_norm(x), packing, placed)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:

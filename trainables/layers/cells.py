@@ -13,12 +13,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.dropout import DropoutGroup, KeyedDropout
+from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear
 from trainables.layers.recomputing import Recomputable
-from trainables.regions.block import Affine
-from trainables.regions.composition import CellWeights
-from trainables.regions.masks import ElementMask
 
 Activation = Literal["gelu", "relu"]
 Initial = Literal["uniform", "glorot"]
@@ -45,20 +42,11 @@ class RecursiveCell(Recomputable):
 
     dropout: KeyedDropout
     """Inside `compose`."""
-    activation: Callable[[Tensor], Tensor]
 
     def __init__(self, width: int, state_width: int) -> None:
         super().__init__()
         self.width = width
         self.state_width = state_width
-
-    def weights(self) -> CellWeights:
-        """Of `compose`, as its region takes them."""
-        raise NotImplementedError
-
-    def mask(self, device: torch.device) -> ElementMask | None:
-        """That of the next `compose`; None if it drops nothing."""
-        return DropoutGroup([self.dropout]).masks(device).get(self.dropout)
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
         """States of leaves."""
@@ -115,15 +103,9 @@ class GatedRecursiveCell(RecursiveCell):
         parent: Tensor = self.norm(f1.sigmoid() * left + f2.sigmoid() * right + i.sigmoid() * p)
         return parent
 
-    def weights(self) -> CellWeights:
-        """Of `compose`, as its region takes them."""
-        return CellWeights(*(Affine.of(each) for each in (self.inner, self.outer, self.norm)))
-
 
 class LstmCell(RecursiveCell):
     """Binary tree LSTM; a state is its hidden half, then its memory. Dropout falls on logits."""
-
-    activation = staticmethod(torch.tanh)
 
     def __init__(self, width: int, dropout: float, *, initial: Initial) -> None:
         super().__init__(width, 2 * width)
@@ -143,11 +125,7 @@ class LstmCell(RecursiveCell):
         (h1, c1), (h2, c2) = left.chunk(2, -1), right.chunk(2, -1)
         gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), place)
         f1, f2, i, o, new = gates.chunk(5, -1)
-        return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * self.activation(new))
-
-    def weights(self) -> CellWeights:
-        """Of `compose`, as its region takes them."""
-        return CellWeights(None, Affine.of(self.outer), None)
+        return self._state(o, f1.sigmoid() * c1 + f2.sigmoid() * c2 + i.sigmoid() * new.tanh())
 
     def _state(self, o: Tensor, memory: Tensor) -> Tensor:
         return torch.cat((o.sigmoid() * memory.tanh(), memory), -1)

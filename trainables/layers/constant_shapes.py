@@ -78,14 +78,14 @@ class SaltTable(NamedTuple):
 
     names: list[tuple[StreamName, int]]
     """Streams, and numbers of their calls."""
-    index: Int[np.ndarray, " W"]
+    places: Int[np.ndarray, " W"]
     """For each word its stream among the names."""
     numbers: Int[np.ndarray, " W"]
     """For each word the number of its element times `mask_draws.ODD_32`."""
 
     def equals(self, other: "SaltTable") -> bool:
         """Compare with another table."""
-        same = self.names == other.names and np.array_equal(self.index, other.index)
+        same = self.names == other.names and np.array_equal(self.places, other.places)
         return same and np.array_equal(self.numbers, other.numbers)
 
 
@@ -123,7 +123,8 @@ class Salts:
             return copied_to(salts, device)
         if place >= len(self._tables) or not table.equals(self._tables[place]):
             raise BatchDependentError(
-                f"a pass must draw the same dropout masks in the same order each time, got others in draw {place}"
+                f"a pass must draw the same dropout masks in the same order each time, got others in draw "
+                f"{place}"
             )
         return self._buffer[begin : begin + size].view(salts.shape)
 
@@ -137,7 +138,7 @@ class Salts:
     @property
     def size(self) -> int:
         """Number of words."""
-        return sum(each.index.size for each in self._tables)
+        return sum(each.places.size for each in self._tables)
 
     def values(self, seed: int, step: int) -> Int[np.ndarray, " W"]:
         """All salts of the pass of optimiser step number `step`, in the order in which it reads them."""
@@ -151,9 +152,11 @@ class Salts:
     def _joined(self) -> SaltTable:
         """One table of all words."""
         begins = np.cumsum([0, *(len(each.names) for each in self._tables)])
-        index = [each.index + begin for each, begin in zip(self._tables, begins, strict=False)]
+        index = [each.places + begin for each, begin in zip(self._tables, begins, strict=False)]
         names = [name for each in self._tables for name in each.names]
-        return SaltTable(names, np.concatenate(index), np.concatenate([each.numbers for each in self._tables]))
+        return SaltTable(
+            names, np.concatenate(index), np.concatenate([each.numbers for each in self._tables])
+        )
 
 
 class ConstantShapes:

@@ -21,9 +21,7 @@ from torch import Tensor, nn
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropping import dropped
 from trainables.layers.host import modules_of, named_modules_of, uploaded
-from trainables.layers.mask_draws import MaskDraws, kept, mix, salt_numbers, salted
-from trainables.regions.compiling import compiling
-from trainables.regions.masks import MASK_LEVELS, ODD_32, ElementMask, drawn
+from trainables.layers.mask_draws import MASK_LEVELS, ODD_32, MaskDraws, kept, mix, salt_numbers, salted
 from trainables.seeds import derive
 
 HALF_WORDS = 1 << 31
@@ -180,9 +178,6 @@ class KeyedDropout(Keyed):
         ready = _begun(self).ready
         if ready and ready[0].place is place:
             return ready.popleft().keep
-        if compiling():
-            DropoutGroup([self]).draw(place, columns)
-            return ready.popleft().keep
         self.forget()
         draws = MaskDraws()
         self.ask(draws, place, (*place.shape, 1), np.arange((columns + 1) // 2))
@@ -298,18 +293,6 @@ class DropoutGroup:
         self.ask(draws, place, columns)
         draws.run()
 
-    def masks(self, device: torch.device) -> dict[KeyedDropout, ElementMask]:
-        """Of the next call of each that drops anything, as regions take them."""
-        active = [each for each in self._dropouts if each.active]
-        if not active:
-            return {}
-        sizes = tuple(each.columns or 0 for each in active)
-        words = [(size + 1) // 2 for size in sizes]
-        salts = torch.split(self._salt(active, sizes, device), words, -1)
-        return {
-            each: ElementMask(salt, each.levels, each.scale) for each, salt in zip(active, salts, strict=True)
-        }
-
     def drawn_at(self, place: Int[Tensor, "*M"]) -> bool:
         """Whether that has been done."""
         return all(each.drawn_at(place) for each in self._dropouts if each.active)
@@ -345,10 +328,6 @@ class DropoutGroup:
 
         levels = [each.levels for each in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
-        if compiling() and place.dim() == 1:
-            split = zip(parts, torch.split(salt, [count for _, count in parts]), strict=True)
-            give([drawn(place, part, level) for (level, _), part in split])
-            return
         seen = place[..., None]
         if layers > 1:
             salt, seen = salt.view(layers, *(1,) * place.dim(), salt.shape[-1]), seen[None]
@@ -447,7 +426,9 @@ def salts_on(
 ) -> Int[Tensor, "*W"]:
     """Return `mask_draws.salted(key, number)` on `device`; a captured pass reads it from its buffer."""
     shapes = constant_shapes()
-    return uploaded(salted(key, number), device) if shapes is None else shapes.salts.table(key, number, device)
+    return (
+        uploaded(salted(key, number), device) if shapes is None else shapes.salts.table(key, number, device)
+    )
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:

@@ -31,8 +31,6 @@ from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.host import changed
 from trainables.layers.linear import addcmul
 from trainables.layers.packing import InTwo, take
-from trainables.regions import halting as region
-from trainables.regions.compiling import compiling
 from trainables.types import sum_dtype
 
 Rule = Literal["undo", "prefix"]
@@ -63,8 +61,7 @@ class HaltingState:
     ) -> "HaltingState":
         """All units active, nothing spent; `alike`: every step is kept by all units that are still there."""
         one = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
-        # Compiled, a number would be a constant.
-        kept = 0 if alike and not compiling() else torch.zeros_like(cap)
+        kept = 0 if alike else torch.zeros_like(cap)
         return cls(one, torch.zeros_like(one), kept, 0, cap, cap > 0, delay)
 
     def select(self, units: Int[Tensor, " K"]) -> "HaltingState":
@@ -128,8 +125,6 @@ def decide(
     `all_active`: no unit has halted yet. Then those that cross the threshold must leave before the step is
     kept, where they undo it; `keeps` is not told apart for them.
     """
-    if compiling():
-        return _decided(halting, p, threshold, undo=rule == "undo", all_active=all_active)
     p = p.to(halting.survival.dtype)
     survival = halting.survival * (1 - p)
     crossed = survival <= _most_surviving(threshold, survival.dtype)
@@ -165,10 +160,6 @@ def keep(
 
     `capped`: some unit may reach its cap by it.
     """
-    if compiling():
-        step = compiled_step(decision, all_keep=all_keep)
-        survival, spent, kept, active = region.account_after(account(halting), step, delay=halting.delay)
-        return changed(halting, survival=survival, spent=spent, kept=kept, active=active)
     if all_keep:
         return changed(
             halting,
@@ -213,22 +204,3 @@ def _active_after(halting: HaltingState, decision: Decision, *, capped: bool) ->
 def _crossed(decision: Decision) -> Bool[Tensor, " U"]:
     assert decision.crossed is not None, "units that have crossed the threshold leave before all others keep"
     return decision.crossed
-
-
-def compiled_step(decision: Decision, *, all_keep: bool) -> region.Step:
-    """A decision as regions read it."""
-    keeps = None if all_keep else decision.keeps
-    return region.Step(decision.weight, keeps, decision.crossed, decision.survival)
-
-
-def account(halting: HaltingState) -> region.Account:
-    """A halting state as regions read it."""
-    assert isinstance(halting.kept, Tensor)
-    return region.Account(halting.survival, halting.spent, halting.kept, halting.cap, halting.active)
-
-
-def _decided(
-    halting: HaltingState, p: Float[Tensor, " U"], threshold: float, *, undo: bool, all_active: bool
-) -> Decision:
-    step = region.decided(account(halting), p, threshold=threshold, undo=undo, all_active=all_active)
-    return Decision(step.weight, halting.active if step.keeps is None else step.keeps, *step[2:])

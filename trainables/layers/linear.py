@@ -153,8 +153,7 @@ def dtype_of_products(weight: Tensor) -> torch.dtype:
 
 
 class _JoinedSets(Function):
-    """Weights put together set by set. Each set has memory of its own: code that is compiled for one would
-    otherwise be compiled anew for where the next begins."""
+    """Weights put together set by set. Each set has memory of its own."""
 
     @staticmethod
     def forward(ctx: Any, counts: Sequence[int], *weights: Tensor) -> tuple[Tensor, ...]:

@@ -4,15 +4,20 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from trainables.regions.masks import MASK_LEVELS, MIX_A, MIX_B, ODD_32
-
+MASK_LEVELS: Final = 1 << 16
+"""Number of values of one draw: dropout rates are multiples of its inverse."""
+MIX_A: Final = 0x7FEB352D
+MIX_B: Final = -2_073_254_261
+"""Odd factors of the two rounds of the 32-bit hash."""
+ODD_32: Final = -1_640_531_527
+"""Factor of numbers before they are hashed: 2^32 divided by the golden ratio."""
 MOST_WORDS = 1 << 22
 """Maximum number of words hashed at once for several masks: 16 MiB, and 16 MiB of temporary memory."""
 CACHED_WORDS = 1 << 18

@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.layers import compiled
 from trainables.layers.block import Block, BlockSettings, FeedForward, Maps, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import DropoutGroup
@@ -25,7 +24,6 @@ from trainables.layers.packing import Packing
 from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, packed_places
-from trainables.regions.compiling import compiling
 from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
 
 
@@ -56,8 +54,6 @@ class Update(RecomputableLayer):
         self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
     ) -> Float[Tensor, "K D"]:
         """Packed slots one layer on."""
-        if compiling():
-            return compiled.update(self, slots, placed, states, packing)
         if not self.dropouts.drawn_at(placed.place):
             draws = MaskDraws()
             self.ask(draws, placed, packing)

@@ -9,7 +9,7 @@ Legend: M packed tokens, B rows, T width of the padded form.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,6 @@ from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes, refuse_host_read
 from trainables.layers.host import Function, on_host, uploaded
-from trainables.regions.compiling import compiling
-from trainables.regions.rows import RowPlaces, means
 
 
 class _Take(Function):
@@ -35,6 +33,20 @@ class _Take(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
         return put(grads[0], index, ctx.size), None
+
+
+class _Moved(Function):
+    """`x[out]` for an order `out` and its inverse `back`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        return x.index_select(0, out)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (back,) = ctx.saved_tensors
+        return grads[0].index_select(0, back), None, None
 
 
 class _Spread(Function):
@@ -113,6 +125,14 @@ def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor,
     return taken
 
 
+def moved(
+    x: Shaped[Tensor, "M ..."], out: Int[Tensor, " N"], back: Int[Tensor, " M"]
+) -> Shaped[Tensor, "N ..."]:
+    """`x[out]`; the gradient of each vector is that of its place `back`."""
+    found: Tensor = _Moved.run(x, out, back)
+    return found
+
+
 def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shaped[Tensor, "K ..."]:
     """`size` rows, `x` at `index`, in which nothing repeats, and zero elsewhere."""
     if not x.requires_grad:
@@ -157,6 +177,17 @@ class InTwo:
             return parts
         one, other = x.index_select(0, self.order).split_with_sizes(self.sizes)
         return one, other
+
+
+class RowPlaces(NamedTuple):
+    """Places of packed tokens in the padded form of their rows, on the device."""
+
+    token: Int[Tensor, "B T"]
+    """Token at each place of the padded form; the row's last token in padding."""
+    place: Int[Tensor, " M"]
+    """Place of each token in the flattened padded form."""
+    mask: Bool[Tensor, "B T"]
+    """True where there is a token."""
 
 
 @dataclass(frozen=True)
@@ -277,9 +308,8 @@ class Packing:
 
     @cached_property
     def rows(self) -> RowPlaces:
-        """The same on the device."""
-        token, place, mask = (uploaded(each, self.row.device) for each in self.host_rows)
-        return RowPlaces(token, place, mask)
+        """The tables of `host_rows` on the device."""
+        return RowPlaces(*(uploaded(each, self.row.device) for each in self.host_rows))
 
     def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
         """The padded form, zero where there is no token."""
@@ -302,8 +332,6 @@ class Packing:
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
         """Mean over the tokens of each row; rows must not be empty."""
-        if compiling():
-            return means(x, self.rows, self.counts)
         total: Tensor = _RowSums.run(x, self)
         counts = self.once(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
         mean: Tensor = total / counts

@@ -8,7 +8,7 @@ therefore amplified; the published runs have this asymmetry too.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -141,28 +141,6 @@ def _factors(
     scale = zeta ** ((where - (width + 1) // 2) / SCALE_BASE)
     both = [torch.polar(each, angle).to(exact) for each in (scale, 1 / scale)]
     return torch.stack((*both, *(each.conj() for each in both)))
-
-
-def turning_table(rotation: Rotation) -> Float[Tensor, "T 3 2 E"]:
-    """For queries, keys and values: what a number is multiplied by, and what the one it is paired with is.
-
-    The sum is that of pairs read as complex ones times `rotation.table`; values stay as they are.
-    """
-    _, positions, half = rotation.table.shape
-    return _turnings(positions - 1, 2 * half, rotation.table.dtype, rotation.table.device)
-
-
-@lru_cache(maxsize=8)
-@torch.inference_mode(mode=False)
-@torch.no_grad()
-def _turnings(
-    width: int, head_width: int, exact: torch.dtype, device: torch.device
-) -> Float[Tensor, "T 3 2 E"]:
-    factors = _factors(width, head_width, exact, device)[:2]
-    factors = torch.cat((factors, torch.ones_like(factors[:1])))
-    straight = torch.stack((factors.real, factors.real), -1)
-    paired = torch.stack((-factors.imag, factors.imag), -1)
-    return torch.stack((straight, paired), 1).flatten(3).permute(2, 0, 1, 3).contiguous()
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:

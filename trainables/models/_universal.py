@@ -18,9 +18,6 @@ from trainables.layers.tokens import Tokens
 from trainables.recurrence.active_units import EarlyExit
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
-from trainables.regions.block import Affine
-from trainables.regions.compiling import compiling
-from trainables.regions.halting import probability
 from trainables.settings import CausalSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
@@ -112,16 +109,9 @@ class HaltingProbability(RecomputableLayer):
 
     def forward(self, *features: Float[Tensor, "U D"]) -> Float[Tensor, " U"]:
         """One probability a unit."""
-        if compiling():
-            return probability(features[0], features[1] if len(features) > 1 else None, *self.affines())
         seen = features[0] if len(features) == 1 else torch.cat(features, -1)
         logit: Tensor = self.outer(F.gelu(self.inner(seen))).squeeze(-1)
         return logit.to(sum_dtype(logit.dtype)).sigmoid()
-
-    def affines(self) -> tuple[Affine, Affine]:
-        """Both of its maps, as regions read them."""
-        inner, outer = (Affine(each.weight, each.bias) for each in (self.inner, self.outer))
-        return inner, outer
 
 
 def halting_function(config: UniversalSettings) -> HaltingProbability | None:

@@ -35,7 +35,7 @@ the readout is that of all models here, with a ReLU where the second source has 
 """
 
 from math import ceil, log2
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -69,12 +69,6 @@ class CompositionHaltSettings(Settings):
     """A token exists for halting if its probability is above this."""
     penalty: bool = False
     """Ask to be trained to finish in time, by the auxiliary cost."""
-
-
-COMPILED: Final = True
-"""Its steps of soft composition are regions (`trainables.regions.composition`)."""
-COMPILE_PAYS: Final = 128
-"""Width from which compiled steps are known to be faster: 0.68 of the time on an H200."""
 
 
 class Config(ModelSettings):
@@ -243,15 +237,6 @@ def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]
 def _levels(config: Config, length: int) -> int:
     """Steps on a sequence of `length` tokens when nothing halts."""
     return ceil(log2(length)) if config.structure == "balanced" else length
-
-
-def uncompiled(config: Config) -> str | None:
-    """Why its steps are not compiled; None where they can be."""
-    if config.structure != "latent":
-        return "the host plans given trees, and each step of one has sizes of its own"
-    if config.retriever == "product":
-        return "the gradient of running products looks for zeros, for which the host waits"
-    return None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ the positions so far begin anew in every chunk.
 """
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -48,9 +48,6 @@ from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops,
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import SharedDepth
 from trainables.types import Encoded
-
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
 
 
 class Config(ChunkedSettings, UniversalSettings):

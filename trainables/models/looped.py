@@ -60,8 +60,6 @@ NO_STEPS = "loops: task needs samples that come with the steps they take, got no
 
 GRAPHED: Final = True
 """Its training steps can be captured as graphs (`training.graphed`)."""
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
 
 
 class Config(BlockSettings):

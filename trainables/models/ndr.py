@@ -41,10 +41,6 @@ from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer, reusing
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
-from trainables.regions import router as region
-from trainables.regions.block import Affine
-from trainables.regions.compiling import compiling
-from trainables.regions.masks import ElementMask
 from trainables.settings import HeadSettings, SharedDepth, Small
 from trainables.types import Encoded
 
@@ -54,10 +50,6 @@ TANH_GAIN = 5 / 3
 
 GRAPHED: Final = True
 """Its training steps can be captured as graphs (`training.graphed`)."""
-COMPILED: Final = True
-"""Its layer is a region (`trainables.regions.router`)."""
-COMPILE_PAYS: Final = 512
-"""Width from which compiled steps are known to be faster: 0.71 of the time on an H200."""
 
 
 class Config(HeadSettings):
@@ -140,8 +132,6 @@ class RouterLayer(RecomputableLayer):
         self, h: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
         """States one step on."""
-        if compiling():
-            return self._compiled(h, packing, place)
         self.dropouts.draw(place)
         x = self.attention_norm(self.attention_dropout(self.attention(h, packing, place), place, h))
         proposed = self.feedforward(x, place)
@@ -149,54 +139,6 @@ class RouterLayer(RecomputableLayer):
             return self._bounded(self.feedforward_dropout(proposed, place, x))
         opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
         return addcmul(h, opening, self._bounded(proposed) - h)
-
-    def _compiled(self, h: Tensor, packing: Packing, place: Tensor) -> Tensor:
-        attention, gate, closing = self.attention, self.gate, self.gate_dropout
-        assert isinstance(attention, GeometricAttention)
-        masks = self.dropouts.masks(place.device)
-        closed = None
-        if gate is not None and closing.active:
-            closed = ElementMask(closing.salt(np.zeros(1, np.int64), place.device), closing.levels, 1.0)
-        kept = region.RouterDropped(
-            masks.get(attention.key_dropout),
-            masks.get(self.attention_dropout),
-            masks.get(self.feedforward.inner_dropout),
-            masks.get(self.feedforward_dropout),
-            None if gate is None else masks.get(gate.inner_dropout),
-            closed,
-        )
-        return region.routed(
-            h,
-            self._weights(attention),
-            packing.rows,
-            place,
-            kept,
-            heads=attention.heads,
-            normalise=attention.normalise,
-        )
-
-    def _weights(self, attention: GeometricAttention) -> region.RouterWeights:
-        gate, norm, sides = self.gate, self.feedforward_norm, attention.direction_scale
-        routing = region.RoutingWeights(
-            attention.query.weight,
-            attention.key.weight,
-            attention.value.weight,
-            attention.output.weight,
-            attention.content_bias(),
-            attention.scale(),
-            attention.bias(),
-            None if attention.direction is None else Affine.of(attention.direction),
-            None if sides is None else sides(),
-        )
-        return region.RouterWeights(
-            routing,
-            Affine.of(self.attention_norm),
-            Affine.of(self.feedforward.inner),
-            Affine.of(self.feedforward.outer),
-            None if norm is None else Affine.of(norm),
-            None if gate is None else Affine.of(gate.inner),
-            None if gate is None else Affine.of(gate.outer),
-        )
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
@@ -236,11 +178,6 @@ class Encoder(nn.Module):
                 states = self.layer(states, packing, place)
         result = RecurrenceResult.of_all(states, packing, layers)
         return result.encoded(self.boundaries, packing, x, pooling=self.config.pooling, bound=layers)
-
-
-def uncompiled(config: Config) -> str | None:
-    """Why its layer is not compiled; None where it can be."""
-    return None if config.geometric else "relative attention has not been written as a region yet"
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -38,7 +38,7 @@ has 63. Sinusoids alternate and are counted from 0; `position_layout: halves` ha
 """
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -66,12 +66,6 @@ from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.result import written
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.types import Encoded
-
-UNCOMPILED: Final = (
-    "its experts take as many tokens as are routed to them, which the host must learn in between"
-)
-"""Tokens are sorted by expert, and the product of each has a number of rows that is known after routing alone
-(`layers.experts`): a graph would break in every layer."""
 
 
 class Config(SparseSettings):

@@ -15,7 +15,7 @@ configuration has chunks of 100). What follows from slots that all begin at zero
 """
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -35,11 +35,6 @@ from trainables.layers.tokens import Tokens
 from trainables.recurrence.chunks import Chunked, ChunkedSettings, ChunkPart, chunks_flops, chunks_saved_bytes
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
-
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
-COMPILE_PAYS: Final = 512
-"""Width from which compiled steps are known to be faster: 0.83 of the time on an H200."""
 
 
 class Config(ChunkedSettings):

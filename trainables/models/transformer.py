@@ -34,10 +34,6 @@ from trainables.types import Encoded
 
 GRAPHED: Final = True
 """Its training steps can be captured as graphs (`training.graphed`)."""
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
-COMPILE_PAYS: Final = 512
-"""Width from which compiled steps are known to be faster: 0.90 of the time on an H200."""
 
 
 class Config(BlockSettings, PooledSettings, AnswerSettings):

@@ -76,10 +76,6 @@ from trainables.types import Encoded
 
 GRAPHED: Final = True
 """Its training steps can be captured as graphs (`training.graphed`)."""
-COMPILED: Final = True
-"""Its blocks are regions (`trainables.regions.block`)."""
-COMPILE_PAYS: Final = None
-"""Compiled steps took no less time on an H200: 1.05 of those that were not (`tests.benchmarks.steps`)."""
 
 
 class Config(UniversalSettings, PooledSettings, AnswerSettings):

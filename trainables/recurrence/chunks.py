@@ -19,13 +19,11 @@ from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooli
 from trainables.layers.chunks import Chunk, ChunkSettings, Cut, Parting
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
-from trainables.layers.packing import Packing, put
+from trainables.layers.packing import Packing, moved, put
 from trainables.layers.recomputing import recomputes_any, reusing
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
-from trainables.regions.compiling import compiling
-from trainables.regions.rows import moved
 from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
@@ -92,8 +90,7 @@ class ChunkPart:
         rows = torch.arange(0, device=places.device)  # of those that are attended to: there are none
         ordered = tokens.select(cut.order[0], rows, cut.packing)
         here = ordered.split([chunk.packing for chunk in chunks])
-        if not compiling():
-            ordered.pad_parts(here)
+        ordered.pad_parts(here)
         where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
         return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
@@ -122,7 +119,7 @@ class Chunked(nn.Module):
 
     def _draw_ahead(self, parts: Sequence[ChunkPart]) -> None:
         """Draw masks of all chunks at once, where it is known which layers run on them."""
-        if compiling() or recomputes_any(self):
+        if recomputes_any(self):
             return
         draws = MaskDraws()
         for part in parts:

@@ -33,9 +33,6 @@ from trainables.recurrence.active_units import (
     everywhere,
 )
 from trainables.recurrence.watching import begun
-from trainables.regions import composition as region
-from trainables.regions.block import Affine
-from trainables.regions.compiling import compiling, require_gradients
 from trainables.types import sum_dtype
 
 EPSILON = 1e-8
@@ -66,12 +63,6 @@ class Scorer(nn.Module):
             window = torch.cat((window, share * self.taken() + (1 - share) * self.untaken()), -1)
         score: Tensor = self.outer(self.activation(self.inner(window))).squeeze(-1)
         return score.to(sum_dtype(score.dtype))
-
-    def weights(self) -> region.ScorerWeights:
-        """As its region takes them."""
-        inner, outer = (Affine.of(each) for each in (self.inner, self.outer))
-        taken, untaken = (None if each is None else each() for each in (self.taken, self.untaken))
-        return region.ScorerWeights(inner, outer, taken, untaken)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +135,6 @@ class Composition:
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
         composing, halted = ComposingRows.begin(states, packing), HaltedResults[ComposingRows]()
-        if compiling():
-            require_gradients(composing.exist, composing.took)
         seen = None if self.threshold is None else begun(packing, "existence")
         for number in range(1, packing.width - NUM_BOUNDARIES + 1):
             if seen is not None:
@@ -190,8 +179,6 @@ class Composition:
 
     def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
         """States, existential probabilities, and how much was composed into each position, after one step."""
-        if compiling():
-            return self._compiled(composing)
         packing = composing.packing
         left, right = neighbours(packing.pad(composing.exist), self.retriever)
         beside, window = self._look(composing.states, packing, left, right)
@@ -200,30 +187,6 @@ class Composition:
         composed = self.cell.compose(beside, composing.states, composing.tokens.place)
         states = addcmul(composing.states, took[:, None], composed - composing.states)
         return states, composing.exist * (1 - chosen), took
-
-    def _compiled(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
-        assert self.retriever == "additive"
-        packing, place = composing.packing, composing.tokens.place
-        rows = region.Composing(
-            composing.states,
-            composing.exist,
-            composing.took,
-            composing.free,
-            packing.rows,
-            packing.row,
-            place,
-        )
-        return region.composed(
-            rows,
-            self.scorer.weights(),
-            self.cell.weights(),
-            self.cell.mask(place.device),
-            width=self.cell.width,
-            window=self.window,
-            modulated=self.modulated,
-            activation=self.cell.activation,
-            scoring=self.scorer.activation,
-        )
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """The soft left neighbour's state, and the window of soft neighbours' states, left to right."""

@@ -15,16 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from trainables.layers.block import Block
 from trainables.layers.halting import Rule
-from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import EarlyExit
-from trainables.recurrence.compiled_depth import CompiledPass, HasAffines
 from trainables.recurrence.depth_pass import DepthPass
 from trainables.recurrence.depth_units import DepthResult, DepthUnits, SideOutputs
 from trainables.recurrence.watching import begun
-from trainables.regions.compiling import compiling, require_gradients
 
 
 @runtime_checkable
@@ -78,14 +74,6 @@ class DepthRecurrence:
         """Whether active tokens attend to keys and values that are not those of their states alone."""
         return self.tokens_leave or self.sees_mixture
 
-    @property
-    def _compiled(self) -> bool:
-        """Whether the present forward pass is one of `recurrence.compiled_depth`."""
-        if not compiling() or self.early_exit != "compact" or self.rule != "undo" or self.running:
-            return False
-        halts = isinstance(self.halt, RecomputableLayer) and isinstance(self.halt, HasAffines)
-        return halts and isinstance(self.layer, Block) and not self.layer.recomputes
-
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
         cap = torch.full_like(tokens.packing.counts, self.max_layers)
@@ -103,11 +91,7 @@ class DepthRecurrence:
             delay=self.delay,
             all_keep=self.early_exit == "compact",
         )
-        if compiling():
-            require_gradients(units.mixed, units.halting.survival, units.halting.spent)
-        seen = begun(tokens.packing)
-        made = CompiledPass if self._compiled and seen is None else DepthPass
-        run = made(self, units, caps, seen=seen)
+        run = DepthPass(self, units, caps, seen=begun(tokens.packing))
         for number in range(1, self.max_layers + 1):
             run.step(number)
             if run.over:

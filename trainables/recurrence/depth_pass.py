@@ -27,7 +27,6 @@ from trainables.recurrence.depth_units import (
     SideOutputs,
 )
 from trainables.recurrence.watching import PassSeen
-from trainables.regions.compiling import compiling
 
 if TYPE_CHECKING:
     from trainables.recurrence.depth import DepthRecurrence
@@ -180,8 +179,6 @@ class DepthPass:
 
     def _keys_values(self, units: DepthUnits) -> KeysValues:
         layer = self.recurrence.layer
-        if self.recurrence.sees_mixture and compiling() and isinstance(layer, Block):
-            return layer.use(layer.keys_values_of_mixtures, units.states, units.tokens, units.mixing())
         source = units.mixture() if self.recurrence.sees_mixture else units.states
         if isinstance(layer, RecomputableLayer):
             return layer.use(layer.keys_values, source, units.tokens)

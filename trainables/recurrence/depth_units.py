@@ -12,14 +12,11 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.halting import Decision, HaltingState, compiled_step, keep
+from trainables.layers.halting import Decision, HaltingState, keep
 from trainables.layers.host import changed, uploaded
 from trainables.layers.linear import addcmul
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
-from trainables.regions import halting as region
-from trainables.regions.block import Mixing
-from trainables.regions.compiling import compiling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,10 +97,6 @@ class DepthUnits(ActiveUnits):
         """s: the states weighted by the probability that each is the last."""
         return addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
-    def mixing(self) -> Mixing:
-        """The same as what it is made of."""
-        return Mixing(self.mixed, self.at_tokens(self.halting.survival))
-
     def counted(self) -> "DepthUnits":
         """One more step was run on every unit."""
         return changed(self, halting=self.halting.count_run())
@@ -122,26 +115,16 @@ class DepthUnits(ActiveUnits):
         `capped`: some unit may reach its cap.
         """
         halts_by = None if features is states and all_keep else features
-        if compiling():
-            states, mixed = self._stepped(states, decision, all_keep=all_keep)
-        else:
-            mixed = addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
-            if not all_keep:
-                keeps = self.at_tokens(decision.keeps)
-                mixed = torch.where(keeps, mixed, self.mixed)
-                states = torch.where(keeps, states, self.states)
+        mixed = addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
+        if not all_keep:
+            keeps = self.at_tokens(decision.keeps)
+            mixed = torch.where(keeps, mixed, self.mixed)
+            states = torch.where(keeps, states, self.states)
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step that `features` are of.
             halts_by = self.means_of(states)
         halting = keep(self.halting, decision, all_keep=all_keep, capped=capped)
         return changed(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
-
-    def _stepped(self, states: Tensor, decision: Decision, *, all_keep: bool) -> tuple[Tensor, Tensor]:
-        """States and mixture after the step, by a region."""
-        where = None if self.per_token else region.RowOf(self.packing.row, self.packing.rows)
-        step = compiled_step(decision, all_keep=all_keep)
-        mixed = region.stepped(self.states, self.mixed, step, where)
-        return states if all_keep else region.chosen(states, self.states, decision.keeps, where), mixed
 
     def part(self, parting: Leaving) -> "tuple[DepthUnits, DepthUnits]":
         """Those that stay and those that leave; final states of the latter go into `halted_sum`."""

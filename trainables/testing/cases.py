@@ -36,7 +36,6 @@ class ModelCases(Contract):
         "causal": "no field causal, and no causal property: there is no causal form",
         "writing": "no class Decoder: it writes no answers",
         "graphed": "its file does not declare GRAPHED, or says why steps of all its arms cannot be captured",
-        "compiled": "its file says why it cannot be compiled, as UNCOMPILED, or does not say COMPILED",
     }
 
     def every_arm(self) -> dict[str, Raw]:

@@ -40,7 +40,11 @@ class RunningEngine:
     ) -> tuple[Tensor, Callable[[], None]]:
         """Run a pass."""
         found = run()
-        return found, lambda: found.copy_(run())  # type: ignore[func-returns-value]
+
+        def replay() -> None:
+            found.copy_(run())
+
+        return found, replay
 
 
 class GraphContract(ModelCases):
@@ -74,7 +78,7 @@ class GraphContract(ModelCases):
     def test_filler_rows_change_nothing(self, graphed: Raw) -> None:
         """Sums and gradients are those of a step without filler rows, but for rounding.
 
-        In evaluation mode where dropout draws from PyTorch's generator, and so depends on the shape of a batch.
+        In evaluation mode where dropout draws from PyTorch's generator, by the shape of a batch.
         """
         filled, own = self._passes(graphed, RunningEngine()), self._learner(graphed)
         for each in (filled, own):

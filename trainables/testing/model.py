@@ -8,7 +8,6 @@ from trainables.testing.contract import made
 from trainables.testing.decoder import DecoderContract
 from trainables.testing.encoder import EncoderContract
 from trainables.testing.exits import EarlyExitContract
-from trainables.testing.fast_paths import CompileContract
 from trainables.testing.formulas import CostContract
 from trainables.testing.graphs import GraphContract
 from trainables.testing.resuming import ResumeContract
@@ -21,7 +20,6 @@ class ModelContract(
     DecoderContract,
     CostContract,
     ResumeContract,
-    CompileContract,
     GraphContract,
 ):
     """All that is promised of a model. What it has no part for is skipped, with the reason.

@@ -1,7 +1,7 @@
 """A stand-in for CUDA graphs on a CPU: operators of a pass are recorded, and run again on the same memory.
 
-As in a CUDA graph, a replay reads and writes the tensors of the recorded pass, and keeps every number that the
-host gave.
+As in a CUDA graph, a replay reads and writes the tensors of the recorded pass, and keeps every number that
+the host gave.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,21 +46,23 @@ class HostReads(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Any,
-        types: Any,  # noqa: ARG002 as PyTorch calls it
+        types: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call a function of PyTorch."""
         if func in HOST_READS:
-            raise BatchDependentError(f"a captured pass must not read values on the host, got {func.__name__}")
+            raise BatchDependentError(
+                f"a captured pass must not read values on the host, got {func.__name__}"
+            )
         return func(*args, **(kwargs or {}))
 
 
-class Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records operators. Raises BatchDependentError for a pass that a CUDA graph cannot capture."""
 
     def __init__(self, known: Iterable[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._kept = list(known)
         """All tensors, so that no memory is used twice."""
         self._memory = {_address(each) for each in self._kept}
@@ -74,7 +76,7 @@ class Recording(TorchDispatchMode):
     def __torch_dispatch__(
         self,
         func: Any,
-        types: Any,  # noqa: ARG002 as PyTorch calls it
+        types: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -102,8 +104,8 @@ class Recording(TorchDispatchMode):
             raise BatchDependentError(f"a captured pass must not wait for the device, got {func}")
         if any(each.numel() and _address(each) not in self._memory for each in given):
             raise BatchDependentError(
-                "a captured pass must read weights, its batch and what it made of them, got a tensor from the "
-                f"host or from an earlier pass in {func}; make it of tensors of this pass"
+                "a captured pass must read weights, its batch and what it made of them, got a tensor from the"
+                f" host or from an earlier pass in {func}; make it of tensors of this pass"
             )
 
 

@@ -119,13 +119,6 @@ class LearningConfig(Settings):
 
     precision: Annotated[Precision, Tried("fp32", "bf16")] = "fp32"
     """Autocast type. `fp16` scales the loss and needs a CUDA device."""
-    compile: Annotated[Literal["auto"] | bool, Acts("running"), LATER] = False
-    """Run the layers of training steps through PyTorch's compiler: fewer kernels and the same results up to
-    rounding, after a minute or more of compiling in the first steps of a process (`train/compile_seconds`).
-    Measuring is not compiled. `auto`: where there is a CUDA device, the model can be compiled, and width and
-    steps are large enough to pay for it. On CUDA attention is PyTorch's fused kernel, or that of `math`
-    where it drops weights. On a CPU a step takes longer than without: 1.3 to 1.7 times as long at width 64,
-    1.1 to 1.4 times at width 128."""
     graph: Annotated[Literal["auto"] | bool, Acts("running"), LATER] = "auto"
     """Capture the forward and backward pass of each number of tokens once as a CUDA graph, and replay it: a
     GPU then does not wait for its host. Batches are filled up with rows that nothing is learned from; every
@@ -176,15 +169,6 @@ class LearningConfig(Settings):
             raise ValueError(
                 f"onecycle_beta1 needs schedule 'linear', got {self.schedule!r}: "
                 "drop it or change the schedule"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _layers_run_once(self) -> "LearningConfig":
-        if self.compile is True and self.checkpoint_activations:
-            raise ValueError(
-                "compile must be false with checkpoint_activations=True, got compile=True: what is compiled "
-                "keeps as little as its kernels need, and is not run again; drop one of them"
             )
         return self
 

@@ -44,8 +44,9 @@ class Filler:
         """
         if batch.tokens.shape[1] > self.width:
             raise ValueError(
-                f"rows must have at most the {self.width} tokens that the task states as its longest training "
-                f"input, got {batch.tokens.shape[1]}; correct length_max of the task, or set train.graph: false"
+                f"rows must have at most the {self.width} tokens that the task states as its longest"
+                f" training input, got {batch.tokens.shape[1]}; correct length_max of the task, or drop"
+                " train.graph"
             )
         rest = self.rows + -(int(batch.mask.sum()) + self.rows) % self.token_step
         lengths = rest // self.rows + (torch.arange(self.rows) < rest % self.rows)

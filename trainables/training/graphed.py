@@ -47,7 +47,7 @@ class CudaEngine:
     """CUDA graphs that share one pool of memory."""
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, run: Callable[[], Tensor]) -> None:
@@ -58,7 +58,9 @@ class CudaEngine:
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def capture(
-        self, run: Callable[[], Tensor], known: Callable[[], list[Tensor]]  # noqa: ARG002 CUDA refuses by itself
+        self,
+        run: Callable[[], Tensor],
+        known: Callable[[], list[Tensor]],  # noqa: ARG002 CUDA refuses by itself
     ) -> tuple[Tensor, Callable[[], None]]:
         """Capture a pass as a CUDA graph."""
         graph = torch.cuda.CUDAGraph()
@@ -95,7 +97,7 @@ class GraphedPasses:
         self._engine = engine
         self._weights = [each for each in learner.model.parameters() if each.requires_grad]
         self._gradients: dict[int, Tensor] = {}
-        """Where captured passes put gradients, by number of the weight; weights that are not used have none."""
+        """Where captured passes put gradients, by number of the weight; unused weights have none."""
         self._passes: dict[tuple[int, BatchPart], CapturedPass] = {}
 
     @property
@@ -104,7 +106,7 @@ class GraphedPasses:
         return len(self._passes)
 
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
-        """Put gradients on the weights and return sums, as `step.compute_gradients` does, for a batch on the host."""
+        """Do what `step.compute_gradients` does, for a batch on the host."""
         learner = self._learner
         parts = list(parts_of(batch, min(learner.config.parts, len(batch.labels))))
         given = [self._filler.filled(batch.rows(each.first, each.first + each.rows)) for each in parts]
@@ -130,7 +132,9 @@ class GraphedPasses:
 
     def _captured(self, filled: Batch, part: BatchPart, step: int) -> CapturedPass:
         learner, shapes = self._learner, ConstantShapes()
-        batch = Batch(*(each.to(learner.device, copy=True) for each in (filled.tokens, filled.mask, filled.labels)))
+        batch = Batch(
+            *(each.to(learner.device, copy=True) for each in (filled.tokens, filled.mask, filled.labels))
+        )
         others = other_lengths(filled).to(learner.device)
         for number in range(WARM_UPS):
             given = others if number == 0 else batch
@@ -138,8 +142,8 @@ class GraphedPasses:
         salts = torch.from_numpy(shapes.salts.values(learner.seed, step)).to(learner.device)
 
         def known() -> list[Tensor]:
-            buffers = [*learner.model.buffers(), *self._gradients.values()]
-            return [batch.tokens, batch.mask, batch.labels, salts, *self._weights, *buffers, *shapes.tensors]
+            state = [*learner.model.parameters(), *learner.model.buffers(), *self._gradients.values()]
+            return [batch.tokens, batch.mask, batch.labels, salts, *state, *shapes.tensors]
 
         sums, replay = self._engine.capture(lambda: self._pass(batch, part, step, shapes, salts), known)
         return CapturedPass(batch, shapes, salts, sums, replay)
@@ -147,7 +151,7 @@ class GraphedPasses:
     def _pass(
         self, filled: Batch, part: BatchPart, step: int, shapes: ConstantShapes, salts: Tensor | None
     ) -> Float[Tensor, " 4"]:
-        """Run a forward and a backward pass, which adds to the gradients but for the first part of a batch."""
+        """Run a forward and a backward pass; parts after the first add to the gradients."""
         learner, share = self._learner, part.rows / part.whole
         set_dropout_context(learner.model, learner.seed, step)
         filled_part = replace(part, rows=part.rows + self._filler.rows)

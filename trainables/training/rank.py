@@ -16,10 +16,7 @@ from typing import Any
 
 import torch
 
-from trainables.assembly import model_config
 from trainables.protocol import Job
-from trainables.regions.compiling import Compiler
-from trainables.training.compiled import compiled
 from trainables.training.config import train_config
 from trainables.training.ranks import Exchange, join
 from trainables.training.sources import Sources
@@ -38,9 +35,7 @@ def main() -> None:
         torch.cuda.set_device(device)
     config = train_config(first["settings"]["train"])
     sources = Sources(Job(first["settings"], first["seed"], data_dir=Path(first["data_dir"])), config, device)
-    compiles = compiled(model_config(first["settings"]["model"]), config, device.type)
-    compiler = Compiler() if compiles else None
-    learner = Learner(sources.model(), config, seed=first["seed"], compiler=compiler)
+    learner = Learner(sources.model(), config, seed=first["seed"])
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdout = sys.stderr

@@ -1,7 +1,7 @@
 """One optimiser step, shared by training loop, proofs of the planner and calibration of prices."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from trainables.checkpoint import weights
 from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.recomputing import can_recompute, recompute
-from trainables.regions.compiling import Compiler
 from trainables.threads import cpu_threads
 from trainables.training.config import TrainConfig
 from trainables.training.optimizers import make_optimizer
@@ -56,12 +55,8 @@ class Learner:
     Raises ValueError if `fp16` is asked for away from a CUDA device, or what `misfit` says does not fit.
     """
 
-    def __init__(
-        self, model: nn.Module, config: TrainConfig, *, seed: int, compiler: Compiler | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, config: TrainConfig, *, seed: int) -> None:
         self.model = model
-        self.compiler = compiler
-        """What layers are compiled by in training steps; None runs them as they are."""
         self.config = config
         self.seed = seed
         self.device = next(model.parameters()).device
@@ -84,10 +79,6 @@ class Learner:
         """What is measured in place of the weights, if a moving average is asked for."""
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
-
-    def compiling(self) -> AbstractContextManager[None]:
-        """Where steps run, compiled if that was asked for."""
-        return nullcontext() if self.compiler is None else self.compiler.running()
 
     def autocast(self, *, caches: bool = True) -> AbstractContextManager[None]:
         """Where forward passes run in the precision that was asked for; does nothing for fp32.
@@ -142,7 +133,7 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     and nothing waits for the device: whether the result is finite is for the caller to see. The gradients, as
     clipped, stay on the parameters until the next step.
     """
-    with cpu_threads(learner.config.threads), learner.compiling():
+    with cpu_threads(learner.config.threads):
         loss, ponder, hits, counts = compute_gradients(learner, batch, step)
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
@@ -172,7 +163,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
 
 def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
     """What rank number `rank` does of a step: gradients of its parts of the batch, and the sums above."""
-    with cpu_threads(learner.config.threads), learner.compiling():
+    with cpu_threads(learner.config.threads):
         learner.optimizer.zero_grad(set_to_none=True)
         return _share(learner, batch, step, rank)
 

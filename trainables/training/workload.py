@@ -10,14 +10,11 @@ from typing import Any
 
 import torch
 
-from trainables.assembly import model_config
 from trainables.checkpoint import load_weights, weights
 from trainables.heads.sequence import SequenceModel
 from trainables.metrics import TRAIN_FLOPS, Metric
 from trainables.protocol import Diverged, Job, Measurement
-from trainables.regions.compiling import Compiler
 from trainables.training.accumulator import Accumulator
-from trainables.training.compiled import compiled
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.examples import seen_of
@@ -38,8 +35,6 @@ MIN_IMPROVEMENT = 1e-4
 """What is compared must get better by more than this (released code of Ray Chowdhury and Caragea)."""
 EPOCH_SECONDS = "train/seconds_per_epoch"
 """Measured where the training data are finite: what draws every batch anew has no epochs."""
-COMPILE_SECONDS = "train/compile_seconds"
-"""Measured where layers are compiled: so far in this process. What is measured of speed is without it."""
 metrics = (
     Metric(
         "lr",
@@ -68,14 +63,6 @@ metrics = (
         split="train",
         shown=("table",),
     ),
-    Metric(
-        "compile_seconds",
-        unit="s",
-        low=0.0,
-        split="train",
-        shown=(),
-        given="is what compiling took in a process, and tells nothing of a model",
-    ),
 )
 """Of the steps between the last two measurements: where halting is to save time, the speed shows it."""
 
@@ -94,7 +81,7 @@ class Training:
         self._sources = self._opened(job, self._config)
         self._device = self._sources.device
         model = self._sources.model()
-        learner = Learner(model, self._config, seed=job.seed, compiler=self._compiler())
+        learner = Learner(model, self._config, seed=job.seed)
         self._work: Work = self._sources.work()
         self._examples: tuple[dict[str, Any], ...] = ()
         identity = {"settings": job.settings, "seed": job.seed}
@@ -112,14 +99,6 @@ class Training:
     def _opened(self, job: Job, config: TrainConfig) -> Sources:
         """Where model and batches come from, on the device that trains."""
         return Sources(job, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-
-    def _compiler(self) -> Compiler | None:
-        """What training steps are compiled by, if they are to be."""
-        config = self._config
-        if config.compile is False:
-            return None
-        settings = model_config(self._job.settings["model"])
-        return Compiler() if compiled(settings, config, self._device.type) else None
 
     def _engine(self) -> Engine:
         """What captures passes of training steps. Raises ValueError without a CUDA device."""
@@ -186,24 +165,19 @@ class Training:
         """Optimiser steps up to number `until`, and what they add up to."""
         learner, progress = self._state.learner, self._state.progress
         accumulator = Accumulator(device=self._device, scaled=learner.scaler.is_enabled())
-        before = 0.0 if learner.compiler is None else learner.compiler.seconds
         begin, examples = perf_counter(), 0
         for step in range(progress.step, until):
             batch = self._sources.train_batch(step)
             examples += len(batch.labels)
             accumulator.add(step, one_step(learner, batch, step))
         accumulator.flush()
-        compiler = learner.compiler
-        compiling = 0.0 if compiler is None else compiler.seconds - before
-        seconds = perf_counter() - begin - compiling
+        seconds = perf_counter() - begin
         progress.step = until
         found = accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
             "train/tokens_per_s": accumulator.tokens / seconds,
             TRAIN_FLOPS: until * self._work.step,
         }
-        if compiler is not None:
-            found[COMPILE_SECONDS] = compiler.seconds
         epoch = self._sources.epoch
         return found if epoch is None else found | {EPOCH_SECONDS: seconds * epoch / examples}
 

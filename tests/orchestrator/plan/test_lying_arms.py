@@ -68,7 +68,6 @@ RUN_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "average-that-is-none": {"train.ema": 1.0e-9},
     "parts": {"train.accumulate": 4},
     "layers-run-again": {"train.checkpoint_activations": True},
-    "compiled": {"train.compile": True},
 }
 ONE_VALIDATION: Mapping[str, Mapping[str, Any]] = {
     "last": {"train.select": "last"},

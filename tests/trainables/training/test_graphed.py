@@ -114,7 +114,7 @@ def test_warm_up_sees_other_lengths() -> None:
 
 
 def test_a_batch_longer_than_the_task_states_is_an_error() -> None:
-    with pytest.raises(ValueError, match="at most the 20 tokens .* got 21; correct length_max"):
+    with pytest.raises(ValueError, match=r"at most the 20 tokens .* got 21; correct length_max"):
         one_step(graphed(), batch((21, 3)), 0)
 
 

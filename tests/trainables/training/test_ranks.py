@@ -16,7 +16,6 @@ import torch
 from tests.trainables.training.fakes import Bag, some_batch
 from trainables.checkpoint import weights
 from trainables.protocol import Job
-from trainables.regions.compiling import Compiler
 from trainables.testing.resuming import TASK
 from trainables.training import ranks as sharing
 from trainables.training.config import train_config
@@ -36,12 +35,6 @@ training.advance()
 print("begun", flush=True)
 while True:
     training.advance()
-"""
-COMPILED_RANK = """#!{}
-import runpy
-from trainables.regions.compiling import Compiler
-Compiler.__init__.__defaults__ = ("eager",)
-runpy.run_module("trainables.training.rank", run_name="__main__")
 """
 GONE_S = 30.0
 
@@ -87,31 +80,6 @@ def test_two_ranks_learn_what_one_learns_and_go_on_from_a_checkpoint(data_dir: P
     assert not others()
     for one, other in zip(found, expected, strict=True):
         for name in ("train/loss", "train/accuracy", "train/ponder", "train/grad_norm", "valid/loss"):
-            assert one[name] == pytest.approx(other[name], rel=1e-4), name
-
-
-@pytest.mark.slow
-def test_compiled_ranks_learn_what_one_learns_without(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not through code that is generated, for which each of them takes half a minute."""
-    rank = tmp_path / "python"
-    rank.write_text(COMPILED_RANK.format(sys.executable))
-    rank.chmod(0o755)
-    monkeypatch.setattr(Compiler.__init__, "__defaults__", ("eager",))
-    model = {"name": "transformer", "layers": 1, "width": 8, "heads": 2, "dropout": 0.2}
-    alone = Training(job_in(data_dir, model))
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "executable", str(rank))
-        training = Training(job_in(data_dir, model, ranks=2, compile=True))
-    try:
-        found = [training.advance().metrics for _ in "12"]
-    finally:
-        training.close()
-    assert found[0]["train/compile_seconds"] > 0
-    for one in found:
-        other = alone.advance().metrics
-        for name in ("train/loss", "train/accuracy", "train/grad_norm", "valid/loss"):
             assert one[name] == pytest.approx(other[name], rel=1e-4), name
 
 

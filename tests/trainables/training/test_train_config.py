@@ -63,10 +63,6 @@ def test_settings_survive_json() -> None:
         ({"select_by": "loss", "select": "last"}, "select_by needs validations that are compared, got sele"),
         ({"accumulate": 0}, "greater than 0"),
         (
-            {"compile": True, "checkpoint_activations": True},
-            "compile must be false with checkpoint_activations=True",
-        ),
-        (
             {"accumulate": 9, "batch_size": 8},
             "accumulate must be at most batch_size, got accumulate=9 and bat",
         ),

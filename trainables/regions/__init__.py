@@ -1,1 +1,0 @@
-"""Functions of tensors that PyTorch's compiler makes few kernels of, where a training asks for that."""
