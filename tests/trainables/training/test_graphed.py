@@ -154,7 +154,7 @@ def test_without_a_gpu_it_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_be_captured_is_an_error(tmp_path: Path) -> None:
-    model = {"name": "sut", "width": 16, "heads": 2}
+    model = {"name": "sut", "width": 16}
     with pytest.raises(ValueError, match=r"train\.graph must be false for a model .*, got sut: the host"):
         RecordedTraining(job(tmp_path, graph=True, model=model))
 
