@@ -68,7 +68,9 @@ def test_steps_learn_what_other_steps_learn(case: dict[str, Any], device: str) -
         for step in range(8):
             given = batch(LENGTHS[step % len(LENGTHS)])
             found, expected = one_step(one, given, step), one_step(other, given.to(other.device), step)
-            close = {"rtol": 1e-2, "atol": 1e-3} if case["precision"] == "fp32" else {"rtol": 0.2, "atol": 0.2}
+            close = (
+                {"rtol": 1e-2, "atol": 1e-3} if case["precision"] == "fp32" else {"rtol": 0.2, "atol": 0.2}
+            )
             torch.testing.assert_close(found.row(), expected.row(), **close)
 
 

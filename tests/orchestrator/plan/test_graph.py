@@ -23,7 +23,7 @@ def test_an_arm_that_is_only_captured_changes_nothing() -> None:
 
 
 def test_without_a_gpu_it_is_refused() -> None:
-    with pytest.raises(PlanError, match="graph: true must run on a CUDA device, and resources.gpus is 0"):
+    with pytest.raises(PlanError, match=r"graph: true must run on a CUDA device, and resources\.gpus is 0"):
         plan(spec(baseline=graphed()))
 
 
