@@ -280,13 +280,45 @@ def reads_steps(config: Settings) -> bool:
 
 def batch_statistics(model: nn.Module) -> str | None:
     """Why a batch cannot be run through `model` in parts, as `must ..., got ...`; None where it can."""
-    for name, module in model.named_modules():
-        if isinstance(module, BATCH_NORMS):
-            return (
-                "accumulate must be 1 for a model that norms over all samples of a batch, got "
-                f"{type(module).__name__} at {name}: drop train.accumulate, or norm each sample for itself"
-            )
-    return None
+    norm = batch_norm(model)
+    return norm and (
+        f"accumulate must be 1 for a model that norms over all samples of a batch, got {norm}: drop "
+        "train.accumulate, or norm each sample for itself"
+    )
+
+
+def batch_norm(model: nn.Module) -> str | None:
+    """Return class and name of the first module that norms over all samples of a batch, if there is any."""
+    norms = (
+        f"{type(each).__name__} at {name}"
+        for name, each in model.named_modules()
+        if isinstance(each, BATCH_NORMS)
+    )
+    return next(norms, None)
+
+
+def ungraphed(config: Settings, shape: TaskShape) -> str | None:
+    """Explain why training steps cannot be captured as graphs, as `must ..., got ...`; None where they can.
+
+    A model whose passes keep to `layers.constant_shapes` declares `GRAPHED = True` in its file, and gives the
+    reason for settings with which they do not in `ungraphed(config)`.
+    """
+    file, given = _file(config), vars(config)["name"]
+    if shape.head != "classify":
+        return (
+            "must be false for a task that does not ask for one class of each sequence, got the head "
+            f"{shape.head!r}; drop train.graph"
+        )
+    of_these: Callable[[Settings], str | None] = getattr(file, "ungraphed", lambda _: None)
+    why = of_these(config)
+    if getattr(file, "GRAPHED", False) and why is None and not reads_steps(config):
+        return None
+    able = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
+    why = why or "the host decides in its passes by what is in a batch"
+    return (
+        f"must be false for a model whose steps cannot be captured, got {given}: {why}; drop train.graph, or "
+        f"take one that can: {', '.join(able)}"
+    )
 
 
 def kernel_misfit(config: Settings, precision: str) -> str | None:

@@ -82,7 +82,7 @@ class BuiltIn:
             faults.raise_if_any()
         for arm in arms:
             checks.check_splits(spec, arm.system.task, faults)
-            checks.check_precision(spec, arm, faults)
+            checks.check_gpu_settings(spec, arm, faults)
             checks.check_ranks(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, metrics, faults)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import ceil, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
@@ -21,6 +21,13 @@ from trainables.training.config import ON_CUDA
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
+
+
+_ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
+    *(("precision", each, each, "choose bf16 or fp32") for each in ON_CUDA),
+    ("graph", True, "graph: true", "drop train.graph"),
+)
+"""Fields of training with the value that only GPUs can run, its name in messages, and the other way out."""
 
 
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
@@ -90,23 +97,25 @@ def check_stopper(
     )
 
 
-def check_precision(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Some precisions need a GPU, and a trial that asks for none gets none."""
-    path = "train.precision"
-    searched = () if spec.search is None or path in arm.request.drop else spec.search.also
-    ranges = [each.domain for each in searched if each.path == path]
-    choices = [value for each in ranges if isinstance(each, Choice) for value in each.values]
-    drawn = next((each for each in choices if each in ON_CUDA), None)
-    needed = drawn or arm.system.train.precision
-    if spec.resources.gpus == 0 and needed in ON_CUDA:
+def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
+    """Refuse some precisions, and graphs, for trials that ask for no GPU, and so get none."""
+    if spec.resources.gpus:
+        return
+    for field, value, written, remedy in _ON_GPUS:
+        path = f"train.{field}"
+        searched = () if spec.search is None or path in arm.request.drop else spec.search.also
+        ranges = [each.domain for each in searched if each.path == path]
+        drawn = any(isinstance(each, Choice) and value in each.values for each in ranges)
+        if not drawn and getattr(arm.system.train, field) != value:
+            continue
         own = path in arm.request.changes or path in arm.request.cell
-        keys = arm.request.keys(path) if own else ("baseline", "train", "precision")
+        keys = arm.request.keys(path) if own else ("baseline", "train", field)
         keys = ("search", "also", path) if drawn else keys
         faults.add(
-            f"{needed} must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of "
-            "it (resources.gpus: 0.25), or choose bf16 or fp32",
+            f"{written} must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of "
+            f"it (resources.gpus: 0.25), or {remedy}",
             *keys,
-            about=("precision", *keys),
+            about=(field, *keys),
         )
 
 

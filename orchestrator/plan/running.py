@@ -38,8 +38,10 @@ def running_lines(plan: Plan) -> list[str]:
 
 def _choices(system: System, device: str) -> Iterator[str]:
     config = system.model
+    graph = system.train.graph is True and device == "cuda"
     if (setting := _exit_setting(config)) is not None:
-        yield f"early_exit: auto is {exit_mode(setting, device)}"
+        mode = "none, in training steps that are captured" if graph else exit_mode(setting, device)
+        yield f"early_exit: auto is {mode}"
     dtype = SIXTEEN_BITS.get(system.train.precision, torch.float32)
     if isinstance(config, BlockSettings):
         backend, width, dropout, biased = (

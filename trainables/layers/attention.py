@@ -11,7 +11,7 @@ exactly.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal
@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
 from trainables.layers.explicit_offsets import OffsetBias, explicit_by_offset
@@ -338,20 +339,24 @@ def _capability(device: torch.device) -> int | None:
     return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else None
 
 
+def _kernel_stream(drop: WeightDropout | None) -> AbstractContextManager[None]:
+    """Fused kernels draw from the generator of their device. A captured pass has it seeded before it."""
+    if drop is None or constant_shapes() is not None:
+        return nullcontext()
+    return seeded_generator(drop.key, drop.place.device)
+
+
 @contextmanager
-def _kernel_stream(drop: WeightDropout | None) -> Iterator[None]:
-    """Fused kernels read the generator of their device: seed it by key, and put it back afterwards.
+def seeded_generator(key: int, device: torch.device) -> Iterator[None]:
+    """Inside, the default generator of `device` is seeded by `key`; afterwards it is as it was before.
 
     That one alone: to fork PyTorch's, that of the CPU too, takes the host as long as launching ten kernels.
     On CUDA a seed and an offset are all of its state.
     """
-    if drop is None:
-        yield
-        return
-    generator = _generator(drop.place.device)
+    generator = _generator(device)
     counts = generator.device.type == "cuda"
     before = (generator.initial_seed(), generator.get_offset()) if counts else generator.get_state()
-    generator.manual_seed(drop.key)
+    generator.manual_seed(key)
     try:
         yield
     finally:

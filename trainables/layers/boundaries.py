@@ -71,6 +71,11 @@ def boundaries(width: int, *, present: bool) -> Boundaries | NoBoundaries:
 
 def _places(packing: Packing, columns: int) -> Int[Tensor, " M"]:
     """Where each token of N rows is among inputs in so many columns, N times START and N times END."""
+    if not packing.by_host:
+        row, column, start = packing.row, packing.column, packing.num_rows * columns
+        inner = torch.where(column == 0, start + row, row * columns + column - 1)
+        is_end = column == packing.counts.index_select(0, row) - 1
+        return torch.where(is_end, start + packing.num_rows + row, inner)
     counts = packing.host_counts
     rows, ends = np.arange(counts.shape[0]), np.cumsum(counts)
     starts, inputs = ends - counts, rows.shape[0] * columns

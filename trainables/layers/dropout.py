@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropping import dropped
 from trainables.layers.host import modules_of, named_modules_of, uploaded
 from trainables.layers.mask_draws import MASK_LEVELS, ODD_32, MaskDraws, kept, mix, salt_numbers, salted
@@ -49,7 +50,10 @@ class _Stream:
 
     def key(self, call: int) -> int:
         """Return the key of the masks of call number `call`."""
-        return derive(self.seed, *self.name, call)
+        key = derive(self.seed, *self.name, call)
+        if (shapes := constant_shapes()) is not None:
+            shapes.salts.note_key(key, self.name, call)
+        return key
 
 
 Drawn = tuple[_Stream | None, int, tuple[_Ready, ...]]
@@ -112,7 +116,7 @@ class KeyedNoise(Keyed):
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
         """So many in 64 bits for each token, by its place in the full batch."""
-        salt = uploaded(salted(self.draw(), np.arange(columns, dtype=np.int64) * ODD_32), place.device)
+        salt = salts_on(place.device, self.draw(), np.arange(columns, dtype=np.int64) * ODD_32)
         words = place.to(torch.int32)[..., None] ^ salt
         mix(words)
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
@@ -148,7 +152,7 @@ class KeyedDropout(Keyed):
         Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
         come scattered already.
         """
-        word = place.to(torch.int32) ^ uploaded(salted(key, element.astype(np.int64) * ODD_32), place.device)
+        word = place.to(torch.int32) ^ salts_on(place.device, key, element.astype(np.int64) * ODD_32)
         mix(word)
         return kept(word, self.levels)[..., :columns]
 
@@ -208,7 +212,7 @@ class KeyedDropout(Keyed):
         element: np.ndarray,
     ) -> None:
         """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
-        salt = uploaded(salted(self.draw(), element * ODD_32), place.device)
+        salt = salts_on(place.device, self.draw(), element * ODD_32)
 
         def give(masks: list[Tensor]) -> None:
             self.put(masks[0], place)
@@ -351,7 +355,7 @@ class _Salts:
         words = tuple([(size + 1) // 2 for size in sizes])
         begin = streams[0].calls
         keys = np.array([[each.key(call) for each in streams] for call in range(begin, begin + calls)])
-        table = uploaded(salted(keys.repeat(words, 1), salt_numbers(words)), device)
+        table = salts_on(device, keys.repeat(words, 1), salt_numbers(words))
         return cls(streams, sizes, streams[0].calls, table)
 
     def belong_to(self, streams: list[_Stream]) -> bool:
@@ -367,6 +371,16 @@ class _Salts:
             and 0 <= streams[0].calls - self.first < self.table.shape[0]
             and self.table.device.type == device.type
         )
+
+
+def salts_on(
+    device: torch.device, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"]
+) -> Int[Tensor, "*W"]:
+    """Return `mask_draws.salted(key, number)` on `device`; a captured pass reads it from its buffer."""
+    shapes = constant_shapes()
+    return (
+        uploaded(salted(key, number), device) if shapes is None else shapes.salts.table(key, number, device)
+    )
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:

@@ -1,12 +1,12 @@
 """Elements that a mask leaves, scaled: functions with gradients that keep a byte an element."""
 
-from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.host import Function
 
 MIXED = 1 << 21
@@ -63,7 +63,6 @@ def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Fl
     return x * kept if scale == 1 else torch.addcmul(_zero(x.dtype), x, kept, value=scale)
 
 
-@cache
-@torch.inference_mode(mode=False)
+@cached_constants(maxsize=None)
 def _zero(dtype: torch.dtype) -> Tensor:
     return torch.zeros((), dtype=dtype)

@@ -7,7 +7,6 @@ Legend: N = B H heads of width E of all rows, T queries, K keys.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -15,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropping import scaled
 from trainables.layers.head_rows import Factor, HeadRows, moved, put_back, turn
 from trainables.layers.host import Function
@@ -244,8 +244,7 @@ def product(
     return torch.baddbmm(_nothing(one.dtype, one.device), one, other, beta=0, alpha=scale, out=out)
 
 
-@lru_cache(maxsize=16)
-@torch.inference_mode(mode=False)
+@cached_constants(maxsize=16)
 def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
     """What a product is added to if it is added to nothing."""
     return torch.zeros((1, 1, 1), dtype=dtype, device=device)

@@ -16,7 +16,6 @@ detail. Row normalisation is a softmax over log A; the released code divides by 
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention import barring
+from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit import product
 from trainables.layers.head_rows import by_length, gather, sorts_rows, spread, stepped
@@ -171,8 +171,7 @@ def _permuted(
     return torch.index_select(x.flatten(0, 1).flatten(1), 1, order, out=into).view(x.shape)
 
 
-@lru_cache(maxsize=WIDTHS)
-@torch.inference_mode(mode=False)
+@cached_constants(maxsize=WIDTHS)
 def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], Int[Tensor, " T_T"]]:
     """In what order each of `width` queries tries its keys, itself last, and what undoes that.
 
@@ -186,8 +185,7 @@ def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], I
     return (order + begin).flatten(), (order.argsort(-1) + begin).flatten()
 
 
-@lru_cache(maxsize=WIDTHS)
-@torch.inference_mode(mode=False)
+@cached_constants(maxsize=WIDTHS)
 def _later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "T T"]:
     return torch.ones((width, width), dtype=dtype, device=device).triu(1)
 

@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.host import changed
 from trainables.layers.packing import InTwo, take
 from trainables.types import sum_dtype
@@ -186,9 +187,7 @@ def _as_factor(cost: Int[Tensor, " U"] | int, decision: Decision) -> Float[Tenso
     return cost.to(weight.dtype)
 
 
-@lru_cache(maxsize=256)
-@torch.inference_mode(mode=False)
-@torch.no_grad()
+@cached_constants(maxsize=256)
 def _number(value: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " 1"]:
     return torch.full((1,), value, dtype=dtype, device=device)
 

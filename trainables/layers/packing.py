@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from trainables.layers.constant_shapes import constant_shapes, refuse_host_read
 from trainables.layers.host import Function, on_host, uploaded
 
 
@@ -228,9 +229,12 @@ class Packing:
     @property
     def host_counts(self) -> Int[np.ndarray, " B"]:
         """`counts` for the host, which waits for them once, if it does not know them."""
-        counts: np.ndarray = self.once(
-            "host counts", lambda: np.asarray(self.counts.tolist(), dtype=np.int64)
-        )
+
+        def read() -> np.ndarray:
+            refuse_host_read("lengths")
+            return np.asarray(self.counts.tolist(), dtype=np.int64)
+
+        counts: np.ndarray = self.once("host counts", read)
         return counts
 
     @property
@@ -366,6 +370,13 @@ def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[
 
 
 def packing_of(mask: Bool[Tensor, "N S"], more: int = 0) -> Packing:
-    """Of right-padded rows, each with `more` tokens than are in `mask`."""
+    """Of right-padded rows, each with `more` tokens than are in `mask`.
+
+    With constant shapes the padded form is as wide as `mask`, and lengths stay on the device.
+    """
+    if (shapes := constant_shapes()) is not None:
+        counts = mask.sum(1) + more
+        row = torch.repeat_interleave(counts, output_size=shapes.count(counts))
+        return Packing(row, counts, mask.shape[1] + more)
     lengths = np.asarray(mask.sum(1).tolist(), dtype=np.int64)  # for which the host waits
     return Packing.of_counts(lengths + more, mask.device)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import Keyed
 from trainables.layers.linear import Initialised
 from trainables.seeds import derive
@@ -63,11 +64,16 @@ def evaluation_stream(model: nn.Module, seed: int) -> Iterator[None]:
 
     It begins anew each time: the same weights on the same split measure the same, now and read again.
     """
-    if not any(isinstance(module, GlobalStream) for module in model.children()):
+    if not draws_globally(model):
         yield
         return
     with global_stream(derive(seed, "evaluation"), next(model.parameters()).device):
         yield
+
+
+def draws_globally(model: nn.Module) -> bool:
+    """Whether modules of `model` may draw from the global generator in a forward pass."""
+    return any(isinstance(module, GlobalStream) for module in model.children())
 
 
 class GlobalStream(Keyed):
@@ -82,7 +88,8 @@ class GlobalStream(Keyed):
         model.register_forward_hook(self._end, always_call=True)
 
     def _begin(self, model: nn.Module, _: Any) -> None:
-        if model.training and self._stream is not None:
+        # A captured pass has the generator seeded before it.
+        if model.training and self._stream is not None and constant_shapes() is None:
             key, device = self.draw(), next(model.parameters()).device
             assert isinstance(key, int), "modules that draw from the global generator are of one model"
             self._open.enter_context(global_stream(key, device))

@@ -8,13 +8,14 @@ therefore amplified; the published runs have this asymmetry too.
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.host import Function, changed
 from trainables.types import sum_dtype
 
@@ -128,9 +129,7 @@ def selected(rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]) ->
     return changed(query, where=where), changed(key, where=where)
 
 
-@lru_cache(maxsize=8)
-@torch.inference_mode(mode=False)
-@torch.no_grad()
+@cached_constants(maxsize=8)
 def _factors(
     width: int, head_width: int, exact: torch.dtype, device: torch.device
 ) -> Complex[Tensor, "4 T half"]:

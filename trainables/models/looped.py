@@ -30,7 +30,7 @@ One loop, that is `layers` layers, counts as one layer of depth.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -58,6 +58,9 @@ from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
 NO_STEPS = "loops: task needs samples that come with the steps they take, got none; set loops to a number"
+
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 
 
 class Config(BlockSettings):

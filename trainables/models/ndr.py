@@ -24,7 +24,7 @@ here parts that arms share start from the same weights, those of the geometric l
 gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 import torch
@@ -48,6 +48,9 @@ from trainables.types import Encoded
 GATE_BIAS = -3.0
 RELU_GAIN = 2**0.5
 TANH_GAIN = 5 / 3
+
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 
 
 class Config(HeadSettings):

@@ -10,7 +10,7 @@ to read from pre-norm blocks. Only self-attention has positions.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -31,6 +31,9 @@ from trainables.recurrence.decoding_state import DecodingState, StepwiseDecoder
 from trainables.recurrence.result import RecurrenceResult, written
 from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
+
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 
 
 class Config(BlockSettings, PooledSettings, AnswerSettings):

@@ -40,7 +40,7 @@ what is written after it. Keys and values of the input are made once.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -73,6 +73,9 @@ from trainables.recurrence.result import written
 from trainables.recurrence.stepwise import extend_by_one_token
 from trainables.settings import AnswerSettings
 from trainables.types import Encoded
+
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 
 
 class Config(UniversalSettings, PooledSettings, AnswerSettings):

@@ -35,6 +35,7 @@ class ModelCases(Contract):
         "exiting": f"no field {EXIT}: nothing is left out when a part of a batch has halted",
         "causal": "no field causal, and no causal property: there is no causal form",
         "writing": "no class Decoder: it writes no answers",
+        "graphed": "its file does not declare GRAPHED, or says why steps of all its arms cannot be captured",
     }
 
     def every_arm(self) -> dict[str, Raw]:

@@ -9,6 +9,7 @@ from trainables.testing.decoder import DecoderContract
 from trainables.testing.encoder import EncoderContract
 from trainables.testing.exits import EarlyExitContract
 from trainables.testing.formulas import CostContract
+from trainables.testing.graphs import GraphContract
 from trainables.testing.resuming import ResumeContract
 
 
@@ -19,6 +20,7 @@ class ModelContract(
     DecoderContract,
     CostContract,
     ResumeContract,
+    GraphContract,
 ):
     """All that is promised of a model. What it has no part for is skipped, with the reason.
 

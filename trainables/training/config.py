@@ -124,6 +124,12 @@ class LearningConfig(Settings):
     `tf32`: 32 bits, but factors are rounded to a mantissa of 10 bits; needs CUDA. `bf16`: autocast to 16 bits
     with the range of 32 and a mantissa of 7. `fp16`: autocast to 16 bits with a mantissa of 10, and a
     scaled loss; needs CUDA."""
+    graph: Annotated[Literal["auto"] | bool, Acts("running"), LATER] = "auto"
+    """Capture the forward and backward pass of each number of tokens once as a CUDA graph, and replay it: a
+    GPU then does not wait for its host. Batches are filled up with rows that nothing is learned from; every
+    layer is run, whatever `early_exit` says of training steps. Results are as without, up to rounding. Needs
+    a CUDA device, and a model and task of which `plan` does not refuse it. `auto` is false everywhere: no GPU
+    has confirmed these graphs yet."""
     threads: Annotated[int, Acts("running")] = Field(default=1, ge=1, le=1024)
     """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
 
@@ -168,6 +174,20 @@ class LearningConfig(Settings):
             raise ValueError(
                 f"onecycle_beta1 needs schedule 'linear', got {self.schedule!r}: "
                 "drop it or change the schedule"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _steps_can_be_captured(self) -> "LearningConfig":
+        others = {
+            "ranks": self.ranks > 1,
+            "checkpoint_activations": self.checkpoint_activations,
+            "batch_tokens": self.batch_tokens is not None,
+        }
+        if self.graph is True and (name := next((name for name, given in others.items() if given), None)):
+            raise ValueError(
+                f"graph must be false with {name}, whose passes cannot be captured, got graph=True and "
+                f"{name}={getattr(self, name)}: drop one of them"
             )
         return self
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 import torch
 from torch import nn
 
-from trainables.assembly import build_model, model_config
+from trainables.assembly import build_model, model_config, ungraphed
 from trainables.catalog import is_outside
 from trainables.data.conformity import check_batch
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
@@ -21,6 +22,7 @@ from trainables.task_catalog import shape as task_shape
 from trainables.task_catalog import splits, stream, task_config, task_name
 from trainables.training.config import TrainConfig
 from trainables.training.examples import chosen
+from trainables.training.filler import Filler
 from trainables.training.work import Work
 from trainables.types import Batch
 
@@ -47,6 +49,8 @@ class Sources:
         self._job = job
         self._config = config
         self.device = device
+        self.train_device = device
+        """Device of training batches: the host where steps fill them up first (`training.graphed`)."""
         if device.type == "cuda":
             plan_no_shapes()
             torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
@@ -66,11 +70,19 @@ class Sources:
         """What training and evaluating the model costs."""
         return Work(model_config(self._job.settings["model"]), task_shape(self._task), self._config)
 
+    def filler(self) -> Filler:
+        """Filler rows of training batches. Raises ValueError for a model or task whose steps need others."""
+        shape = task_shape(self._task)
+        if (why := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
+            raise ValueError(f"train.graph {why}")
+        rows = ceil(self._config.batch_size / self._config.accumulate)
+        return Filler.of(rows, shape.length_max, shape.pad_id)
+
     def train_batch(self, step: int) -> Batch:
         """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""
         if self._streamed:
-            return self._drawn(step).to(self.device)
-        return self._train.batch(self._order(step)).to(self.device)
+            return self._drawn(step).to(self.train_device)
+        return self._train.batch(self._order(step)).to(self.train_device)
 
     @property
     def epoch(self) -> int | None:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from trainables.assembly import batch_statistics
+from trainables.assembly import batch_norm, batch_statistics
 from trainables.checkpoint import weights
 from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.dropout import set_dropout_context
@@ -20,6 +21,9 @@ from trainables.training.ranks import Ranks
 from trainables.training.schedule import beta1, learning_rate
 from trainables.training.selected_weights import copied, follow
 from trainables.types import NOT_ASKED, Batch, Output
+
+if TYPE_CHECKING:
+    from trainables.training.graphed import GraphedPasses
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -67,6 +71,8 @@ class Learner:
             recompute(model)
         self.ranks: Ranks | None = None
         """The other processes that share its batches, where there are any."""
+        self.graphs: GraphedPasses | None = None
+        """Captured forward and backward passes, where steps replay them."""
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""
         self.average = None if config.ema is None else copied(weights(model))
@@ -74,10 +80,13 @@ class Learner:
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """Where forward passes run in 16 bits, where that was asked for."""
+    def autocast(self, *, caches: bool = True) -> AbstractContextManager[None]:
+        """Where forward passes run in 16 bits, where that was asked for.
+
+        `caches`: a weight is cast once for all its uses.
+        """
         dtype = _AUTOCAST.get(self.config.precision)
-        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None, cache_enabled=caches)
 
 
 def misfit(model: nn.Module, config: TrainConfig) -> str | None:
@@ -87,6 +96,11 @@ def misfit(model: nn.Module, config: TrainConfig) -> str | None:
             "checkpoint_activations must be false for a model without layers that can be run again in the "
             "backward pass, got true: drop it, or derive layers from "
             "trainables.layers.recomputing.RecomputableLayer"
+        )
+    if config.graph is True and (norm := batch_norm(model)) is not None:
+        return (
+            f"graph must be false for a model that norms over all samples of a batch, got {norm}: drop "
+            "train.graph, or norm each sample for itself"
         )
     return batch_statistics(model) if config.parts > 1 else None
 
@@ -115,14 +129,16 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     clipped, stay on the parameters until the next step.
     """
     with cpu_threads(learner.config.threads):
-        loss, ponder, hits, counts = _backward(learner, batch, step)
+        loss, ponder, hits, counts = compute_gradients(learner, batch, step)
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
             follow(learner.average, learner.model, learner.config.ema)
-    return StepResult(loss, ponder, norm, hits, counts, tokens=batch.mask.sum())
+    # Graphed passes take batches from the host.
+    tokens = batch.mask.sum().to(learner.device, non_blocking=True)
+    return StepResult(loss, ponder, norm, hits, counts, tokens)
 
 
-def _backward(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
+def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
     """Gradients of the objective, scaled in fp16, are put on the parameters.
 
     Mean loss, mean ponder cost, hits and predictions of the batch. It is run in as many parts as are asked
@@ -132,6 +148,8 @@ def _backward(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
     if learner.ranks is not None:
         learner.ranks.begin(step)
         return learner.ranks.gather(_share(learner, batch, step, 0)).unbind()
+    if learner.graphs is not None:
+        return learner.graphs.backward(batch, step)
     parts = min(learner.config.parts, len(batch.labels))
     if parts == 1:
         return _backward_of_part(learner, batch, step)
@@ -151,10 +169,10 @@ def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor
 
 
 def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
-    """The sums of `_backward` over parts of these `numbers`, of which there may be none."""
+    """The sums of `compute_gradients` over parts of these `numbers`, of which there may be none."""
     whole = len(batch.labels)
     found = torch.zeros(4, dtype=torch.float64, device=learner.device)
-    for number, part in enumerate(_parts(batch, min(learner.config.parts, whole))):
+    for number, part in enumerate(parts_of(batch, min(learner.config.parts, whole))):
         if number in numbers:
             with running_on(part):
                 rows = batch.rows(part.first, part.first + part.rows)
@@ -163,7 +181,7 @@ def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range
     return found
 
 
-def _parts(batch: Batch, parts: int) -> Iterator[BatchPart]:
+def parts_of(batch: Batch, parts: int) -> Iterator[BatchPart]:
     """As even as can be, the larger ones first."""
     whole, first = len(batch.labels), 0
     asked = batch.labels != NOT_ASKED
@@ -180,12 +198,22 @@ def _backward_of_part(
     set_dropout_context(learner.model, learner.seed, step, number)
     with learner.autocast():
         output: Output = learner.model(rows)
-        total = objective(output, learner.config)
+        total, sums = weighted_objective(output, learner, share)
+    total.backward()  # type: ignore[no-untyped-call]
+    return sums
+
+
+def weighted_objective(output: Output, learner: Learner, share: float) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return what a backward pass begins at, scaled in fp16, and detached what `compute_gradients` returns.
+
+    Means of a part of a batch are weighted by its `share` of the rows.
+    """
+    total = objective(output, learner.config)
     loss, ponder = output.loss.detach().mean(), output.encoded.ponder.detach().mean()
     if share != 1:
         loss, ponder, total = loss * share, ponder * share, total * share
-    learner.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
-    return loss, ponder, output.hits.detach().sum(), output.counts.detach().sum()
+    sums = loss, ponder, output.hits.detach().sum(), output.counts.detach().sum()
+    return learner.scaler.scale(total), sums
 
 
 def _update(learner: Learner, step: int) -> Float[Tensor, ""]:

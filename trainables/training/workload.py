@@ -18,6 +18,7 @@ from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.examples import seen_of
+from trainables.training.graphed import CudaEngine, Engine, GraphedPasses
 from trainables.training.ranks import Ranks
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import ScoredWeights, best, copied, holding, mean
@@ -91,10 +92,19 @@ class Training:
             self._load_source()
         elif self._config.ranks > 1:
             learner.ranks = Ranks(job, learner.model, self._config.ranks)
+        elif self._config.graph is True:
+            learner.graphs = GraphedPasses(learner, self._sources.filler(), self._engine())
+            self._sources.train_device = torch.device("cpu")
 
     def _opened(self, job: Job, config: TrainConfig) -> Sources:
         """Where model and batches come from, on the device that trains."""
         return Sources(job, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+
+    def _engine(self) -> Engine:
+        """What captures passes of training steps. Raises ValueError without a CUDA device."""
+        if self._device.type != "cuda":
+            raise ValueError("train.graph: true needs a CUDA device, got none: drop it, or train on a GPU")
+        return CudaEngine(self._device)
 
     @property
     def model(self) -> torch.nn.Module:

@@ -18,6 +18,8 @@ from torch import nn
 from trainables.settings import ModelSettings
 from trainables.types import Encoded
 
+GRAPHED = True
+
 class Config(ModelSettings):
     causal: bool = False
     early_exit: Literal["compact", "none"] = "compact"
@@ -156,6 +158,47 @@ FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
         "test_sums_stay_in_32_bits_under_autocast",
         {"encoded": f"{REPLACED}ponder=encoded.ponder.bfloat16())"},
         "ponder must be float32 under autocast, got torch.bfloat16",
+    ),
+    "a number that the host waits for": (
+        "test_replayed_steps_are_those_that_are_run",
+        {"states": "states = states * states.sum().item()"},
+        "a captured pass must not wait for the device, got aten._local_scalar_dense",
+    ),
+    "a length that the host knows": (
+        "test_replayed_steps_are_those_that_are_run",
+        {"states": "states = states + mask.sum(1).tolist()[0]"},
+        "a captured pass must not read values on the host, got tolist",
+    ),
+    "a tensor that an earlier pass left": (
+        "test_replayed_steps_are_those_that_are_run",
+        {
+            "made": "self.kept = torch.zeros(())",
+            "states": "states = states + self.kept; self.kept = states.detach().mean()",
+        },
+        "got a tensor from the host or from an earlier pass",
+    ),
+    "a tensor of lengths that the host makes": (
+        "test_replayed_steps_are_those_that_are_run",
+        {"states": "states = states + torch.from_numpy(mask.sum(1).numpy())[:, None, None]"},
+        "a captured pass must not read values on the host, got numpy",
+    ),
+    "a tensor of numbers of the host": (
+        "test_replayed_steps_are_those_that_are_run",
+        {"states": "states = states + torch.tensor([0.5])"},
+        "got a tensor from the host or from an earlier pass",
+    ),
+    "a table of lengths that the host uploads": (
+        "test_replayed_steps_are_those_that_are_run",
+        {
+            "states": "from trainables.layers.host import uploaded; "
+            "states = states + uploaded(mask.sum(1).numpy(), x.device)[:, None, None]"
+        },
+        "tables that the host makes must not depend on the batch",
+    ),
+    "a mean over the rows of a batch": (
+        "test_filler_rows_change_nothing",
+        {"states": "states = states + states.mean()"},
+        r"with filler rows, a step on rows of \(5, 1, 9, 3, 7\) must be what it is without",
     ),
     "state that is not saved": (
         "test_stopped_at_every_report_it_ends_as_undisturbed",

@@ -1,0 +1,97 @@
+"""CUDA graphs of training steps do what the steps do when they are run; on the CPU they are recordings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.gpu.devices import needs_cuda, on_devices
+from trainables.assembly import build_model
+from trainables.protocol import Job
+from trainables.testing.arms import base
+from trainables.testing.cases import SEED, SHAPE, batch
+from trainables.testing.contract import interrupted, undisturbed
+from trainables.testing.graphs import LENGTHS, RunningEngine, of_step
+from trainables.testing.recorded import RecordingEngine
+from trainables.testing.resuming import TASK, TRAIN
+from trainables.training import Training
+from trainables.training.config import train_config
+from trainables.training.filler import Filler
+from trainables.training.graphed import CudaEngine, Engine, GraphedPasses
+from trainables.training.step import Learner, one_step
+
+CASES: dict[str, dict[str, Any]] = {
+    "gut": {"name": "universal", "attention": "math"},
+    "gut, fused attention": {"name": "universal", "attention": "sdpa", "attention_dropout": 0.0},
+    "gut, fused attention that drops": {"name": "universal", "attention": "sdpa"},
+    "transformer": {"name": "transformer", "attention": "math"},
+    "looped": {"name": "looped", "loops": 4, "attention": "math"},
+    "ndr": {"name": "ndr"},
+}
+
+
+def learner(raw: dict[str, Any], device: str, engine: Engine | None = None, **train: Any) -> Learner:
+    settings = base(raw["name"], {name: value for name, value in raw.items() if name != "name"})
+    config = train_config({"steps": 99, "batch_size": 5, "lr": 0.01} | train)
+    one = Learner(build_model(settings, SHAPE, SEED, device).train(), config, seed=SEED)
+    if engine is not None:
+        rows = -(-len(LENGTHS[0]) // config.accumulate)
+        one.graphs = GraphedPasses(one, Filler.of(rows, SHAPE.length_max, SHAPE.pad_id), engine)
+    return one
+
+
+def engine_on(device: str) -> Engine:
+    return CudaEngine(torch.device(device)) if device == "cuda" else RecordingEngine()
+
+
+@on_devices(CASES)
+def test_a_replay_does_what_the_pass_does(case: dict[str, Any], device: str) -> None:
+    """Shapes alternate; dropout is that of the step."""
+    one, other = (learner(case, device, engine) for engine in (engine_on(device), RunningEngine()))
+    for step in range(8):
+        given = batch(LENGTHS[step % len(LENGTHS)])
+        found, expected = (of_step(each, given, step) for each in (one, other))
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+PRECISIONS = {each: {"precision": each} for each in ("fp32", "bf16", "fp16")}
+
+
+@on_devices(PRECISIONS, rehearse=["fp32", "bf16"])
+def test_steps_learn_what_other_steps_learn(case: dict[str, Any], device: str) -> None:
+    raw = CASES["gut"]
+    for train in (case, case | {"accumulate": 2}):
+        one, other = learner(raw, device, engine_on(device), **train), learner(raw, device, **train)
+        for step in range(8):
+            given = batch(LENGTHS[step % len(LENGTHS)])
+            found, expected = one_step(one, given, step), one_step(other, given.to(other.device), step)
+            close = (
+                {"rtol": 1e-2, "atol": 1e-3} if case["precision"] == "fp32" else {"rtol": 0.2, "atol": 0.2}
+            )
+            torch.testing.assert_close(found.row(), expected.row(), **close)
+
+
+@pytest.mark.gpu
+@needs_cuda
+def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path: Path) -> None:
+    model = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4, "attention": "math"}
+    train = {**TRAIN, "steps": 50, "report_every": 10, "graph": True}
+    job = Job({"task": dict(TASK), "model": model, "train": train}, 1, data_dir=tmp_path / "data")
+    (folder := tmp_path / "saved").mkdir()
+    _, resumed = interrupted(Training, job, folder)
+    _, whole = undisturbed(Training, job)
+    for one, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.05, atol=0.01)
+
+
+@pytest.mark.gpu
+@needs_cuda
+def test_a_replay_does_not_move_the_generator() -> None:
+    one = learner(CASES["gut, fused attention that drops"], "cuda", engine_on("cuda"))
+    before = torch.cuda.get_rng_state()
+    for step in range(3):
+        one_step(one, batch(LENGTHS[0]), step)
+    assert torch.equal(torch.cuda.get_rng_state(), before)

@@ -1,0 +1,167 @@
+"""Steps whose passes are captured and replayed train as others do; on the CPU captures are recordings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainables.training.steps import SHAPES, learner, small
+from trainables.protocol import Diverged, Job
+from trainables.testing.cases import batch
+from trainables.testing.contract import interrupted, undisturbed
+from trainables.testing.recorded import RecordingEngine
+from trainables.testing.resuming import TASK
+from trainables.training import NONDETERMINISTIC, Training
+from trainables.training.filler import MOST_SHAPES, Filler
+from trainables.training.graphed import Engine, GraphedPasses, other_lengths
+from trainables.training.step import Learner, one_step
+from trainables.types import Batch
+
+SHAPE = SHAPES["classify"]
+GUT = small("universal", SHAPE)
+BATCHES = ((5, 1, 9, 3, 7, 2, 2), (6, 6, 6, 6, 6, 6, 6), (20, 20, 20, 20, 11, 19, 20), (2, 8, 1, 1, 20, 4, 3))
+"""Lengths of rows; filled to 128 and to 256 tokens."""
+
+
+class RecordedTraining(Training):
+    """Graphs without a GPU."""
+
+    def _engine(self) -> Engine:
+        return RecordingEngine()
+
+
+def graphed(raw: dict[str, Any] = GUT, filler: Filler | None = None, **train: Any) -> Learner:
+    one = learner(raw, SHAPE, **train)
+    rows = -(-len(BATCHES[0]) // one.config.accumulate)
+    one.graphs = GraphedPasses(
+        one, filler or Filler.of(rows, SHAPE.length_max, SHAPE.pad_id), RecordingEngine()
+    )
+    return one
+
+
+def job(tmp_path: Path, *, graph: bool, model: dict[str, Any] | None = None, **train: Any) -> Job:
+    settings = {"steps": 6, "batch_size": 6, "lr": 0.01, "report_every": 2, "graph": graph} | train
+    given = model or {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
+    return Job({"task": dict(TASK), "model": given, "train": settings}, 1, data_dir=tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {},
+        {"accumulate": 3},
+        {"clip": 0.1, "ema": 0.5, "label_smoothing": 0.2, "weight_decay": 0.5},
+        {"optimizer": "ranger"},
+    ],
+    ids=lambda train: "-".join(train) or "plain",
+)
+def test_they_lead_to_the_same_weights(train: dict[str, Any]) -> None:
+    one, other = graphed(lr=0.01, **train), learner(GUT, SHAPE, lr=0.01, **train)
+    for step in range(8):
+        given = batch(BATCHES[step % len(BATCHES)])
+        found, expected = (one_step(each, given, step) for each in (one, other))
+        torch.testing.assert_close(found.row(), expected.row(), rtol=1e-6, atol=1e-9)
+    assert one.graphs is not None
+    assert one.graphs.captured == (3 if "accumulate" in train else 2)
+    for (name, weight), expected_weight in zip(
+        one.model.named_parameters(), other.model.parameters(), strict=True
+    ):
+        torch.testing.assert_close(weight, expected_weight, rtol=1e-5, atol=1e-8, msg=name)
+
+
+@pytest.mark.parametrize("filler", [Filler(20, 1, 16, 6), Filler(33, 5, 100, 6), Filler(25, 30, 64, 6)])
+def test_filler_rows_change_nothing_however_many_there_are(filler: Filler) -> None:
+    one, other = graphed(filler=filler), learner(GUT, SHAPE)
+    for step, lengths in enumerate(BATCHES):
+        found, expected = (one_step(each, batch(lengths), step) for each in (one, other))
+        torch.testing.assert_close(found.row(), expected.row(), rtol=1e-6, atol=1e-9)
+        for weight, plain in zip(one.model.parameters(), other.model.parameters(), strict=True):
+            torch.testing.assert_close(weight.grad, plain.grad, rtol=1e-6, atol=1e-10)
+
+
+def test_autocast_casts_anew_in_each_replay() -> None:
+    """Weights that the first steps have changed are cast again."""
+    one, other = (each.float() for each in (graphed().model, learner(GUT, SHAPE).model))
+    one, other = graphed(precision="bf16", lr=0.05), learner(GUT, SHAPE, precision="bf16", lr=0.05)
+    for each in (one, other):
+        each.model.float()
+    for step in range(4):
+        found, expected = (one_step(each, batch(BATCHES[0]), step) for each in (one, other))
+        torch.testing.assert_close(found.row(), expected.row(), rtol=0.03, atol=0.03)
+
+
+def test_there_are_few_shapes() -> None:
+    for rows, length in ((1, 1), (2, 2), (32, 100), (64, 200), (128, 1000), (8, 4000)):
+        filler = Filler.of(rows, length, 0)
+        seen = set()
+        for total in range(rows, rows * length + 1, max(1, rows * length // 500)):
+            lengths = torch.full((rows,), total // rows) + (torch.arange(rows) < total % rows)
+            mask = torch.arange(length) < lengths[:, None]
+            filled = filler.filled(Batch(mask.long(), mask, torch.zeros(rows, dtype=torch.long)))
+            assert filled.mask.shape == (rows + filler.rows, filler.width)
+            assert filled.mask.any(1).all()
+            assert torch.equal(filled.mask[:rows, :length], mask)
+            seen.add(int(filled.mask.sum()))
+        assert len(seen) <= MOST_SHAPES + 1
+
+
+def test_warm_up_sees_other_lengths() -> None:
+    given = batch(BATCHES[0], width=20)
+    lengths = other_lengths(given).mask.sum(1)
+    assert int(lengths.sum()) == int(given.mask.sum())
+    assert not torch.equal(lengths, given.mask.sum(1))
+
+
+def test_a_batch_longer_than_the_task_states_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"at most the 20 tokens .* got 21; correct length_max"):
+        one_step(graphed(), batch((21, 3)), 0)
+
+
+def test_a_training_is_measured_as_without(tmp_path: Path) -> None:
+    found, one = undisturbed(RecordedTraining, job(tmp_path, graph=True))
+    expected, other = undisturbed(Training, job(tmp_path, graph=False))
+    for each, plain in zip(found, expected, strict=True):
+        metrics = {name: value for name, value in plain.metrics.items() if name not in NONDETERMINISTIC}
+        assert {name: each.metrics[name] for name in metrics} == pytest.approx(metrics, rel=1e-4)
+    for weight, plain_weight in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(weight, plain_weight, rtol=1e-3, atol=1e-5)
+
+
+def test_a_stopped_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    (folder := tmp_path / "saved").mkdir()
+    given = job(tmp_path, graph=True, accumulate=2, ema=0.9)
+    _, resumed = interrupted(RecordedTraining, given, folder)
+    _, whole = undisturbed(RecordedTraining, given)
+    assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
+
+
+def test_a_loss_that_is_no_number_ends_a_training_at_the_same_step(tmp_path: Path) -> None:
+    steps = []
+    for kind, graph in ((RecordedTraining, True), (Training, False)):
+        training = kind(job(tmp_path, graph=graph, lr=1e30, clip=None))
+        with pytest.raises(Diverged) as raised:
+            undisturbed(lambda _, training=training: training, job(tmp_path, graph=graph))
+        steps.append(raised.value.step)
+    assert steps[0] == steps[1]
+
+
+def test_without_a_gpu_it_is_an_error(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ValueError, match=r"train\.graph: true needs a CUDA device, got none"):
+        Training(job(tmp_path, graph=True))
+
+
+def test_a_model_that_cannot_be_captured_is_an_error(tmp_path: Path) -> None:
+    model = {"name": "sut", "width": 16}
+    with pytest.raises(ValueError, match=r"train\.graph must be false for a model .*, got sut: the host"):
+        RecordedTraining(job(tmp_path, graph=True, model=model))
+
+
+def test_norms_over_a_batch_are_an_error() -> None:
+    one = learner(GUT, SHAPE)
+    one.model.add_module("norm", torch.nn.BatchNorm1d(3))
+    config = one.config.model_copy(update={"graph": True})
+    with pytest.raises(ValueError, match="graph must be false for a model that norms over all samples"):
+        Learner(one.model, config, seed=0)

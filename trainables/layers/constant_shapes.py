@@ -1,0 +1,229 @@
+"""Forward passes that can be captured as a graph: the host decides nothing that depends on the batch.
+
+A CUDA graph runs the same kernels on the same memory at each replay, and keeps all sizes and numbers that the
+host gave when it was captured. Inside `ConstantShapes.warming` and `.capturing`
+
+* rows, width and number of tokens of a batch are the same for all batches, and lengths stay on the device;
+* tables that the host uploads are uploaded in warming passes only, and must be the same in each of them;
+* salts of dropout masks are parts of one buffer, which is written before each replay.
+
+A pass that breaks this raises `BatchDependentError` while it is warmed up or captured.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from trainables.layers.mask_draws import salted
+from trainables.seeds import derive
+
+Made = TypeVar("Made")
+StreamName = tuple[str | int, ...]
+_ACTIVE: ContextVar["ConstantShapes | None"] = ContextVar("constant shapes", default=None)
+
+
+class BatchDependentError(RuntimeError):
+    """A pass cannot be captured, because the host decides something in it by the content of a batch."""
+
+
+def constant_shapes() -> "ConstantShapes | None":
+    """The constant shapes of the present forward pass; None where shapes may follow the batch."""
+    return _ACTIVE.get()
+
+
+def refuse_host_read(what: str) -> None:
+    """Raise BatchDependentError in a pass with constant shapes, where the host must not read `what`."""
+    if _ACTIVE.get() is not None:
+        raise BatchDependentError(
+            f"a pass with constant shapes must keep {what} on the device, got a read by the host"
+        )
+
+
+def copied_to(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
+    """Copy a table to `device`; the host does not wait for the copy."""
+    tensor = torch.from_numpy(table)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def cached_constants(maxsize: int | None) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
+    """Cache the tensors that a function makes of its arguments alone.
+
+    A captured graph reads such tensors at their addresses, so its constant shapes keep a reference to each.
+    """
+
+    def decorate(make: Callable[..., Made]) -> Callable[..., Made]:
+        cached = lru_cache(maxsize=maxsize)(torch.inference_mode(mode=False)(torch.no_grad()(make)))
+
+        @wraps(make)
+        def constants(*arguments: Any) -> Made:
+            shapes = _ACTIVE.get()
+            if shapes is None:
+                return cached(*arguments)
+            return shapes.constant((make, arguments), lambda: cached(*arguments))
+
+        return constants
+
+    return decorate
+
+
+class SaltTable(NamedTuple):
+    """The salts of one draw of masks, by the names of the streams that they come from."""
+
+    names: list[tuple[StreamName, int]]
+    """Streams, and numbers of their calls."""
+    places: Int[np.ndarray, " W"]
+    """For each word its stream among the names."""
+    numbers: Int[np.ndarray, " W"]
+    """For each word the number of its element times `mask_draws.ODD_32`."""
+
+    def equals(self, other: "SaltTable") -> bool:
+        """Compare with another table."""
+        same = self.names == other.names and np.array_equal(self.places, other.places)
+        return same and np.array_equal(self.numbers, other.numbers)
+
+
+class Salts:
+    """Salts of all dropout masks of a pass, as a function of seed and step."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[StreamName, int]] = {}
+        self._tables: list[SaltTable] = []
+        self._whole: SaltTable | None = None
+        self._buffer: Int[Tensor, " W"] | None = None
+        self._number = self._used = 0
+
+    def note_key(self, key: int, name: StreamName, call: int) -> None:
+        """Remember that `key` belongs to call number `call` of the stream `name`."""
+        self._known[key] = name, call
+
+    def begin(self, buffer: Int[Tensor, " W"] | None) -> None:
+        """Start a pass: one that reads salts from `buffer`, or one that records which salts it needs."""
+        self._buffer, self._number, self._used = buffer, 0, 0
+        self._known.clear()
+        if buffer is None:
+            self._tables, self._whole = [], None
+
+    def table(
+        self, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"], device: torch.device
+    ) -> Int[Tensor, "*W"]:
+        """Return `mask_draws.salted(key, number)` on `device`."""
+        salts = salted(key, number)
+        table, size = self._named(key, number, salts.shape), salts.size
+        place, begin = self._number, self._used
+        self._number, self._used = place + 1, begin + size
+        if self._buffer is None:
+            self._tables.append(table)
+            return copied_to(salts, device)
+        if place >= len(self._tables) or not table.equals(self._tables[place]):
+            raise BatchDependentError(
+                f"a pass must draw the same dropout masks in the same order each time, got others in draw "
+                f"{place}"
+            )
+        return self._buffer[begin : begin + size].view(salts.shape)
+
+    def _named(self, key: Any, number: Int[np.ndarray, "*C"], shape: tuple[int, ...]) -> SaltTable:
+        keys, places = np.unique(np.asarray(key, dtype=np.int64), return_inverse=True)
+        index, numbers = (
+            np.broadcast_to(each, shape).ravel() for each in (places.reshape(np.shape(key)), number)
+        )
+        return SaltTable([self._known[int(each)] for each in keys], index, numbers)
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+        return sum(each.places.size for each in self._tables)
+
+    def values(self, seed: int, step: int) -> Int[np.ndarray, " W"]:
+        """All salts of the pass of optimiser step number `step`, in the order in which it reads them."""
+        if not self._tables:
+            return np.zeros(0, dtype=np.int32)
+        names, index, numbers = self._whole = self._whole or self._joined()
+        # The name of a stream is ("dropout", step, part, module).
+        keys = [derive(seed, name[0], step, *name[2:], call) for name, call in names]
+        return salted(np.array(keys, dtype=np.int64)[index], numbers)
+
+    def _joined(self) -> SaltTable:
+        """One table of all words."""
+        begins = np.cumsum([0, *(len(each.names) for each in self._tables)])
+        index = [each.places + begin for each, begin in zip(self._tables, begins, strict=False)]
+        names = [name for each in self._tables for name in each.names]
+        return SaltTable(
+            names, np.concatenate(index), np.concatenate([each.numbers for each in self._tables])
+        )
+
+
+class ConstantShapes:
+    """Everything of one captured pass that the host made: tables, counts, cached tensors and salts."""
+
+    def __init__(self) -> None:
+        self.salts = Salts()
+        self._tables: list[tuple[np.ndarray, Tensor]] = []
+        self._constants: dict[Any, Any] = {}
+        self._number = 0
+        self._captures = False
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Tensors that the captured pass reads and did not make itself."""
+        constants = [each if isinstance(each, tuple) else (each,) for each in self._constants.values()]
+        return [table for _, table in self._tables] + [each for some in constants for each in some]
+
+    @contextmanager
+    def warming(self) -> Iterator[None]:
+        """Inside, a forward pass makes its tables and constants, or shows that they are the same again."""
+        with self._running(captures=False, buffer=None):
+            yield
+
+    @contextmanager
+    def capturing(self, buffer: Int[Tensor, " W"]) -> Iterator[None]:
+        """Inside, a forward pass reads the tables of warming passes, and its salts from `buffer`."""
+        with self._running(captures=True, buffer=buffer):
+            yield
+
+    @contextmanager
+    def _running(self, *, captures: bool, buffer: Tensor | None) -> Iterator[None]:
+        self._captures, self._number = captures, 0
+        self.salts.begin(buffer)
+        token = _ACTIVE.set(self)
+        try:
+            yield
+        finally:
+            _ACTIVE.reset(token)
+
+    def table(self, table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
+        """Return a table that the host made on `device`. Raises BatchDependentError if it has changed."""
+        number, self._number = self._number, self._number + 1
+        if number == len(self._tables) and not self._captures:
+            self._tables.append((table.copy(), copied_to(table, device)))
+        known = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
+        if known[1] is None or not np.array_equal(known[0], table):
+            raise BatchDependentError(
+                f"tables that the host makes must not depend on the batch, got other values in table {number}"
+                f" of shape {table.shape}; make it of tensors on the device"
+            )
+        return known[1]
+
+    def count(self, tokens: Int[Tensor, " N"]) -> int:
+        """Return the sum of `tokens`. Raises BatchDependentError if it differs from that of other batches."""
+        if not self._captures:
+            self.table(total := np.array([int(tokens.sum())]), tokens.device)
+            return int(total[0])
+        total = self._tables[self._number][0] if self._number < len(self._tables) else np.zeros(1)
+        self.table(total, tokens.device)
+        return int(total[0])
+
+    def constant(self, key: Any, make: Callable[[], Made]) -> Made:
+        """Return the cached tensors of `key`, which only warming passes make."""
+        if key not in self._constants:
+            if self._captures:
+                raise BatchDependentError(f"cached tensors must be made while warming up, got {key} later")
+            self._constants[key] = make()
+        found: Made = self._constants[key]
+        return found

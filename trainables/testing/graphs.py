@@ -1,0 +1,108 @@
+"""What a model promises that declares `GRAPHED`: its training steps can be captured once and replayed."""
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from trainables.assembly import model_config, ungraphed
+from trainables.layers.constant_shapes import BatchDependentError
+from trainables.layers.plain import draws_globally
+from trainables.testing.arms import Raw, having
+from trainables.testing.cases import SEED, SHAPE, ModelCases, batch
+from trainables.testing.contract import check, check_close
+from trainables.testing.recorded import RecordingEngine
+from trainables.training.config import train_config
+from trainables.training.filler import Filler
+from trainables.training.graphed import Engine, GraphedPasses
+from trainables.training.step import Learner, compute_gradients
+from trainables.types import Batch
+
+LENGTHS: Final = ((5, 1, 9, 3, 7), (6, 6, 6, 6, 6), (3, 20, 11, 2, 2), (20, 20, 20, 1, 20))
+"""Of batches that have the same number of rows, and of which all but the last have one shape when filled."""
+DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
+SUMS: Final = ("loss", "ponder cost", "hits", "predictions")
+Found = dict[str, Tensor]
+
+
+class RunningEngine:
+    """Captures nothing: a replay runs the pass again."""
+
+    def warm_up(self, run: Callable[[], Tensor]) -> None:
+        """Run a pass."""
+        run()
+
+    def capture(
+        self,
+        run: Callable[[], Tensor],
+        known: Callable[[], list[Tensor]],  # noqa: ARG002 it may read anything
+    ) -> tuple[Tensor, Callable[[], None]]:
+        """Run a pass."""
+        found = run()
+
+        def replay() -> None:
+            found.copy_(run())
+
+        return found, replay
+
+
+class GraphContract(ModelCases):
+    """For each arm of a model that declares `GRAPHED`, on the CPU, with dropout on."""
+
+    def every_graphed(self) -> dict[str, Raw]:
+        """Arms whose training steps can be captured."""
+        arms = self.every_arm()
+        return {label: raw for label, raw in arms.items() if ungraphed(model_config(raw), SHAPE) is None}
+
+    def test_replayed_steps_are_those_that_are_run(self, graphed: Raw) -> None:
+        """One capture serves other batches, labels and steps: sums and gradients are bit for bit the same.
+
+        Inside of a pass the host must not wait for the device, read the batch, or pass on tensors of its own
+        or of an earlier pass.
+        """
+        one, other = (self._passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine()))
+        for step, lengths in enumerate(LENGTHS):
+            try:
+                found, expected = (of_step(each, batch(lengths), step) for each in (one, other))
+            except BatchDependentError as error:
+                raise AssertionError(f"a step must be captured once for all batches: {error}") from error
+            check(found.keys() == expected.keys(), "the same weights must have a gradient in every step")
+            differing = [name for name, each in found.items() if not torch.equal(each, expected[name])]
+            check(
+                not differing,
+                f"a replayed step on rows of {lengths} must do what the pass does when it is run, got other "
+                f"values of {', '.join(differing)}: the host decides something by what is in the batch",
+            )
+
+    def test_filler_rows_change_nothing(self, graphed: Raw) -> None:
+        """Sums and gradients are those of a step without filler rows, but for rounding.
+
+        In evaluation mode where dropout draws from PyTorch's generator, by the shape of a batch.
+        """
+        filled, own = self._passes(graphed, RunningEngine()), self._learner(graphed)
+        for each in (filled, own):
+            each.model.train(not draws_globally(each.model))
+        for step, lengths in enumerate(LENGTHS):
+            found, expected = (of_step(each, batch(lengths), step) for each in (filled, own))
+            what = f"with filler rows, a step on rows of {lengths} must be what it is without"
+            check(found.keys() == expected.keys(), f"{what}: weights with a gradient")
+            for name, value in expected.items():
+                check_close(found[name], value, f"{what}: {name}")
+
+    def _learner(self, raw: Raw) -> Learner:
+        config = train_config({"steps": len(LENGTHS), "batch_size": len(LENGTHS[0]), "graph": True})
+        return Learner(self.built(having(raw, **DROPPED)).train(), config, seed=SEED)
+
+    def _passes(self, raw: Raw, engine: Engine) -> Learner:
+        learner = self._learner(raw)
+        filler = Filler.of(len(LENGTHS[0]), SHAPE.length_max, SHAPE.pad_id)
+        learner.graphs = GraphedPasses(learner, filler, engine)
+        return learner
+
+
+def of_step(learner: Learner, given: Batch, step: int) -> Found:
+    """Sums of a step, and its gradients by name of the weight."""
+    sums = dict(zip(SUMS, compute_gradients(learner, given, step), strict=True))
+    named = learner.model.named_parameters()
+    return sums | {name: each.grad.clone() for name, each in named if each.grad is not None}

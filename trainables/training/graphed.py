@@ -1,0 +1,198 @@
+"""Forward and backward passes of training steps as graphs, one for each shape of filled batches.
+
+A GPU runs a small model faster than its host launches kernels one by one. So the kernels of a forward and a
+backward pass are captured once for each number of tokens (`training.filler`), and replayed with other tokens,
+labels and dropout masks. Clipping and the optimiser stay outside. What a pass must keep to for that is in
+`layers.constant_shapes`; results are those of other passes up to rounding.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trainables.layers.attention import seeded_generator
+from trainables.layers.batch_parts import BatchPart, running_on
+from trainables.layers.constant_shapes import ConstantShapes
+from trainables.layers.dropout import set_dropout_context
+from trainables.seeds import derive
+from trainables.training.filler import Filler
+from trainables.training.step import Learner, parts_of, weighted_objective
+from trainables.types import Batch, Output
+
+WARM_UPS = 3
+"""Passes before a capture: libraries set themselves up in them, and masks are drawn alike from the second."""
+
+
+class Engine(Protocol):
+    """What captures and replays passes on a device."""
+
+    def warm_up(self, run: Callable[[], Tensor]) -> None:
+        """Run a pass where captured passes run."""
+
+    def capture(
+        self, run: Callable[[], Tensor], known: Callable[[], list[Tensor]]
+    ) -> tuple[Tensor, Callable[[], None]]:
+        """Capture a pass: its result, and what runs it again, which writes into the same tensor.
+
+        `known` returns the tensors that the pass may read and does not make.
+        """
+
+
+class CudaEngine:
+    """CUDA graphs that share one pool of memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, run: Callable[[], Tensor]) -> None:
+        """Run a pass on the stream of captures."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            run()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def capture(
+        self,
+        run: Callable[[], Tensor],
+        known: Callable[[], list[Tensor]],  # noqa: ARG002 CUDA refuses by itself
+    ) -> tuple[Tensor, Callable[[], None]]:
+        """Capture a pass as a CUDA graph."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            found = run()
+        return found, graph.replay
+
+
+@dataclass(frozen=True)
+class CapturedPass:
+    """A forward and backward pass on one part of filled batches, and the memory that it reads."""
+
+    batch: Batch
+    shapes: ConstantShapes
+    salts: Int[Tensor, " W"]
+    sums: Float[Tensor, " 4"]
+    """What `step.compute_gradients` returns of the part, written by each replay."""
+    replay: Callable[[], None]
+
+    def read(self, batch: Batch, salts: Int[np.ndarray, " W"]) -> None:
+        """Have the next replay read another batch and other salts."""
+        into = self.batch.tokens, self.batch.mask, self.batch.labels, self.salts
+        given = batch.tokens, batch.mask, batch.labels, torch.from_numpy(salts)
+        for there, new in zip(into, given, strict=True):
+            there.copy_(new.pin_memory() if there.is_cuda else new, non_blocking=True)
+
+
+class GraphedPasses:
+    """The forward and backward passes of a learner, captured when a batch of their shape first comes."""
+
+    def __init__(self, learner: Learner, filler: Filler, engine: Engine) -> None:
+        self._learner = learner
+        self._filler = filler
+        self._engine = engine
+        self._weights = [each for each in learner.model.parameters() if each.requires_grad]
+        self._gradients: dict[int, Tensor] = {}
+        """Where captured passes put gradients, by number of the weight; unused weights have none."""
+        self._passes: dict[tuple[int, BatchPart], CapturedPass] = {}
+
+    @property
+    def captured(self) -> int:
+        """Number of captured passes."""
+        return len(self._passes)
+
+    def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
+        """Do what `step.compute_gradients` does, for a batch on the host."""
+        learner = self._learner
+        parts = list(parts_of(batch, min(learner.config.parts, len(batch.labels))))
+        given = [self._filler.filled(batch.rows(each.first, each.first + each.rows)) for each in parts]
+        # Passes before a capture write gradients too: capture all parts before the first is replayed.
+        passes = [self._pass_of(*each, step) for each in zip(given, parts, strict=True)]
+        sums = []
+        for number, (found, filled) in enumerate(zip(passes, given, strict=True)):
+            found.read(filled, found.shapes.salts.values(learner.seed, step))
+            key = derive(learner.seed, "dropout", step, number, "generator")
+            with seeded_generator(key, learner.device):
+                found.replay()
+            sums.append(found.sums.clone())
+        for number, gradient in self._gradients.items():
+            self._weights[number].grad = gradient
+        return torch.stack(sums).sum(0).unbind()
+
+    def _pass_of(self, filled: Batch, part: BatchPart, step: int) -> CapturedPass:
+        key = int(filled.mask.sum()), part
+        if key not in self._passes:
+            with seeded_generator(0, self._learner.device):
+                self._passes[key] = self._captured(filled, part, step)
+        return self._passes[key]
+
+    def _captured(self, filled: Batch, part: BatchPart, step: int) -> CapturedPass:
+        learner, shapes = self._learner, ConstantShapes()
+        batch = Batch(
+            *(each.to(learner.device, copy=True) for each in (filled.tokens, filled.mask, filled.labels))
+        )
+        others = other_lengths(filled).to(learner.device)
+        for number in range(WARM_UPS):
+            given = others if number == 0 else batch
+            self._engine.warm_up(lambda given=given: self._pass(given, part, step, shapes, None))  # type: ignore[misc]
+        salts = torch.from_numpy(shapes.salts.values(learner.seed, step)).to(learner.device)
+
+        def known() -> list[Tensor]:
+            state = [*learner.model.parameters(), *learner.model.buffers(), *self._gradients.values()]
+            return [batch.tokens, batch.mask, batch.labels, salts, *state, *shapes.tensors]
+
+        sums, replay = self._engine.capture(lambda: self._pass(batch, part, step, shapes, salts), known)
+        return CapturedPass(batch, shapes, salts, sums, replay)
+
+    def _pass(
+        self, filled: Batch, part: BatchPart, step: int, shapes: ConstantShapes, salts: Tensor | None
+    ) -> Float[Tensor, " 4"]:
+        """Run a forward and a backward pass; parts after the first add to the gradients."""
+        learner, share = self._learner, part.rows / part.whole
+        set_dropout_context(learner.model, learner.seed, step)
+        filled_part = replace(part, rows=part.rows + self._filler.rows)
+        running = shapes.warming() if salts is None else shapes.capturing(salts)
+        with running_on(filled_part), running, learner.autocast(caches=False):
+            total, sums = weighted_objective(_of_first(learner.model(filled), part.rows), learner, share)
+        # Outside of the context, as CUDA runs backward passes in threads of its own.
+        found = torch.autograd.grad(total, self._weights, allow_unused=True)
+        used = {number: each for number, each in enumerate(found) if each is not None}
+        for number in used:
+            if number not in self._gradients:
+                self._gradients[number] = torch.zeros_like(self._weights[number])
+        into, given = [self._gradients[number] for number in used], [*used.values()]
+        if part.first:
+            torch._foreach_add_(into, given)
+        else:
+            torch._foreach_copy_(into, given)
+        return torch.stack([each.double() for each in sums])
+
+
+def other_lengths(batch: Batch) -> Batch:
+    """A batch of the same shape and number of tokens whose rows have other lengths, where that can be."""
+    lengths, width = batch.mask.sum(1), batch.mask.shape[1]
+    longest, shortest = int(lengths.argmax()), int(lengths.argmin())
+    if longest == shortest:
+        shortest = (longest + 1) % len(lengths)
+    if lengths[longest] > 1 and lengths[shortest] < width:
+        lengths[longest] -= 1
+        lengths[shortest] += 1
+    return replace(batch, mask=torch.arange(width) < lengths[:, None])
+
+
+def _of_first(output: Output, rows: int) -> Output:
+    """What an objective reads of an output, of its first rows."""
+    encoded, uniform = output.encoded, output.uniform
+    auxiliary = None if encoded.auxiliary is None else encoded.auxiliary[:rows]
+    return replace(
+        output,
+        loss=output.loss[:rows],
+        hits=output.hits[:rows],
+        counts=output.counts[:rows],
+        uniform=None if uniform is None else uniform[:rows],
+        encoded=replace(encoded, ponder=encoded.ponder[:rows], auxiliary=auxiliary),
+    )
