@@ -58,6 +58,12 @@ VERDICTS = (
     "on the value of a failed seed, below 3 {unit}s, and where without one single {unit} the others would "
     "not show it. Else it is undecided."
 )
+WIN_SHARE = (
+    "P(better), or P(higher) where no value is known to be good, is the share of paired {unit}s in which the "
+    "arm is better than what it is compared with; a tie counts half. Its interval is the 95% interval of "
+    "Clopper and Pearson of this comparison alone: every tie counts as a loss at the lower end and as a win "
+    "at the upper end, so with ties it is conservative. No verdict rests on it."
+)
 OUTLOOK = (
     "The chance that more {unit}s decide assumes that before any result an effect was as likely as none, and "
     "normal with the standard deviation of one paired difference. If nothing differs, fewer decide than "
@@ -345,6 +351,7 @@ def _claims(report: Report) -> list[str]:
         claims,
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
         VERDICTS.format(margin=margin, unit=report.unit),
+        *_win_share(report),
         *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
         EXPLORATORY.format(
             many=worded(every, intervals=MANY, means="", one=""),
@@ -352,6 +359,12 @@ def _claims(report: Report) -> list[str]:
         ),
         _collapse(report),
     ]
+
+
+def _win_share(report: Report) -> list[str]:
+    shares = (each.wins for each in (*report.verdicts, *report.pooled))
+    known = any(each is not None and each.low is not None for each in shares)
+    return [WIN_SHARE.format(unit=report.unit)] if known else []
 
 
 def _collapse(report: Report) -> str:

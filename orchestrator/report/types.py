@@ -12,7 +12,7 @@ from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
-from orchestrator.report.statistics import Estimate
+from orchestrator.report.statistics import Estimate, WinShare
 from orchestrator.statistics.decision_chance import DecisionChance
 from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
@@ -89,6 +89,8 @@ class Effect:
     """Of a primary outcome: the exact two-sided test by flips of signs, of this arm alone."""
     spread_raised: bool = False
     """Whether the interval is wider than these differences alone make it: see `statistics.paired`."""
+    wins: WinShare | None = None
+    """In how many pairs the arm is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ class ArmVerdict:
     missing: int = 0
     """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
     the intervals of all these values, and p is the largest."""
+    wins: WinShare | None = None
+    """In how many of the paired seeds, or repeats, with a value the arm is better; None without any."""
 
 
 @dataclass(frozen=True, slots=True)

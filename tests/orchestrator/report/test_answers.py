@@ -115,6 +115,25 @@ def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
     )
 
 
+def test_every_comparison_shows_the_share_of_seeds_in_which_the_arm_is_better() -> None:
+    """`good` wins with each of 8 seeds, `bad` with none; of depth nobody said which values are good."""
+    found = summarise(plan(), records())
+    good, bad = (next(each for each in found.verdicts if each.arm == name) for name in ("good", "bad"))
+    assert good.wins is not None
+    assert bad.wins is not None
+    assert (good.wins.wins, good.wins.share, good.wins.high) == (8, 1.0, 1.0)
+    assert good.wins.low == pytest.approx(0.025 ** (1 / 8)), "Clopper and Pearson"
+    assert (bad.wins.wins, bad.wins.low, bad.wins.high) == (0, 0.0, pytest.approx(1 - 0.025 ** (1 / 8)))
+    table = next(grid for grid in grids(found) if "primary outcome" in grid.title)
+    shown = {row[0]: row[table.headers.index("P(better)")] for row in table.rows}
+    assert shown["good - baseline"] == "1.00 [0.63, 1.00]"
+    written = json.loads(as_json(found))
+    assert written["verdicts"][0]["wins"]["share"] == 1.0
+    effects = {(each["arm"], each["metric"]): each["wins"] for each in written["effects"]}
+    assert effects["good", "iid/depth"]["better"] is None
+    assert effects["good", "iid/depth"]["n"] == len(SEEDS)
+
+
 def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
     found = summarise(plan(), records(good=SEEDS))
     assert found.cell("good", "iid/accuracy") is None
