@@ -14,7 +14,7 @@ FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
 _LATER: Final = ("continue_on_error", "extended", "factors", "keep", "selected_on")
 _LATER_OF_ARMS: Final = ("first", "without", "context", "name_in_context", "control")
-_LATER_OF_ANSWERS: Final = ("pooled",)
+_LATER_OF_ANSWERS: Final = ("pooled", "moderated")
 _LATER_OF_TRIALS: Final = ("late_splits", "repeat")
 _LATER_OF_PROOFS: Final = ("run_with",)
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""

@@ -179,6 +179,8 @@ class AnswerPlan:
     """Whether there are also verdicts over all contexts."""
     split: str = ""
     """Split of outcomes whose names do not begin with a split."""
+    moderated: bool = False
+    """Whether the variances of an outcome are averaged with their prior over all arms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,9 @@ def judged(
     few = found is None or found.n < SEEDS_LEAST or found.spread is None
     if untested or found is None:
         said = _with_reason(said, contrast, metric, readings, lacking=lacking, few=few)
-    is_open = said.kind == "undecided" and not untested and not few
+    # Of a spread with a prior the chance is not known.
+    has_own_spread = not few and found is not None and found.prior is None
+    is_open = said.kind == "undecided" and not untested and has_own_spread
     more = outlooks(found, goal["margin"]) if is_open and found else ()
     covers, later = coverage(plan, contrast.arms), exploratory(plan, contrast.pairs)
     made = ArmVerdict(
@@ -175,6 +177,7 @@ def judged(
         covers=covers,
         missing=found.missing if found else 0,
         wins=_wins(found, goal["better"]) if found else None,
+        prior=found.prior if found and not found.missing else None,
     )
     return replace(made, line=line_of(made, answer, contrast.contexts))
 

@@ -14,6 +14,7 @@ from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
 from orchestrator.report.statistics import Estimate, WinShare
 from orchestrator.statistics.decision_chance import DecisionChance
+from orchestrator.statistics.moderated import Prior
 from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
@@ -127,6 +128,8 @@ class ArmVerdict:
     the intervals of all these values, and p is the largest."""
     wins: WinShare | None = None
     """In how many of the paired seeds, or repeats, with a value the arm is better; None without any."""
+    prior: Prior | None = None
+    """What the variance of the differences was averaged with; None where it is their own."""
 
 
 @dataclass(frozen=True, slots=True)

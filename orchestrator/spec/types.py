@@ -216,6 +216,15 @@ class Answer(Section):
     fixed, so the verdict does not extend to other contexts. It counts among the comparisons that `level`
     holds for.
     """
+    variance: Annotated[Literal["moderated"] | None, says("moderated or null")] = None
+    """`moderated`: the variance of every comparison is averaged with a prior that all arms of the outcome
+    estimate (moderated t, as in limma).
+
+    From 5 seeds, or repeats, and 3 comparisons on; with fewer it changes nothing. An arm that varies far more
+    than the others keeps its own variance. Finds more: with 5 seeds and 4 arms 0.47 of effects of 2 standard
+    deviations in place of 0.30. Where the spreads of arms differ by a factor of 5, up to 0.09 of studies
+    without an effect report one at level 0.05; leave it out if that is to be expected.
+    """
     spread: Spread | None = None
     """Standard deviation of `metric` over seeds, as known from elsewhere, or {from: SWEEP} for that of
     another sweep's baseline: what the seeds can show is then said in units of `metric` before anything
@@ -425,7 +434,7 @@ class Spec(Section):
         if dumped["on_error"] == "stop":  # specs without it keep their digests
             del dumped["on_error"]
         if isinstance(answer := dumped.get("answer"), dict):
-            for later in ("pool", "split"):
+            for later in ("pool", "split", "variance"):
                 if answer.get(later) is None:
                     answer.pop(later, None)
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
