@@ -14,6 +14,7 @@ from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.constraints import check_constraints, check_known, check_predicates
+from orchestrator.plan.crossing import check_cross
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
@@ -75,6 +76,7 @@ def plan(
     arms = _together(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
+    check_cross(spec, arms, faults)
     limits = limits_of(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
@@ -339,7 +341,7 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
         return None
     asked = spec.confirm
     seeds = confirm_seeds(asked.seeds, spec.search.repeats if spec.search is not None else 1)
-    return ConfirmPlan(asked.best, seeds, asked.splits, asked.stop, asked.halting_examples)
+    return ConfirmPlan(asked.best, seeds, asked.splits, asked.stop, asked.halting_examples, asked.cross)
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

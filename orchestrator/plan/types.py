@@ -88,6 +88,9 @@ class ConfirmPlan:
     """`decided`: in rounds, until an arm's verdict is certain."""
     halting_examples: int = 0
     """Examples of the first split of which every trial keeps what halting does on them."""
+    cross: bool = False
+    """Whether each arm is also trained at what the search of its reference chose, and the reference at what
+    the search of the arm chose."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from itertools import product
 from statistics import fmean
 
 from orchestrator.conductor.rounds import decisions, measured
-from orchestrator.plan.answer import Goal, answer_plan, better, metric_splits
+from orchestrator.plan.answer import answer_plan, better, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.contrasts import Comparisons, Contrast, contrast_groups, goal_of, paired_seeds
 from orchestrator.report.extensions import exploratory
 from orchestrator.report.failed_seeds import difference_bounds, withheld_words
 from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
-from orchestrator.report.statistics import WinShare, estimate, of_paired, sign_flip_p, win_share
+from orchestrator.report.statistics import estimate, of_paired, sign_flip_p, win_share, wins_of
 from orchestrator.report.types import ArmVerdict, Coverage, Effect, interval_words, p_words
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.decision_chance import TIMES, DecisionChance, outlooks
@@ -176,14 +176,10 @@ def judged(
         pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         covers=covers,
         missing=found.missing if found else 0,
-        wins=_wins(found, goal["better"]) if found else None,
+        wins=wins_of(found, goal["better"]) if found else None,
         prior=found.prior if found and not found.missing else None,
     )
     return replace(made, line=line_of(made, answer, contrast.contexts))
-
-
-def _wins(found: Paired, goal: Goal | None) -> WinShare:
-    return win_share(found.by_seed.values(), goal, has_interval=found.low is not None)
 
 
 def _undecided(said: Verdict, more: Sequence[DecisionChance], unit: str) -> str:
@@ -304,7 +300,7 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         looked=True,
         covers=covers,
         context=assignments(plan.arm(decision.arm).context),
-        wins=_wins(found, goal_of(plan, plan.answer, metric, readings)["better"]) if plan.answer else None,
+        wins=wins_of(found, better(readings.known(metric), metric, plan.search)),
     )
     return replace(made, line=line_of(made, plan.answer))
 

@@ -144,6 +144,13 @@ CONTROL_RATE = (
     "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}] where "
     "luck alone makes {level:g}."
 )
+CROSSED = (
+    "At given settings an arm and what it is compared with have the same values of the fields that both "
+    "search ({fields}): those that the search of one of them chose. Such a difference is due to what the arm "
+    "changes, given these settings; whether the arm is better when both are tuned is for the verdicts to "
+    "say. All of these differences hold together at level {level:g}, as a family of their own.{kept}"
+)
+KEPT = " In fields that the other arm does not search an arm keeps its own choice: {arms}."
 SEARCH_FAILED = (
     "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
     "{arms}."
@@ -223,6 +230,7 @@ def notes(report: Report) -> list[str]:
         found += [_searched(report), *_search_failed(report)]
     if report.controls:
         found.append(CONTROLS.format(rate=control_rate_words(report)).strip())
+    found += _crossed(report)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(
@@ -388,6 +396,21 @@ def _moderated(report: Report) -> list[str]:
     if not words:
         return [UNMODERATED.format(units=UNITS_LEAST, unit=report.unit, arms=ARMS_LEAST)]
     return [MODERATED.format(priors="; ".join(words), unit=report.unit)]
+
+
+def _crossed(report: Report) -> list[str]:
+    """What is compared at given settings."""
+    if not report.crossed:
+        return []
+    fields = ", ".join(dict.fromkeys(path for each in report.crossed for path in each.exchanged))
+    keeps = {
+        each.arm if each.settings_of != each.arm else each.reference: each.kept
+        for each in report.crossed
+        if each.kept
+    }
+    words = "; ".join(f"{arm}: {', '.join(paths)}" for arm, paths in keeps.items())
+    kept = KEPT.format(arms=words) if words else ""
+    return [CROSSED.format(fields=fields, level=report.crossed[0].level, kept=kept)]
 
 
 def _win_share(report: Report) -> list[str]:

@@ -125,6 +125,11 @@ def win_share(
     return WinShare(wins, ties, n, (wins + ties / 2) / n, low, high, better)
 
 
+def wins_of(found: Paired, better: Literal["max", "min"] | None) -> WinShare:
+    """Return the share of wins of a comparison; `better`: which values of the outcome are good."""
+    return win_share(found.by_seed.values(), better, has_interval=found.low is not None)
+
+
 def mean_difference(
     first: Sequence[float], second: Sequence[float], level: float = LEVEL
 ) -> tuple[float, float | None, float | None]:

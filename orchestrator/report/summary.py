@@ -13,6 +13,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
 from orchestrator.report.controls import control_rate, control_verdicts
+from orchestrator.report.crossed import cross_verdicts
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions, data_versions
@@ -106,6 +107,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         verdicts=tuple(each for each in verdicts if not each.pooled),
         pooled=tuple(each for each in verdicts if each.pooled),
         **_of_controls(plan, readings, answer, ended),
+        crossed=tuple(cross_verdicts(plan, readings, answer, known)) if answer else (),
         contexts=tuple(_contexts(plan, declared, confirmed)),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,

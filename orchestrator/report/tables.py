@@ -5,9 +5,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.format import setting_words
-from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables, repeat_tables
+from orchestrator.report import (
+    arm_changes,
+    crossed_tables,
+    equal_cost_tables,
+    factorial_tables,
+    repeat_tables,
+)
 from orchestrator.report.contexts import by_context, titled
-from orchestrator.report.statistics import Estimate, WinShare
+from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import (
     ArmVerdict,
     Cell,
@@ -17,6 +23,8 @@ from orchestrator.report.types import (
     interval_words,
     number_words,
     p_words,
+    win_title,
+    win_words,
     worded,
 )
 from search_spaces.wording import amount, markdown_line, one_line
@@ -173,6 +181,7 @@ def _answers(report: Report) -> list[Grid]:
         found += _verdicts(report, report.verdicts, metric)
         found += [Grid(*table) for table in repeat_tables.outlooks(report, metric)]
         found += _controls(report, metric)
+        found += [Grid(*table, stacked=True) for table in crossed_tables.tables(report, metric)]
         found += [Grid(*table, narrow=True) for table in repeat_tables.seed_by_seed(report, metric)]
         found += [Grid(*table) for table in repeat_tables.spreads(report, metric)]
     return found
@@ -201,7 +210,7 @@ def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> li
             f"{each.arm} - {each.reference}",
             each.seeds.replace(" finished", ""),
             "-" if each.difference is None else interval_words(each.difference, "+", report.margin(metric)),
-            _win_words(each.wins),
+            win_words(each.wins),
             "-" if each.p is None else p_words(each.p, each.level),
             each.text,
         )
@@ -216,18 +225,8 @@ def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> li
         one=f"difference in one {report.unit}",
     )
     title = f"{metric}, primary outcome: {shown}{_family(report)}"
-    goals = {each.wins.better for each in own if each.wins}
-    share = "P(higher)" if goals <= {None} else "P(better)"
-    headers = ("arm", "finished", "difference", share, "p", "verdict")
+    headers = ("arm", "finished", "difference", win_title(each.wins for each in own), "p", "verdict")
     return [Grid(title, headers, tuple(rows), stacked=True)]
-
-
-def _win_words(found: WinShare | None) -> str:
-    """`0.88 [0.47, 1.00]`: the share of seeds in which an arm is better, with its interval."""
-    if found is None:
-        return "-"
-    ends = "" if found.low is None or found.high is None else f" [{found.low:.2f}, {found.high:.2f}]"
-    return f"{found.share:.2f}{ends}"
 
 
 def _points(report: Report) -> list[Grid]:

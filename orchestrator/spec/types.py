@@ -188,6 +188,15 @@ class Confirm(Section):
     halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
     """Of how many examples of the first of these splits the report shows layer by layer which tokens had
     halted: the same ones in every arm that halts on the same data."""
+    cross: Annotated[bool, says("true or false")] = False
+    """`true`: every arm also runs at what the search of its baseline chose, and the baseline at what the
+    search of the arm chose, on the confirm seeds (with `search.repeats` at the choices of each repeat).
+
+    The report answers whether the change helps at the settings of the baseline, and at those of the arm, in
+    a table of its own. Verdicts stay as they are. Only fields that both arms search are exchanged; an arm
+    keeps its own choice of all others. Costs as many runs as confirming all arms twice more, the baseline
+    aside.
+    """
 
 
 class Answer(Section):
@@ -429,8 +438,9 @@ class Spec(Section):
             }
             if dumped["search"]["repeats"] == 1:
                 del dumped["search"]["repeats"]
-        if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
-            confirm.pop("halting_examples", None)
+        for later in ("halting_examples", "cross") if isinstance(dumped.get("confirm"), dict) else ():
+            if not dumped["confirm"].get(later):
+                dumped["confirm"].pop(later, None)
         if dumped["on_error"] == "stop":  # specs without it keep their digests
             del dumped["on_error"]
         if isinstance(answer := dumped.get("answer"), dict):

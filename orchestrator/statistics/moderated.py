@@ -13,9 +13,9 @@ freedom, and
 
 Three changes fit it to few arms that share a baseline:
 
-- The differences of two arms to one baseline are correlated, so their variances are alike by more than chance:
-  with c for the mean squared correlation of two differences, var(e) is (1 - c) trigamma(d / 2) on average if
-  all true variances are equal. The second equation has this in place of trigamma(d / 2).
+- The differences of two arms to one baseline are correlated, so their variances are alike by more than
+  chance: with c for the mean squared correlation of two differences, var(e) is (1 - c) trigamma(d / 2) on
+  average if all true variances are equal. The second equation has this in place of trigamma(d / 2).
 - All k variances together have no more than k d / (1 + (k - 1) c) degrees of freedom, so d0 + d has neither.
   limma takes k d.
 - An arm whose variance is far above the prior of the other arms (F test at level `WILD`) keeps its own

@@ -141,7 +141,8 @@ def compare(
         alike = [spread for (_, outcome), spread in spreads.items() if outcome == key[1]]
         step = (resolutions or {}).get(key[1], 0.0)
         least = least_spread(alike, step)
-        found[key] = _paired(values, spreads.get(key), least, family, level, prior.get(key))
+        spread, own = spreads.get(key), prior.get(key)
+        found[key] = _paired(values, spread, least, family=family, level=level, prior=own)
     return found
 
 
@@ -166,6 +167,7 @@ def _paired(
     by_seed: Mapping[int, float],
     spread: float | None,
     least: float,
+    *,
     family: int,
     level: float,
     prior: Prior | None,

@@ -64,7 +64,7 @@ def moderated(found: Array, level: float = LEVEL) -> Array:
     squares = covariances**2 / (variances[:, :, None] * variances[:, None, :])
     shared = ((squares * pairs).sum((1, 2)) - many) / np.maximum(many * (many - 1), 1)
     enough = (many >= ARMS_LEAST)[:, None]
-    more, variance = _prior(variances, freedom, np.where(enough, used, True), shared)
+    more, variance = _prior(variances, freedom, used | ~enough, shared)
     more = np.clip(more, 0, np.maximum(many * freedom / (1 + (many - 1) * shared) - freedom, 0))[:, None]
     more = np.where(used & enough, more, 0)
     spreads = np.sqrt((more * variance[:, None] + freedom * variances) / (more + freedom))
