@@ -76,7 +76,6 @@ def plan(
     arms = _together(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
-    check_cross(spec, arms, faults)
     limits = limits_of(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
@@ -248,6 +247,7 @@ def _together(
         if spec.search is not None and len(resolved) == number_of_arms(spec):
             check_known(spec.search, spaces, faults)
         return arms
+    check_cross(spec, arms, faults)
     trainable.check_twins(resolved, faults)
     trainable.check_movement(spec, spaces, faults)
     if spec.search is None:

@@ -440,7 +440,7 @@ def win_words(found: WinShare | None) -> str:
 def win_title(found: Iterable[WinShare | None]) -> str:
     """Return the title of a column of such shares."""
     goals = {each.better for each in found if each is not None}
-    return "P(higher)" if goals <= {None} else "P(better)"
+    return "P(higher)" if goals == {None} else "P(better)"
 
 
 def number_words(value: float | None, sign: str = "") -> str:
