@@ -120,7 +120,7 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
 
 def _answer(asked: Mapping[str, Any], found: "Winner") -> dict[str, Any]:
     """The answer as asked for, of what the winner's confirm trials measured."""
-    of_several = {"also", "pool"}
+    of_several = {"also", "pool", "variance"}
     answer = {key: value for key, value in asked.get("answer", {}).items() if value and key not in of_several}
     if found.by == "confirm":
         answer["metric"] = found.metric

@@ -7,11 +7,13 @@ what may end the search before, since that decides what is confirmed.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count, product
 from typing import Any, Final
 
 from orchestrator.identity import derive_seed, digest
 from orchestrator.json_values import to_json_values
+from orchestrator.plan.crossing import crossed_pairs
 from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
@@ -20,6 +22,7 @@ from search_spaces.paths import MISSING, lookup
 
 SEARCH: Final = "search"
 CONFIRM: Final = "confirm"
+CROSS: Final = "cross"
 POSTHOC: Final = "posthoc"
 INFEASIBLE_MAX: Final = 10
 """Number of infeasible trials per planned search trial after which the search of an arm ends."""
@@ -47,6 +50,8 @@ def planned_trials(
         ]
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
             yield from _confirmed(arm, repeat, found, pairs)
+        if search is not None and confirm.cross:
+            yield from _crossed(arms, search, confirm, limits)
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
             yield from _reread(arm, repeat, found, pairs, rereads(arm, posthoc))
 
@@ -149,6 +154,23 @@ def _confirmed(
     for number, (rank, seed) in enumerate(pairs):
         trial_id = digest(arm.digest, found, CONFIRM, rank, seed)
         yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank, repeat=repeat)
+
+
+def _crossed(
+    arms: Sequence[Arm], search: SearchPlan, confirm: ConfirmPlan, limits: Limits | None
+) -> Iterator[PlannedTrial]:
+    """Yield the trials of every arm at the settings of each arm that it is compared with."""
+    pairs = [*crossed_pairs(arms)]
+    for repeat, arm in product(range(search.repeats), arms):
+        others = [reference for one, reference in pairs if one.name == arm.name]
+        others += [one for one, reference in pairs if reference.name == arm.name]
+        own = _found(arm, search, repeat, limits)
+        wanted = product(others, pairs_of(confirm, search, repeat))
+        for number, (other, (rank, seed)) in enumerate(wanted):
+            chosen = [other.digest, _found(other, search, repeat, limits)]
+            name = digest(arm.digest, own, CROSS, chosen, seed)
+            made = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
+            yield replace(made, settings_of=other.name)
 
 
 def _reread(

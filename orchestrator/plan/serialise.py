@@ -14,8 +14,8 @@ FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
 _LATER: Final = ("continue_on_error", "extended", "factors", "keep", "selected_on")
 _LATER_OF_ARMS: Final = ("first", "without", "context", "name_in_context", "control")
-_LATER_OF_ANSWERS: Final = ("pooled",)
-_LATER_OF_TRIALS: Final = ("late_splits", "repeat")
+_LATER_OF_ANSWERS: Final = ("pooled", "moderated")
+_LATER_OF_TRIALS: Final = ("late_splits", "repeat", "settings_of")
 _LATER_OF_PROOFS: Final = ("run_with",)
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
 
@@ -34,6 +34,8 @@ def to_json(plan: Plan) -> str:
                 del one[field]
     if values["confirm"] is not None and not values["confirm"]["halting_examples"]:
         del values["confirm"]["halting_examples"]
+    if values["confirm"] is not None and not values["confirm"]["cross"]:
+        del values["confirm"]["cross"]
     if values["search"] is not None and values["search"]["repeats"] == 1:
         del values["search"]["repeats"]
     if values["answer"] is not None and not values["answer"]["split"]:

@@ -12,7 +12,7 @@ from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.arm_changes import arm_changes
-from orchestrator.report.controls import control_rate, control_verdicts
+from orchestrator.report.controls import beside_verdicts
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions, data_versions
@@ -105,7 +105,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         answer=answer,
         verdicts=tuple(each for each in verdicts if not each.pooled),
         pooled=tuple(each for each in verdicts if each.pooled),
-        **_of_controls(plan, readings, answer, ended),
+        **beside_verdicts(plan, readings, answer, ended, known),
         contexts=tuple(_contexts(plan, declared, confirmed)),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
@@ -158,16 +158,6 @@ def _not_finite(records: Iterable[Record]) -> dict[str, int]:
             if not is_usable(value)
         )
     )
-
-
-def _of_controls(
-    plan: Plan, readings: Readings, answer: AnswerPlan | None, ended: frozenset[str]
-) -> dict[str, Any]:
-    """Return fields of a report about its controls."""
-    if answer is None:
-        return {}
-    controls = tuple(control_verdicts(plan, readings, answer, ended))
-    return {"controls": controls, "control_rate": control_rate(controls, answer.level)}
 
 
 def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
