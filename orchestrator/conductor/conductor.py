@@ -21,7 +21,7 @@ from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
-from orchestrator.plan.planned_trials import search_trial
+from orchestrator.plan.planned_trials import search_trial, with_data_of
 from orchestrator.plan.types import Plan
 from orchestrator.scopes import CountedReports, counted_name
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
@@ -331,10 +331,11 @@ class Conductor:
         return self._repeat_of(planned).winners[planned.rank]
 
     def _trial(self, state: TrialState, assignment: Assignment) -> Trial:
-        settings = with_values(
-            with_values(self._repeat_of(state.planned).arm.settings, assignment), state.planned.overrides
-        )
-        confirm = self._plan.confirm
+        confirm, planned = self._plan.confirm, state.planned
+        settings = with_values(self._repeat_of(planned).arm.settings, assignment)
+        if confirm is not None and confirm.resample_data and planned.phase != "search":
+            settings = with_data_of(planned.seed, settings)
+        settings = with_values(settings, planned.overrides)
         splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
         splits = state.planned.late_splits or splits
         kept = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0

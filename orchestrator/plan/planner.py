@@ -339,7 +339,9 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
         return None
     asked = spec.confirm
     seeds = confirm_seeds(asked.seeds, spec.search.repeats if spec.search is not None else 1)
-    return ConfirmPlan(asked.best, seeds, asked.splits, asked.stop, asked.halting_examples)
+    return ConfirmPlan(
+        asked.best, seeds, asked.splits, asked.stop, asked.halting_examples, asked.resample_data
+    )
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

@@ -88,6 +88,8 @@ class ConfirmPlan:
     """`decided`: in rounds, until an arm's verdict is certain."""
     halting_examples: int = 0
     """Examples of the first split of which every trial keeps what halting does on them."""
+    resample_data: bool = False
+    """Whether every seed has data drawn anew, the same in all arms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,13 @@ from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
 Coverage = Literal["one search", "repeated searches", "given settings"]
+WarningCode = Literal[
+    "different-test-sets",
+    "fixed-by-construction",
+    "chosen-differently",
+    "several-fields",
+    "one-finished-trial",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +127,38 @@ class ArmVerdict:
     where it is repeated, or settings that no search chose."""
     outlooks: tuple[DecisionChance, ...] = ()
     """What more seeds, or repeats, would show of an undecided verdict that no failure withholds."""
+    withheld: Literal["", "different-test-sets", "fixed-by-construction"] = ""
+    """Why the comparison is not tested, whatever its values are; empty where it is tested."""
     missing: int = 0
     """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
     the intervals of all these values, and p is the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWarning:
+    """What a reader must know of one comparison before its verdict."""
+
+    code: WarningCode
+    arm: str
+    outcome: str
+    """The primary outcome that it is about; empty for all of them."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalScope:
+    """What the intervals and p values of differences account for."""
+
+    varied: tuple[str, ...]
+    """Sources of variation that differ between observations."""
+    shared: tuple[str, ...]
+    """Sources that all observations share, so that no interval covers them."""
+    method: str
+    level: float
+    comparisons: int
+    """Comparisons that the level holds for together."""
+    unchecked_tests: tuple[str, ...]
+    """Splits of primary outcomes of which no digests show that all arms had the same examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +348,9 @@ class Report:
     """What is found of controls, each comparison for itself; no correction counts them."""
     control_rate: ControlRate | None = None
     """None without a control that has an interval."""
+    warnings: tuple[ReportWarning, ...] = ()
+    interval_scope: IntervalScope | None = None
+    """None without a comparison."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:

@@ -185,6 +185,10 @@ class Confirm(Section):
     searches."""
     splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
+    resample_data: bool = False
+    """Whether every seed trains and is measured on data drawn anew: `task.data_seed` follows from the seed
+    and is the same in all arms. Intervals then cover the draw of the data. For generated tasks only; the
+    search keeps the data of the spec."""
     halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
     """Of how many examples of the first of these splits the report shows layer by layer which tokens had
     halted: the same ones in every arm that halts on the same data."""
@@ -422,6 +426,8 @@ class Spec(Section):
                 del dumped["search"]["repeats"]
         if isinstance(confirm := dumped.get("confirm"), dict) and not confirm.get("halting_examples"):
             confirm.pop("halting_examples", None)
+        if isinstance(confirm, dict) and not confirm.get("resample_data"):
+            confirm.pop("resample_data", None)
         if dumped["on_error"] == "stop":  # specs without it keep their digests
             del dumped["on_error"]
         if isinstance(answer := dumped.get("answer"), dict):
