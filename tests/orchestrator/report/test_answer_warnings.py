@@ -14,6 +14,7 @@ from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Choice, Dimension, Float, Space
 from tests.orchestrator.report.test_answers import EFFECTS, METRICS, SEEDS, plan, records
+from tests.orchestrator.report.test_untested import measuring, value_of
 
 DEPTH = replace(METRICS[1], is_cost=True)
 WEIGHT = Dimension("train.ponder_weight", Choice((0.001, 0.01)))
@@ -32,14 +33,7 @@ def arms(*dimensions: Dimension) -> tuple[Arm, ...]:
 def deeper(found: list[Record]) -> list[Record]:
     """Records in which one arm runs a layer more in every seed."""
     return [
-        replace(
-            each,
-            last=replace(
-                each.last, metrics={**each.last.metrics, "iid/depth": each.last.metrics["iid/depth"] + 1}
-            ),
-        )
-        if each.arm == "good" and each.last
-        else each
+        measuring(each, {"iid/depth": value_of(each, "iid/depth") + 1}) if each.arm == "good" else each
         for each in found
     ]
 
@@ -75,11 +69,10 @@ def choice(weight: float, rate: float = 1e-3) -> dict[str, float]:
 def test_a_cost_is_compared_at_settings_that_searches_for_something_else_chose_apart() -> None:
     made = report({"baseline": [choice(0.01)], "good": [choice(0.001, 1.1e-3)]})
     assert found(made) == [("chosen-differently", "good", "iid/depth")]
-    assert (
-        made.warnings[0].text == "good against baseline in iid/depth: train.ponder_weight 0.001 against 0.01"
-    )
+    text = "good against baseline in iid/depth: train.ponder_weight 0.001 against 0.01"
+    assert made.warnings[0].text == text
     assert json.loads(as_json(made))["warnings"][0]["code"] == "chosen-differently"
-    assert any(made.warnings[0].text in each for each in notices(made))
+    assert any(text in each for each in notices(made))
 
 
 @pytest.mark.parametrize(
