@@ -121,8 +121,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         factorial=_factorial(plan, readings, answer, ended),
         unread=_unread(plan, confirmed, expected),
     )
-    report = replace(report, interval_scope=interval_scope(plan, report, readings))
-    return _with_caveats(report, plan, given)
+    return _with_caveats(replace(report, interval_scope=interval_scope(plan, report, readings)), plan, given)
 
 
 def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
