@@ -187,8 +187,8 @@ class Confirm(Section):
     """Test splits read after the last step; nothing else ever reads them."""
     resample_data: bool = False
     """Whether every seed trains and is measured on data drawn anew: `task.data_seed` follows from the seed
-    and is the same in all arms. Intervals then cover the draw of the data. For generated tasks only; the
-    search keeps the data of the spec."""
+    and is the same in all arms. Intervals then cover the draw of the data. For generated tasks only (`digits`
+    divides its images anew); searches keep the data of the spec."""
     halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
     """Of how many examples of the first of these splits the report shows layer by layer which tokens had
     halted: the same ones in every arm that halts on the same data."""
