@@ -9,8 +9,9 @@ from typing import Any, Final
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.types import Plan
 from orchestrator.report.arm_changes import ArmChanges, chosen_values, chosen_words
+from orchestrator.report.caveats import ReportWarning, WarningCode
 from orchestrator.report.searches import place
-from orchestrator.report.types import ArmVerdict, Report, ReportWarning, WarningCode
+from orchestrator.report.types import ArmVerdict, Report
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Fixed, same
 from search_spaces.wording import amount

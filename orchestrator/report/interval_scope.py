@@ -3,8 +3,9 @@
 from typing import Final
 
 from orchestrator.plan.types import Plan
+from orchestrator.report.caveats import IntervalScope
 from orchestrator.report.readings import Readings
-from orchestrator.report.types import IntervalScope, Report
+from orchestrator.report.types import Report
 from orchestrator.report.untested import unchecked_splits
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount

@@ -9,6 +9,7 @@ from orchestrator.metric_splits import MetricSplits
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
+from orchestrator.report.caveats import IntervalScope, ReportWarning
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
@@ -18,13 +19,6 @@ from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
 Coverage = Literal["one search", "repeated searches", "given settings"]
-WarningCode = Literal[
-    "different-test-sets",
-    "fixed-by-construction",
-    "chosen-differently",
-    "several-fields",
-    "one-finished-trial",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,33 +126,6 @@ class ArmVerdict:
     missing: int = 0
     """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
     the intervals of all these values, and p is the largest."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportWarning:
-    """What a reader must know of one comparison before its verdict."""
-
-    code: WarningCode
-    arm: str
-    outcome: str
-    """The primary outcome that it is about; empty for all of them."""
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalScope:
-    """What the intervals and p values of differences account for."""
-
-    varied: tuple[str, ...]
-    """Sources of variation that differ between observations."""
-    shared: tuple[str, ...]
-    """Sources that all observations share, so that no interval covers them."""
-    method: str
-    level: float
-    comparisons: int
-    """Comparisons that the level holds for together."""
-    unchecked_tests: tuple[str, ...]
-    """Splits of primary outcomes of which no digests show that all arms had the same examples."""
 
 
 @dataclass(frozen=True, slots=True)
