@@ -9,7 +9,7 @@ from enum import Enum, auto
 from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.winners import Candidate
-from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once, with_data_of
 from orchestrator.plan.types import Arm, Plan, SearchPlan
 from orchestrator.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
@@ -143,8 +143,11 @@ class ArmState:
 
 def trial_of(plan: Plan, arm: Arm, state: TrialState, assignment: Assignment) -> Trial:
     """Return the trial of `state` with the values of its searched fields."""
-    settings = with_values(with_values(arm.settings, assignment), state.planned.overrides)
-    confirm = plan.confirm
+    confirm, planned = plan.confirm, state.planned
+    settings = with_values(arm.settings, assignment)
+    if confirm is not None and confirm.resample_data and planned.phase != "search":
+        settings = with_data_of(planned.seed, settings)
+    settings = with_values(settings, planned.overrides)
     splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
     splits = state.planned.late_splits or splits
     kept = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0

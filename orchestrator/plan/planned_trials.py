@@ -18,7 +18,7 @@ from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.grid import NAME, count_combinations, is_finite
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, lookup, with_value
 
 SEARCH: Final = "search"
 CONFIRM: Final = "confirm"
@@ -46,7 +46,8 @@ def planned_trials(
             yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
         known = [
-            (_found(arm, search, repeat, limits), pairs_of(confirm, search, repeat)) for repeat, arm in cells
+            (_found(arm, search, repeat, limits, confirm), pairs_of(confirm, search, repeat))
+            for repeat, arm in cells
         ]
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
             yield from _confirmed(arm, repeat, found, pairs)
@@ -115,6 +116,12 @@ def pairs_of(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> li
     """Return rank and seed of all confirm trials of one repeat of an arm."""
     each = len(confirm.seeds) // (search.repeats if search is not None else 1)
     return [*product(range(confirm.best), confirm.seeds[repeat * each : (repeat + 1) * each])]
+
+
+def with_data_of(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` with the data of one confirm seed: the same in all arms with the same `data_seed`."""
+    path = "task.data_seed"
+    return with_value(settings, path, derive_seed("data", lookup(settings, path), seed))
 
 
 def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
@@ -200,11 +207,14 @@ def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     }
 
 
-def _found(arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None) -> Identity:
-    """What decides which assignment is confirmed, but for the arm's content."""
+def _found(
+    arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None, confirm: ConfirmPlan
+) -> Identity:
+    """What decides which assignment is confirmed on which data, but for the arm's content."""
+    resampled = {"resample_data": True} if confirm.resample_data else {}
     if search is None:
-        return None
-    found = {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
+        return resampled or None
+    found = resampled | {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
     if limits is not None and limits.each_arm is not None:
         found["each_arm"] = to_json_values(limits.each_arm)
     return found

@@ -341,7 +341,15 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
         return None
     asked = spec.confirm
     seeds = confirm_seeds(asked.seeds, spec.search.repeats if spec.search is not None else 1)
-    return ConfirmPlan(asked.best, seeds, asked.splits, asked.stop, asked.halting_examples, asked.cross)
+    return ConfirmPlan(
+        asked.best,
+        seeds,
+        asked.splits,
+        asked.stop,
+        asked.halting_examples,
+        cross=asked.cross,
+        resample_data=asked.resample_data,
+    )
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

@@ -91,6 +91,8 @@ class ConfirmPlan:
     cross: bool = False
     """Whether each arm is also trained at what the search of its reference chose, and the reference at what
     the search of the arm chose."""
+    resample_data: bool = False
+    """Whether every seed has data drawn anew, the same in all arms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from orchestrator.report.failed_seeds import difference_bounds, withheld_words
 from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
 from orchestrator.report.statistics import estimate, of_paired, sign_flip_p, win_share, wins_of
 from orchestrator.report.types import ArmVerdict, Coverage, Effect, interval_words, p_words
+from orchestrator.report.untested import Untested, why_untested
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.decision_chance import TIMES, DecisionChance, outlooks
 from orchestrator.statistics.missing import MOST_MISSING
@@ -102,7 +103,9 @@ def effects(
         span = readings.span_of_difference(metric, arm, reference)
         lacking = _lacking((arm, reference), readings, to_run)
         whole = arm in looked or not _untested(lacking, ((arm, reference),), metric, readings)
-        tested = claimed is not None and (whole or claimed.missing > 0)
+        untested = claimed and why_untested(plan, ((arm, reference),), metric, readings)
+        whole = whole and not untested
+        tested = claimed is not None and (whole or (claimed.missing > 0 and not untested))
         found = of_paired(claimed, span) if claimed else estimate(values, span=span)
         goal = better(readings.known(metric), metric, plan.search)
         units = claimed.by_seed.values() if claimed else values
@@ -179,7 +182,16 @@ def judged(
         wins=wins_of(found, goal["better"]) if found else None,
         prior=found.prior if found and not found.missing else None,
     )
+    made = _unless_untested(made, why_untested(plan, contrast.pairs, metric, readings))
     return replace(made, line=line_of(made, answer, contrast.contexts))
+
+
+def _unless_untested(made: ArmVerdict, found: Untested | None) -> ArmVerdict:
+    """Return the verdict, withheld if its comparison cannot be tested."""
+    if found is None or made.difference is None:
+        return made
+    text = f"{found.name}: {found.text}"
+    return replace(made, kind="undecided", text=text, p=None, outlooks=(), missing=0, withheld=found.code)
 
 
 def _undecided(said: Verdict, more: Sequence[DecisionChance], unit: str) -> str:
@@ -302,6 +314,7 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         context=assignments(plan.arm(decision.arm).context),
         wins=wins_of(found, better(readings.known(metric), metric, plan.search)),
     )
+    made = _unless_untested(made, why_untested(plan, ((decision.arm, reference),), metric, readings))
     return replace(made, line=line_of(made, plan.answer))
 
 

@@ -7,6 +7,7 @@ from statistics import stdev
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.contexts import context_notes
 from orchestrator.report.extensions import extended_after_results
+from orchestrator.report.interval_scope import scope_words
 from orchestrator.report.notices import chosen_from
 from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
@@ -167,10 +168,10 @@ BEYOND = (
 
 def in_words(report: Report) -> list[str]:
     """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
-    verdicts_made = (*report.verdicts, *report.pooled)
-    lines = [f"decided: {each.line}" for each in verdicts_made if each.kind != "undecided"]
+    tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
+    lines = [f"decided: {each.line}" for each in tested if each.kind != "undecided"]
     for outcome in report.outcomes:
-        verdicts = [each for each in verdicts_made if each.metric == outcome]
+        verdicts = [each for each in tested if each.metric == outcome]
         left = [
             f"{each.arm} over all contexts" if each.pooled else each.arm
             for each in verdicts
@@ -179,8 +180,11 @@ def in_words(report: Report) -> list[str]:
         if left:
             which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
             lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
+    untested = [each for each in (*report.verdicts, *report.pooled) if each.withheld]
+    lines += [f"not tested: {each.line}" for each in untested]
     lines += [f"control: {each.line}" for each in report.controls]
-    return [*lines, f"controls: {rate}"] if (rate := control_rate_words(report)) else lines
+    lines += [f"controls: {rate}"] if (rate := control_rate_words(report)) else []
+    return [*lines, scope] if (scope := scope_words(report.interval_scope)) else lines
 
 
 def control_rate_words(report: Report) -> str:
@@ -214,7 +218,9 @@ def notes(report: Report) -> list[str]:
     words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
     intervals = worded(report.estimates, **of_unit)
-    found = [*_beyond(report), intervals, *_claims(report), *context_notes(report), FAILURES]
+    scope = scope_words(report.interval_scope)
+    found = [*_beyond(report), intervals, *([scope] if scope else []), *_claims(report)]
+    found += [*context_notes(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]

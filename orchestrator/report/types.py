@@ -9,6 +9,7 @@ from orchestrator.metric_splits import MetricSplits
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
+from orchestrator.report.caveats import IntervalScope, ReportWarning
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
@@ -123,6 +124,8 @@ class ArmVerdict:
     where it is repeated, or settings that no search chose."""
     outlooks: tuple[DecisionChance, ...] = ()
     """What more seeds, or repeats, would show of an undecided verdict that no failure withholds."""
+    withheld: Literal["", "different-test-sets", "fixed-by-construction"] = ""
+    """Why the comparison is not tested, whatever its values are; empty where it is tested."""
     missing: int = 0
     """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
     the intervals of all these values, and p is the largest."""
@@ -349,6 +352,9 @@ class Report:
     """What is found of arms at the settings of each other, where the spec asks for it."""
     control_rate: ControlRate | None = None
     """None without a control that has an interval."""
+    warnings: tuple[ReportWarning, ...] = ()
+    interval_scope: IntervalScope | None = None
+    """None without a comparison."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:

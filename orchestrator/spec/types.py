@@ -185,6 +185,10 @@ class Confirm(Section):
     searches."""
     splits: Distinct[Split] = ()
     """Test splits read after the last step; nothing else ever reads them."""
+    resample_data: bool = False
+    """Whether every seed trains and is measured on data drawn anew: `task.data_seed` follows from the seed
+    and is the same in all arms. Intervals then cover the draw of the data. For generated tasks only (`digits`
+    divides its images anew); searches keep the data of the spec."""
     halting_examples: Annotated[int, Field(ge=0, le=MOST_EXAMPLES), says("an integer from 0 to 16")] = 0
     """Of how many examples of the first of these splits the report shows layer by layer which tokens had
     halted: the same ones in every arm that halts on the same data."""
@@ -438,7 +442,9 @@ class Spec(Section):
             }
             if dumped["search"]["repeats"] == 1:
                 del dumped["search"]["repeats"]
-        for later in ("halting_examples", "cross") if isinstance(dumped.get("confirm"), dict) else ():
+        for later in (
+            ("halting_examples", "cross", "resample_data") if isinstance(dumped.get("confirm"), dict) else ()
+        ):
             if not dumped["confirm"].get(later):
                 dumped["confirm"].pop(later, None)
         if dumped["on_error"] == "stop":  # specs without it keep their digests

@@ -285,7 +285,8 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     assert ends[0] < ends[1]  # type: ignore[operator]
     depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
     assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
-    assert set(arm_tags(wide)["good"]) == {"answer", "answer2", "verdict", "verdict.iid/depth"}
+    tags = {"answer", "answer2", "verdict", "verdict.iid/depth", "intervals"}
+    assert set(arm_tags(wide)["good"]) == tags
     tracked = list(arm_metrics(wide)["good"])
     assert tracked[0] == "answer/estimate"
     assert tracked[7:9] == ["answer/p", "answer2/estimate"]
@@ -295,11 +296,11 @@ def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
     asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
     found = summarise(plan(answer=asked), records(good=(103,)))
     decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
-    *first, last = in_words(found)
+    *first, last, _ = in_words(found)
     assert first[:2] == [f"decided: {line}" for line in decided]
     assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first
     assert last == "undecided: good, same in far/accuracy, which does not mean that there is no difference"
-    nothing = in_words(summarise(plan(), records(baseline=(103,))))
+    *nothing, _ = in_words(summarise(plan(), records(baseline=(103,))))
     assert nothing == [
         "undecided: every arm in iid/accuracy, which does not mean that there is no difference"
     ]
