@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.json_values import to_json_values
-from orchestrator.plan import checks, constraints, proof
+from orchestrator.plan import checks, constraints
+from orchestrator.plan.ablation_check.built_in_arms import check_same
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, limits_of
@@ -22,7 +24,6 @@ from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
-from orchestrator.plan.probe import Probe
 from orchestrator.plan.reading import Salvaged, check_size, number_of_arms, read_to_plan
 from orchestrator.plan.settings import written
 from orchestrator.plan.spaces import Searched, arm_space, check_grid
@@ -150,7 +151,7 @@ def _check(
     metrics = trainable.metrics(arms)
     check_budget(spec, trainable.path, metrics, faults)
     check_stop(spec, _confirm_plan(spec), _search_plan(spec), metrics, faults)
-    proof.check_same(arms, faults)
+    check_same(arms, faults)
 
 
 def _proved(

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from orchestrator.plan.ablation_check.drawn_data import same_data
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.drawn_data import same_data
 from orchestrator.plan.faults import Faults
 from trainables.acting import InForm, InSteps, in_splits
 from trainables.settings import Settings
