@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.searched_fields import systems
-from orchestrator.plan.ablation_check.weights import Point
+from orchestrator.plan.ablation_check.weights import Weights
 from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
@@ -19,7 +19,7 @@ COMPARED = 2
 """Arms without which there is no difference."""
 NAMED = 3
 """Arms named of many."""
-_POINTS = (Point.INITIAL, Point.EARLY, Point.LATE)
+_POINTS = (Weights.INITIAL, Weights.EARLY, Weights.LATE)
 
 
 def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[str, str] | None:

@@ -18,7 +18,7 @@ from orchestrator.plan.ablation_check.named_otherwise import named_otherwise
 from orchestrator.plan.ablation_check.passes import Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_outside
 from orchestrator.plan.ablation_check.structure import tree_difference
-from orchestrator.plan.ablation_check.weights import SEED, Point
+from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
@@ -34,7 +34,7 @@ DIGITS = 4
 """Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
 NAMED = 4
 """Weights that a note names."""
-SEVERAL_CHUNKS = Pass(Point.RANDOM, 256, trains=True, learns=True)
+SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True, learns=True)
 """The gradient of a memory is in the second chunk."""
 ALLOWED = (
     "no difference to {reference} was found, which allow_no_effect permits: what is measured of it may be "

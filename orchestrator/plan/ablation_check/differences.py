@@ -16,7 +16,7 @@ from orchestrator.plan.ablation_check.acting_settings import Sweep, unlike_setti
 from orchestrator.plan.ablation_check.drawn_data import same_data
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
-from orchestrator.plan.ablation_check.weights import Point
+from orchestrator.plan.ablation_check.weights import Weights
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import assigned, condition_values, ends
 from search_spaces.dimensions import Space, Value
@@ -27,20 +27,20 @@ from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.settings import shallower, within
 from trainables.task_catalog import splits
 
-FIRST = Pass(Point.INITIAL, LENGTH, trains=True)
-LEARNS = Pass(Point.INITIAL, LENGTH, trains=True, learns=True)
-LEARNS_MOVED = Pass(Point.RANDOM, READ_LENGTH, trains=True, learns=True)
+FIRST = Pass(Weights.INITIAL, LENGTH, trains=True)
+LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True, learns=True)
+LEARNS_MOVED = Pass(Weights.RANDOM, READ_LENGTH, trains=True, learns=True)
 READS = (
-    Pass(Point.LATE, READ_LENGTH),
-    Pass(Point.INITIAL, READ_LENGTH),
-    Pass(Point.RANDOM, LENGTH, examples=32),
-    Pass(Point.RANDOM_AGAIN, READ_LENGTH),
-    Pass(Point.EARLY, READ_LENGTH),
-    Pass(Point.INITIAL, 256),
-    Pass(Point.INITIAL, 1024),
+    Pass(Weights.LATE, READ_LENGTH),
+    Pass(Weights.INITIAL, READ_LENGTH),
+    Pass(Weights.RANDOM, LENGTH, examples=32),
+    Pass(Weights.RANDOM_AGAIN, READ_LENGTH),
+    Pass(Weights.EARLY, READ_LENGTH),
+    Pass(Weights.INITIAL, 256),
+    Pass(Weights.INITIAL, 1024),
 )
 """Evaluations: late and early halting, many examples with close halting probabilities, chunks and windows."""
-READS_OF_SMALL = (Pass(Point.RANDOM, LENGTH, examples=512), Pass(Point.RANDOM, LENGTH, 512, trains=True))
+READS_OF_SMALL = (Pass(Weights.RANDOM, LENGTH, examples=512), Pass(Weights.RANDOM, LENGTH, 512, trains=True))
 """More examples, for thresholds that lie close and for dropout of few elements."""
 SMALL = 1_000_000
 """Most parameters of a model that is run on so many."""
@@ -51,10 +51,14 @@ UNSHOWN = ("weights", "FLOPs")
 FUNCTIONAL = frozenset({"loss", "gradient", "costs", "layers run", "outputs"})
 
 
-def differences(probe: Probe, before: System, after: System, sweep: Sweep) -> Iterator[tuple[str, ...]]:
+def differences(
+    probe: Probe, before: System, after: System, sweep: Sweep, first: Pass = FIRST
+) -> Iterator[tuple[str, ...]]:
     """Yield in what `after` differs from `before`, by a word each; the cheapest to find first.
 
-    Words are those of `unlike_settings`, `weights`, `FLOPs`, those of `Measured.unlike`, `gradient`,
+    Different models are compared by the pass `first`, then by all others.
+
+    Words are those of `unlike_settings`, `weights`, `FLOPs`, those of `Measurements.unlike`, `gradient`,
     `operations` and `layers`. Raises ValueError for what cannot be run.
     """
     settings = unlike_settings(before, after, sweep)
@@ -73,6 +77,7 @@ def differences(probe: Probe, before: System, after: System, sweep: Sweep) -> It
         yield ("weights",) if old.shapes != new.shapes else ()
         yield ("FLOPs",) if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else ()
         for pair in _quick_first(probe, before, after):
+            yield _unlike(probe, *pair, first)
             yield from _of_models(probe, *pair, longest)
     if "task" in settings and not _same_examples(before, after, sweep):
         yield ("task",)
@@ -94,7 +99,7 @@ def evidence(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple
     Raises ValueError for what cannot be run.
     """
     found: dict[str, None] = {}
-    for words in differences(probe, before, after, sweep):
+    for words in differences(probe, before, after, sweep, FIRST if probe.faults_only else LEARNS):
         found.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
         if shows(words) and (probe.faults_only or FUNCTIONAL & found.keys()):
             break
@@ -119,7 +124,6 @@ def _quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[
 
 
 def _of_models(probe: Probe, before: System, after: System, longest: int) -> Iterator[tuple[str, ...]]:
-    yield _unlike(probe, before, after, FIRST if probe.faults_only else LEARNS)
     yield from _evaluations(probe, before, after, longest)
     yield _unlike(probe, before, after, LEARNS)
     yield _unlike(probe, before, after, LEARNS_MOVED)
@@ -129,7 +133,7 @@ def _of_models(probe: Probe, before: System, after: System, longest: int) -> Ite
 
 def _evaluations(probe: Probe, before: System, after: System, longest: int) -> Iterator[tuple[str, ...]]:
     reach = min(longest, LONGEST_READ, 2 * max(_changed_sizes(before, after), default=0))
-    asked = [*READS, *([Pass(Point.INITIAL, reach)] if reach > READ_LENGTH else [])]
+    asked = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
     asked += [READS_OF_SMALL[0]] if _are_small(probe, before, after) else []
     for one in asked:
         yield _unlike(probe, before, after, one, longest)

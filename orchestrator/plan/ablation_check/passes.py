@@ -6,12 +6,12 @@ Examples are the same for all models of a task. Two passes of one model agree up
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isclose
+from math import isclose, sqrt
 
 import torch
 from torch import nn
 
-from orchestrator.plan.ablation_check.weights import SEED, Point, move
+from orchestrator.plan.ablation_check.weights import SEED, Weights, move
 from orchestrator.plan.settings import System
 from trainables.assembly import as_fault
 from trainables.counting import Flops, only_counted_kernels
@@ -35,7 +35,7 @@ ROUNDING = 1e-4
 class Pass:
     """How a model is run: at which weights, on how many examples of at most how many tokens."""
 
-    point: Point
+    point: Weights
     length: int
     examples: int = EXAMPLES
     trains: bool = False
@@ -49,12 +49,13 @@ Gradient = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurements:
     """What one pass measured."""
 
     quantities: Mapping[str, tuple[float, ...]]
-    """By name: `loss`, `costs` (ponder and auxiliary cost, weighted), `layers run` and `depth` (layers kept)
-    by example, `outputs` (losses, hits and ponder costs by example)."""
+    """By name: `loss` (the one that training minimises, then those by example), `costs` (ponder and auxiliary
+    cost, weighted), `layers run` and `depth` (layers kept) by example, `outputs` (losses, hits and ponder
+    costs by example)."""
     gradient: Gradient | None = None
 
     @property
@@ -65,9 +66,9 @@ class Measured:
     @property
     def norm(self) -> float:
         """Norm of the whole gradient."""
-        return sum(norm**2 for norm, _ in (self.gradient or {}).values()) ** 0.5
+        return sqrt(sum(norm**2 for norm, _ in (self.gradient or {}).values()))
 
-    def unlike(self, other: "Measured") -> Iterator[str]:
+    def unlike(self, other: "Measurements") -> Iterator[str]:
         """Yield the names of what differs from `other` by more than rounding."""
         for name, mine in self.quantities.items():
             others = other.quantities.get(name, ())
@@ -80,7 +81,7 @@ class Measured:
         if not self._learns_as(other):
             yield "gradient"
 
-    def _learns_as(self, other: "Measured") -> bool:
+    def _learns_as(self, other: "Measurements") -> bool:
         mine, others = self.gradient or {}, other.gradient or {}
         limit = ROUNDING * max(self.norm, other.norm)
         return mine.keys() == others.keys() and all(
@@ -95,7 +96,7 @@ def close(one: float, other: float) -> bool:
     return isclose(one, other, rel_tol=ROUNDING)
 
 
-def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Measured:
+def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Measurements:
     """Run `model`, which has its initial weights, once.
 
     Args:
@@ -118,21 +119,20 @@ def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Meas
         layers = {"layers run": _numbers(encoded.computed), "depth": _numbers(encoded.depth)}
         if not asked.trains:
             measured = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
-            return Measured({"outputs": measured, **layers})
+            return Measurements({"outputs": measured, **layers})
         loss = objective(output, system.train)
         auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
         costs = (
             system.train.ponder_weight * float(encoded.ponder.detach().mean()),
             system.train.auxiliary_weight * auxiliary,
         )
-        found = {"loss": (float(loss.detach()),), "costs": costs, **layers}
-        if asked.learns:
-            return Measured(found, _gradient(model, loss))
-        return Measured({**found, "outputs": _numbers(output.loss)})
+        losses = (float(loss.detach()), *_numbers(output.loss))
+        found = {"loss": losses, "costs": costs, **layers}
+        return Measurements(found, _gradient(model, loss) if asked.learns else None)
 
 
 def run(
-    system: System, model: nn.Module, point: Point, batch: Batch, *, trains: bool, gradients: bool = True
+    system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool, gradients: bool = True
 ) -> Output:
     """Return what `model` makes of `batch` at `point`. Raises ValueError if it cannot be run."""
     model.train(trains)
@@ -148,7 +148,7 @@ def run(
     return output
 
 
-def counted(system: System, model: nn.Module, point: Point) -> int:
+def counted(system: System, model: nn.Module, point: Weights) -> int:
     """Return the FLOPs of one evaluation, without fused kernels of a CPU, which cannot be counted."""
     with cpu_threads(1), only_counted_kernels(), Flops() as operations:
         run(system, model, point, batch_of(system, READ_LENGTH), trains=False, gradients=False)

@@ -5,7 +5,7 @@ has no effect therefore agree in every pass, and nothing but a change itself can
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from orchestrator.identity import canonical
-from orchestrator.plan.ablation_check.passes import Measured, Pass, batch_of, counted, measure, run
+from orchestrator.plan.ablation_check.passes import Measurements, Pass, batch_of, counted, measure, run
 from orchestrator.plan.ablation_check.structure import Structure
-from orchestrator.plan.ablation_check.weights import SEED, Point
+from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.format import bytes_amount
 from orchestrator.plan.limits import too_large
 from orchestrator.plan.metrics import reported
@@ -47,8 +47,8 @@ class Probe:
         """
         self.faults_only = faults_only
         self._structures: dict[str, Structure] = {}
-        self._measured: dict[tuple[str, str, Pass, int], Measured] = {}
-        self._halting: dict[tuple[str, Point], dict[str, float]] = {}
+        self._measured: dict[tuple[str, str, Pass, int], Measurements] = {}
+        self._halting: dict[tuple[str, Weights], dict[str, float]] = {}
         self._metrics: dict[str, tuple[str, ...]] = {}
         self._operations: dict[str, int] = {}
         self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
@@ -84,13 +84,16 @@ class Probe:
         """Return the number of its parameters. Raises ValueError if `system` cannot be built."""
         return self.structure(system).parameters
 
-    def measure(self, system: System, asked: Pass, longest: int | None = None) -> Measured:
+    def measure(self, system: System, asked: Pass, longest: int | None = None) -> Measurements:
         """Return what one pass measures; inputs have at most `longest` tokens, or those of training.
 
         Raises ValueError if the system cannot be run here.
         """
         most = longest or system.shape.length_max
         key = (self._key(system), _loss_settings(system) if asked.trains else "", asked, most)
+        learned = self._measured.get((*key[:2], replace(asked, learns=True), most)) if asked.trains else None
+        if key not in self._measured and learned is not None:
+            self._measured[key] = replace(learned, gradient=None)
         if key not in self._measured:
             self._measured[key] = measure(system, self._model(system), asked, most)
         return self._measured[key]
@@ -106,11 +109,11 @@ class Probe:
         if key not in self._metrics:
             narrow = self.narrow(system)
             with cpu_threads(1):
-                output = run(narrow, self._model(narrow), Point.INITIAL, batch_of(narrow), trains=True)
+                output = run(narrow, self._model(narrow), Weights.INITIAL, batch_of(narrow), trains=True)
             self._metrics[key] = reported(system, batch_of(system), output)
         return self._metrics[key]
 
-    def halting(self, system: System, point: Point) -> dict[str, float]:
+    def halting(self, system: System, point: Weights) -> dict[str, float]:
         """Return the quantities that only halting moves, of two examples at weights `point`."""
         key = (self._key(system), point)
         if key not in self._halting:
@@ -123,7 +126,7 @@ class Probe:
         """Return the FLOPs that are counted in an evaluation. Raises ValueError if it cannot be run here."""
         key = self._key(system)
         if key not in self._operations:
-            self._operations[key] = counted(system, self._model(system), Point.RANDOM)
+            self._operations[key] = counted(system, self._model(system), Weights.RANDOM)
         return self._operations[key]
 
     def _divided(self, system: System, factor: int) -> System:
@@ -207,7 +210,7 @@ def _move(name: str) -> str:
 def _require_repeated(system: System, *models: nn.Module) -> None:
     """Raises ValueError for a model whose passes differ by themselves: they would tell any two arms apart."""
     batch = batch_of(system)
-    losses = [run(system, each, Point.INITIAL, batch, trains=True).loss.detach() for each in models]
+    losses = [run(system, each, Weights.INITIAL, batch, trains=True).loss.detach() for each in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):
         message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
         raise ValueError(

@@ -17,7 +17,7 @@ _FAR = 4.0
 _NOISE = 0.5
 
 
-class Point(IntEnum):
+class Weights(IntEnum):
     """Weights at which a model is run."""
 
     INITIAL = 0
@@ -34,17 +34,17 @@ class Point(IntEnum):
 
 
 @torch.no_grad()
-def move(model: nn.Module, point: Point) -> None:
+def move(model: nn.Module, point: Weights) -> None:
     """Move the initial weights of `model` to `point`."""
-    if point == Point.INITIAL:
+    if point == Weights.INITIAL:
         return
     for name, parameter in model.named_parameters():
         alone, vector = parameter.numel() == 1, parameter.ndim == 1
-        gate = point >= Point.RANDOM and not alone and not vector
+        gate = point >= Weights.RANDOM and not alone and not vector
         gate = gate and (len(parameter) == 1 or not parameter.any())
         stream = torch_stream(SEED, "move", int(point), name)
         if alone:
-            parameter.add_({Point.EARLY: _FAR, Point.LATE: -_FAR}.get(point, 0.0))
+            parameter.add_({Weights.EARLY: _FAR, Weights.LATE: -_FAR}.get(point, 0.0))
         elif vector:
             parameter.add_(torch.randn(parameter.shape, generator=stream), alpha=_NOISE)
         elif gate:

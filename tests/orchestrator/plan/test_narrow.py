@@ -10,7 +10,7 @@ from orchestrator.errors import PlanError
 from orchestrator.plan.ablation_check import probe as probing
 from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, READS, differ, evidence, shows
-from orchestrator.plan.ablation_check.passes import Measured, Pass
+from orchestrator.plan.ablation_check.passes import Measurements, Pass
 from orchestrator.plan.ablation_check.probe import NARROW, Probe
 from orchestrator.plan.planner import plan
 from orchestrator.plan.settings import System, checked
@@ -46,7 +46,7 @@ class Watching(Probe):
         super().__init__()
         self.widths: set[int] = set()
 
-    def measure(self, made: System, asked: Pass, longest: int | None = None) -> Measured:
+    def measure(self, made: System, asked: Pass, longest: int | None = None) -> Measurements:
         self.widths.add(made.settings["model"]["width"])
         return super().measure(made, asked, longest)
 
