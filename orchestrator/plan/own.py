@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError
+from orchestrator.plan.ablation_check.custom_models import Builder, Seen, differences_of
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
 from orchestrator.plan.draws import Drawn, Trying
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_fields import declared_fields, unknown_fields
-from orchestrator.plan.own_proof import Builder, Seen, differences_of
 from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import assigned, related
@@ -106,6 +106,13 @@ class Own:
                 "haltsweep = {'several_gpus': True} in its module if it uses all",
                 "resources",
                 "gpus",
+            )
+        if spec.confirm is not None and spec.confirm.resample_data:
+            faults.add(
+                f"must be false for {self.path}, got true: haltsweep does not know where it draws its data. "
+                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code",
+                "confirm",
+                "resample_data",
             )
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
