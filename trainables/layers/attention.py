@@ -192,7 +192,7 @@ def _barred(
             del queries.made["reach", keys.width, dtype]
             return _barred(queries, keys, reach, q)
         return barred  # type: ignore[no-any-return]
-    if keys.dense:
+    if keys.full:
         return None
     return keys.once(  # type: ignore[no-any-return]
         ("barred", heads, dtype),

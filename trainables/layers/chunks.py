@@ -23,7 +23,7 @@ from trainables.layers.positions import rotations
 from trainables.layers.tokens import Tokens, packed_places
 from trainables.settings import Settings, Small
 
-Number = TypeVar("Number", int, np.ndarray)
+Number = TypeVar("Number", int, np.ndarray, Tensor)
 
 
 class ChunkSettings(Settings):

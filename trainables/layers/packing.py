@@ -248,6 +248,11 @@ class Packing:
         return self.row.shape[0] == self.num_rows * self.width
 
     @property
+    def full(self) -> bool:
+        """Whether every place of the padded form holds a real token; known from shapes alone."""
+        return self.dense
+
+    @property
     def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
         """Where the first and the last token of each row are among the packed ones."""
         return self.starts[:-1], self.starts[1:] - 1

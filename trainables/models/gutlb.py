@@ -15,7 +15,7 @@ the positions so far begin anew in every chunk.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -46,6 +46,9 @@ from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops,
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import SharedDepth
 from trainables.types import Encoded
+
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 
 
 class Config(ChunkedSettings, UniversalSettings):

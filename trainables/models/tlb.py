@@ -15,7 +15,7 @@ configuration has chunks of 100). What follows from slots that all begin at zero
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -33,6 +33,9 @@ from trainables.layers.tokens import Tokens
 from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
+
+GRAPHED: Final = True
+"""Its training steps can be captured as graphs (`training.graphed`)."""
 
 
 class Config(ChunkedSettings):

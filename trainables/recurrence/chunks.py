@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
 from trainables.layers.chunks import Chunk, ChunkSettings, Cut, Parting
+from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, moved, put
+from trainables.layers.padded_chunks import PaddedCut
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -104,7 +106,8 @@ class Chunked(nn.Module):
     def encode(self, x: Float[Tensor, "N S D"], mask: Tensor, layers: Layers, bound: int) -> Encoded:
         """Encode right-padded `x`; `bound` is the most layers a chunk can take."""
         states, packing = self.boundaries(x, mask)
-        result, slots = self._carry(states, packing, layers, bound)
+        carry = self._carry if constant_shapes() is None else self._carry_padded
+        result, slots = carry(states, packing, layers, bound)
         return Encoded(
             states=self.boundaries.padded(result.states, packing, x),
             pooled=self._read(result.states, packing, slots),
@@ -158,11 +161,42 @@ class Chunked(nn.Module):
         if left:
             slots = moved(torch.cat([*left, slots]), cut.back.order, cut.back.back)
         final = moved(torch.cat(finals), back, order)
-        if not totals:
-            return RecurrenceResult.of_all(final, packing, bound), slots
-        means = torch.stack(totals).sum(0) / cut.counts.to(states.dtype)[:, None]
-        depth, ponder, computed = means.unbind(1)
-        return RecurrenceResult(final, depth.detach(), ponder, computed.detach()), slots
+        return _mean_over_chunks(final, totals, cut.counts, packing, bound), slots
+
+    def _carry_padded(
+        self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
+    ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
+        """The same with constant shapes: rows without a chunk of some number run, and change nothing."""
+        config, memory = self.chunked, self.memory
+        cut = PaddedCut.of(packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal)
+        slots, places = memory.begin(packing.num_rows), memory.places(packing)
+        parts = [ChunkPart(each.tokens, memory.placed(places, each.tokens)) for each in cut.chunks]
+        finals: list[Tensor] = []
+        totals: list[Float[Tensor, "B 3"]] = []
+        for number, (given, part) in enumerate(zip(cut.parts(states), parts, strict=True)):
+            exists, marked = cut.chunks[number].exists[:, None], memory.marked(slots)
+            result = layers(given, part.tokens, marked, number)
+            if isinstance(result, RecurrenceResult):
+                costs = torch.stack((result.depth, result.ponder, result.computed), 1)
+                totals.append(torch.where(exists, costs, 0))
+            finals.append(result.states if isinstance(result, RecurrenceResult) else result)
+            updated = memory.update(marked, part.slots, finals[-1], part.tokens.packing)
+            slots = torch.where(exists[..., None], updated.to(slots.dtype), slots)
+        return _mean_over_chunks(cut.whole(finals), totals, cut.counts, packing, bound), slots
+
+
+def _mean_over_chunks(
+    states: Float[Tensor, "M D"],
+    totals: Sequence[Float[Tensor, "B 3"]],
+    counts: Int[Tensor, " B"],
+    packing: Packing,
+    bound: int,
+) -> RecurrenceResult:
+    """Depth and costs of rows, given those of each chunk; nothing where all layers ran on every token."""
+    if not totals:
+        return RecurrenceResult.of_all(states, packing, bound)
+    depth, ponder, computed = (torch.stack([*totals]).sum(0) / counts.to(states.dtype)[:, None]).unbind(1)
+    return RecurrenceResult(states, depth.detach(), ponder, computed.detach())
 
 
 def _parted(
