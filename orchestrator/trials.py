@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import nan
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from search_spaces.dimensions import Value
 from search_spaces.wording import amount
-from trainables.protocol import Measurement, Phase
+from trainables.protocol import Measurement
 
+Phase = Literal["search", "confirm", "cross", "posthoc"]
+"""`cross`: as `confirm`, but with what the search of another arm chose."""
 NUMBER_MOST = 1e70
 """Reports sum fourth powers of differences, which must stay finite."""
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
@@ -122,6 +124,8 @@ class PlannedTrial:
     same overrides, had been asked for; empty: those of the plan."""
     repeat: int = 0
     """Index of the repeat of the arm's search that the trial belongs to, from 0."""
+    settings_of: str = ""
+    """`cross`: name of the arm whose search chose the values of the fields that both arms search."""
 
     @property
     def place(self) -> str:

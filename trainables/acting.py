@@ -88,6 +88,15 @@ class InForm:
     """
 
 
+def fields_of_form(task: Settings) -> frozenset[str]:
+    """Return the fields that change how examples are written or how many steps they take, and no example."""
+    return frozenset(
+        name
+        for name, field in type(task).model_fields.items()
+        if any(isinstance(mark, InForm | InSteps) for mark in field.metadata)
+    )
+
+
 class InSplits:
     """Marks a field of a task that changes only the splits whose names match one of these patterns.
 

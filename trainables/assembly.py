@@ -321,6 +321,16 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
     )
 
 
+def kernel_misfit(config: Settings, precision: str) -> str | None:
+    """Return why attention cannot run in `precision`, as `must ..., got ...`; None if it can."""
+    if getattr(config, "attention", None) != "flash" or precision in ("bf16", "fp16"):
+        return None
+    return (
+        f"must not be flash with train.precision {precision}, got 'flash': its kernels take 16 bits alone; "
+        "set train.precision: bf16, or model.attention: auto"
+    )
+
+
 def _file(config: Settings) -> ModuleType:
     return catalog.load("models", vars(config)["name"])
 

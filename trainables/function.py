@@ -91,7 +91,8 @@ class FunctionTrial:
 
         Args:
             step: Number of steps, e.g. of epochs; it increases from report to report.
-            metrics: Numbers by name.
+            metrics: Numbers by name. Texts describe the trial. The text `<split>/digest` identifies the
+                examples of a split: the report withholds verdicts between arms whose digests differ.
 
         Raises:
             TypeError: The step is missing, or the arguments are swapped.

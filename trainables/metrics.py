@@ -18,6 +18,8 @@ VALIDATION_SPLITS = ("valid", "val", "validation", "eval", "dev")
 """Words before the first slash of a metric that stand for validation data."""
 TRAIN_FLOPS = "train/flops"
 """What a budget of FLOPs goes by: those of training since the trial began, across restarts."""
+DIGEST = "digest"
+"""Name of the text, behind a split, that identifies the examples a trial was measured on: `test/digest`."""
 HIGHER_IS_BETTER = {
     *("acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "hits", "iou", "map", "miou", "mrr"),
     *("ndcg", "precision", "r2", "recall", "rouge"),

@@ -13,12 +13,13 @@ from trainables.metrics import split_and_quantity
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
+    from orchestrator.plan.types import Arm
     from orchestrator.report.types import Report
     from orchestrator.report.winner import Winner
     from orchestrator.spec.types import Spec
 
 LONGEST_NAME = 64
-OF_ONE_ARM = ("seeds", "splits", "halting_examples")
+OF_ONE_ARM = ("seeds", "splits", "resample_data", "halting_examples")
 """What of `confirm` holds of one arm with one assignment: there is no other to stop before, or to average."""
 
 
@@ -45,7 +46,7 @@ def best(
         found = winner(sweep.plan, records, report, arm, context)
         read_sound(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
-        content = _content(spec, found)
+        content = _content(spec, found, sweep.plan.arm(found.arm))
         left_out = _left_out(spec.content(), content)
         comments = [*found.comments(), *_state(found, report), *_checkpoints(found, sweep), *left_out]
         comments += _goal_left_out(found, report)
@@ -93,7 +94,7 @@ def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
             yield f"Checkpoint of seed {each.seed}: none is kept"
 
 
-def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
+def _content(spec: "Spec", found: "Winner", arm: "Arm") -> dict[str, Any]:
     """What is asked for: these settings alone, on the seeds of confirm, measured and judged as they were."""
     from orchestrator.plan.format import setting_words
     from search_spaces.paths import MISSING, lookup
@@ -105,7 +106,7 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
         "name": f"{spec.name[: LONGEST_NAME - 5]}-best",
         "question": f"What does {found.arm} of {spec.name} give{' with ' * bool(chosen)}{chosen}?",
         "trainable": asked.get("trainable"),
-        "baseline": _settings(spec, found.settings),
+        "baseline": _settings(spec, found, arm),
         "confirm": {key: confirm[key] for key in OF_ONE_ARM if key in confirm},
         "answer": _answer(asked, found) if "confirm" in asked else None,
         "posthoc": {
@@ -120,7 +121,7 @@ def _content(spec: "Spec", found: "Winner") -> dict[str, Any]:
 
 def _answer(asked: Mapping[str, Any], found: "Winner") -> dict[str, Any]:
     """The answer as asked for, of what the winner's confirm trials measured."""
-    of_several = {"also", "pool"}
+    of_several = {"also", "pool", "variance"}
     answer = {key: value for key, value in asked.get("answer", {}).items() if value and key not in of_several}
     if found.by == "confirm":
         answer["metric"] = found.metric
@@ -158,9 +159,15 @@ def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
     )
 
 
-def _settings(spec: "Spec", settings: Mapping[str, Any]) -> dict[str, Any]:
-    """As trained; of the box without threads, which follow from `resources.cpus`."""
-    found = dict(settings)
+def _settings(spec: "Spec", found: "Winner", arm: "Arm") -> dict[str, Any]:
+    """Return the settings as trained, without values that follow from other parts of the spec."""
+    from search_spaces.paths import lookup, with_value
+
+    settings = dict(found.settings)
     if spec.trainable is None:
-        found["train"] = {key: value for key, value in found["train"].items() if key != "threads"}
-    return found
+        settings["train"] = {key: value for key, value in settings["train"].items() if key != "threads"}
+    if spec.confirm is not None and spec.confirm.resample_data:
+        path = "task.data_seed"
+        drawn = found.records[0].assignment.get(path, lookup(arm.settings, path))
+        settings = with_value(settings, path, drawn)
+    return settings

@@ -5,7 +5,6 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import util
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -46,7 +45,7 @@ def doctor(
 ) -> None:
     """Check versions, devices, kernels, stores and disk; exit code 1 when something would stop a sweep."""
     runs = runs_root(runs)
-    findings = [*_versions(), *_devices(), _flash(), *_disks(runs, data_root(data))]
+    findings = [*_versions(), *_devices(), _attention(), *_disks(runs, data_root(data))]
     findings += _stores(tracking_uri(tracking, runs), storage)
     if as_json:
         emit_json([asdict(finding) for finding in findings])
@@ -88,20 +87,25 @@ def _devices() -> Iterator[MachineCheck]:
         )
 
 
-def _flash() -> MachineCheck:
-    for module, name in (("flash_attn", "flash-attn"), ("flash_attn.cute", "flash-attn-4")):
-        if util.find_spec(module.partition(".")[0]) and _importable(module):
-            return MachineCheck("attention", "ok", f"{name} and PyTorch SDPA")
-    return MachineCheck(
-        "attention", "note", "PyTorch SDPA", "pip install 'haltsweep[flash]' for flash-attn on CUDA"
-    )
+def _attention() -> MachineCheck:
+    import torch
 
+    from trainables.layers.flash import flash_kernels
 
-def _importable(module: str) -> bool:
-    try:
-        return util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    if not torch.cuda.is_available():
+        return MachineCheck("attention", "ok", "math and PyTorch SDPA, on a CPU")
+    capability = torch.cuda.get_device_capability()[0]
+    names = [each.name for each in flash_kernels() if each.capability <= capability]
+    if not names:
+        return MachineCheck(
+            "attention",
+            "note",
+            "PyTorch SDPA",
+            "no FlashAttention kernel runs on this GPU; pip install 'haltsweep[flash]' for flash-attn",
+        )
+    found = f"{names[0]} in 16 bits, else PyTorch SDPA"
+    others = f"; also installed: {', '.join(names[1:])}" if names[1:] else ""
+    return MachineCheck("attention", "ok", found + others)
 
 
 def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:

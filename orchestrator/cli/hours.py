@@ -72,7 +72,7 @@ def _timed_s(plan: Plan) -> float:
         return 0.0
     total = 0.0
     for price in plan.prices:
-        trains = sum(price.trials.get(phase, 0) for phase in ("search", "confirm"))
+        trains = sum(price.trials.get(phase, 0) for phase in ("search", "confirm", "cross"))
         total += (price.seconds_per_step or 0.0) * trains * (_steps(plan.arm(price.arm)) or 0)
     return total
 

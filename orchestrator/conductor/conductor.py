@@ -11,12 +11,13 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from orchestrator.conductor.budget import Spending
+from orchestrator.conductor.crossings import Crossings
 from orchestrator.conductor.first_errors import FirstErrors
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.conductor.report_judge import ReportJudge
 from orchestrator.conductor.rounds import Rounds, measured
-from orchestrator.conductor.state import ArmState, TrialState, TrialStatus, outlook, progress
+from orchestrator.conductor.state import ArmState, TrialState, TrialStatus, outlook, progress, trial_of
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
 from orchestrator.identity import canonical
@@ -26,7 +27,6 @@ from orchestrator.plan.types import Plan
 from orchestrator.scopes import CountedReports, counted_name
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
-from search_spaces.paths import with_values
 from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
@@ -64,6 +64,7 @@ class Conductor:
             self._searches = {
                 key: SearchJournal(of.arm, plan.search, of.repeat) for key, of in self._arms.items()
             }
+        self._crossings = Crossings(self._arms)
         for arm_state in self._arms.values():
             self._link(arm_state)
 
@@ -161,8 +162,9 @@ class Conductor:
         if planned.phase == "search":
             self._search_of(planned).retried(planned.number, state.trial.assignment)
             arm_state.searching += 1
-            confirms = list(arm_state.phase("confirm"))
-            arm_state.withdraw(confirms)
+            confirms = [*arm_state.phase("confirm"), *self._crossings.of(arm_state)]
+            for each in confirms:
+                self._repeat_of(each.planned).withdraw([each])
             self._released -= {each.planned.trial_id for each in confirms}
             others = [each for each in confirms if each.status is TrialStatus.ENDED]
         elif planned.phase == "confirm":
@@ -327,18 +329,13 @@ class Conductor:
         planned = state.planned
         if planned.phase == "search":
             return self._search_of(planned).ask(planned.number)
+        if planned.phase == "cross":
+            return self._crossings.assignment(planned)
         assert planned.rank is not None, "a trial after the search must name its rank"
         return self._repeat_of(planned).winners[planned.rank]
 
     def _trial(self, state: TrialState, assignment: Assignment) -> Trial:
-        settings = with_values(
-            with_values(self._repeat_of(state.planned).arm.settings, assignment), state.planned.overrides
-        )
-        confirm = self._plan.confirm
-        splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
-        splits = state.planned.late_splits or splits
-        kept = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0
-        return Trial(state.planned, assignment, settings, splits, state.source_id, kept)
+        return trial_of(self._plan, self._repeat_of(state.planned).arm, state, assignment)
 
     def _open(self, trial_id: str) -> TrialState:
         state = self._states[trial_id]
@@ -428,6 +425,11 @@ class Conductor:
         ranked = best_first(arm_state.candidates, self._plan.search.objectives)
         arm_state.winners = [each.assignment for each in ranked]
         self._confirm(arm_state)
+        for state, why_not in self._crossings.decided(arm_state):
+            if why_not:
+                self._end_unrun(state, why_not)
+            else:
+                self._repeat_of(state.planned).push(state)
 
     def _skip_if_over(self, arm_state: ArmState) -> None:
         """Skip what the search of the arm has not begun, if its share of the budget is used up."""

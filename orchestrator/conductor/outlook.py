@@ -9,10 +9,10 @@ from typing import Any
 
 from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record
+from orchestrator.trials import OutcomeKind, Phase, PlannedTrial, Record
 from search_spaces.wording import amount
 from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
-from trainables.protocol import Measurement, Phase
+from trainables.protocol import Measurement
 
 LEAST_ENDED = 3
 """Trials that must have ended before what one takes is known from them."""

@@ -58,7 +58,10 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
         if each.trial_id in known and _has_failed(known[each.trial_id])
     ]
     confirming = {
-        (each.arm, each.repeat) for each in known.values() if each.phase == "confirm" and each.attempts
+        (arm, each.repeat)
+        for each in plan.trials
+        if each.phase in {"confirm", "cross"} and each.trial_id in known and known[each.trial_id].attempts
+        for arm in (each.arm, each.settings_of)
     }
     chosen: set[str] = set()
     left_out: dict[str, int] = {}

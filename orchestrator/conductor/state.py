@@ -9,11 +9,12 @@ from enum import Enum, auto
 from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.winners import Candidate
-from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once
+from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once, with_data_of
 from orchestrator.plan.types import Arm, Plan, SearchPlan
 from orchestrator.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
+from search_spaces.paths import with_values
 from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
@@ -138,6 +139,19 @@ class ArmState:
         """Return how messages name the search."""
         of = f", repeat {self.repeat}," if self.repeat else ""
         return f"the search of arm {self.arm.name!r}{of}"
+
+
+def trial_of(plan: Plan, arm: Arm, state: TrialState, assignment: Assignment) -> Trial:
+    """Return the trial of `state` with the values of its searched fields."""
+    confirm, planned = plan.confirm, state.planned
+    settings = with_values(arm.settings, assignment)
+    if confirm is not None and confirm.resample_data and planned.phase != "search":
+        settings = with_data_of(planned.seed, settings)
+    settings = with_values(settings, planned.overrides)
+    splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
+    splits = state.planned.late_splits or splits
+    kept = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0
+    return Trial(state.planned, assignment, settings, splits, state.source_id, kept)
 
 
 def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.errors import InputError
 from orchestrator.identity import canonical, digest
+from orchestrator.plan.planned_trials import with_data_of
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Input, apart, data_read, digests_of
 from orchestrator.trials import Record
@@ -38,10 +39,9 @@ def build_datasets(
     from trainables.task_catalog import task_name
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    raw_tasks = (arm.settings["task"] for arm in plan.arms)
     wanted = [
         (config, info.name)
-        for config, infos in needed(raw_tasks, confirmed)
+        for config, infos in needed(tasks_of(plan), confirmed)
         for info in infos
         if not info.streamed
     ]
@@ -52,6 +52,14 @@ def build_datasets(
             made(config, name, data_dir)
     if on_data is not None and wanted:
         on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
+
+
+def tasks_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
+    """Yield the task settings of all arms, and with `confirm.resample_data` those of all their seeds."""
+    for arm in plan.arms:
+        yield arm.settings["task"]
+        if plan.confirm is not None and plan.confirm.resample_data:
+            yield from (with_data_of(seed, arm.settings)["task"] for seed in plan.confirm.seeds)
 
 
 def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
@@ -84,7 +92,7 @@ def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     found: dict[str, list[Input]] = {}
-    for raw in (arm.settings["task"] for arm in plan.arms):
+    for raw in tasks_of(plan):
         if (key := digest(raw)) in found:
             continue
         ((config, infos),) = needed([raw], confirmed)
@@ -203,7 +211,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     found: dict[str, set[str]] = defaultdict(set)
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     with suppress(ValueError, LookupError):  # a task of others that is not there any more
-        for config, infos in needed((arm.settings["task"] for arm in plan.arms), confirmed):
+        for config, infos in needed(tasks_of(plan), confirmed):
             for info in infos:
                 if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
                     continue

@@ -40,7 +40,7 @@ class Attempt:
         return Job(
             settings=self.trial.settings,
             seed=planned.seed,
-            phase=planned.phase,
+            phase="confirm" if planned.phase == "cross" else planned.phase,
             splits=self.trial.splits,
             data_dir=data_dir,
             source=self.source,

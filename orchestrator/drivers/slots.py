@@ -3,19 +3,19 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, floor
-from typing import Literal
+from typing import Any, Literal
 
 from orchestrator.errors import InputError
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Fixed
 from search_spaces.paths import lookup
+from trainables.training.config import ON_CUDA
 
 EPSILON = 1e-4
 """Ray counts resources in ten-thousandths."""
 Driver = Literal["ray", "inline"]
 PRECISION = "train.precision"
-HALF = "fp16"
 
 
 def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
@@ -70,7 +70,7 @@ def require_means(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
     if driver == "ray":
         require_room([this_machine(num_cpus)], plan.resources)
     if plan.trainable is None:
-        _require_half_precision(plan)
+        _require_precision(plan)
 
 
 def missing_gpus(plan: Plan, driver: Driver) -> str:
@@ -84,21 +84,27 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
     )
 
 
-def _require_half_precision(plan: Plan) -> None:
-    if not this_machine(None)["GPU"] and (arm := next(filter(_wants_half, plan.arms), None)):
-        raise InputError(
-            f"{PRECISION} {HALF!r} must run on a CUDA device, and PyTorch finds none on this machine; "
-            f"give {arm.name} another precision, or launch where there is one"
-        )
+def _require_precision(plan: Plan) -> None:
+    if this_machine(None)["GPU"]:
+        return
+    for arm in plan.arms:
+        if (precision := _precision_on_cuda(arm)) is not None:
+            raise InputError(
+                f"{PRECISION} {precision!r} must run on a CUDA device, and PyTorch finds none on this "
+                f"machine; give {arm.name} another precision, or launch where there is one"
+            )
 
 
-def _wants_half(arm: Arm) -> bool:
+def _precision_on_cuda(arm: Arm) -> str | None:
+    """A precision of `arm` that needs a CUDA device, if there is one."""
     if PRECISION not in arm.space.paths:
-        return bool(lookup(arm.settings, PRECISION) == HALF)
-    match arm.space[PRECISION].domain:
-        case Choice(values):
-            return HALF in values
-        case Fixed(value):
-            return value == HALF
-        case _:
-            return False
+        values: tuple[Any, ...] = (lookup(arm.settings, PRECISION),)
+    else:
+        match arm.space[PRECISION].domain:
+            case Choice(values):
+                pass
+            case Fixed(value):
+                values = (value,)
+            case _:
+                values = ()
+    return next((each for each in values if each in ON_CUDA), None)

@@ -42,7 +42,7 @@ def sound(measurement: Measurement | None, last: Measurement | None) -> Measurem
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
         raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the code")
-    given: Mapping[Any, Any] = measurement.metrics
+    given: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
     reported = {_name(name): value for name, value in given.items() if value is not None}
     texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
     metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}

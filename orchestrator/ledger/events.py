@@ -165,9 +165,10 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
     """JSON values, those of `planned` beside the others; `trial_from_json` gives an equal trial."""
     values: dict[str, Any] = to_json_values(trial)
     planned: dict[str, Any] = values.pop("planned")
-    for part, later in ((planned, "late_splits"), (planned, "repeat"), (values, "halting_examples")):
-        if not part[later]:  # it came later: other events are what they were
-            del part[later]
+    later = [(planned, name) for name in ("late_splits", "repeat", "settings_of")]
+    for part, name in [*later, (values, "halting_examples")]:
+        if not part[name]:  # it came later: other events are what they were
+            del part[name]
     return planned | values
 
 

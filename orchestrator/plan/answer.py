@@ -69,7 +69,8 @@ def answer_plan(
     level, margin = (asked.level, asked.margin) if asked else (LEVEL, None)
     family = compared * max(1, len(outcomes))
     split = (asked.split or "") if asked else ""
-    return AnswerPlan(outcomes, margin, level, family, pooled=bool(asked and asked.pool), split=split)
+    pooled, moderated = bool(asked and asked.pool), bool(asked and asked.variance)
+    return AnswerPlan(outcomes, margin, level, family, pooled=pooled, split=split, moderated=moderated)
 
 
 def default_outcome(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.format import amount
-from orchestrator.plan.planned_trials import CONFIRM, SEARCH
+from orchestrator.plan.planned_trials import CONFIRM, CROSS, SEARCH
 from orchestrator.plan.types import Arm, ArmLimits, ArmPrice, Limits, Plan, SearchPlan
 from orchestrator.scopes import counted_name
 from orchestrator.spec.types import Spec
@@ -118,7 +118,7 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
         trial = (price.train_flops_max or 0.0) * arm.settings["train"]["steps"]
         searched = trial * price.trials.get(SEARCH, 0)
         whole, one_search = (
-            whole + searched + trial * price.trials.get(CONFIRM, 0),
+            whole + searched + trial * (price.trials.get(CONFIRM, 0) + price.trials.get(CROSS, 0)),
             max(one_search, searched / plan.repeats),
         )
     for name, given, most, what in (

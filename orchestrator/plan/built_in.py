@@ -18,7 +18,7 @@ from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
 from orchestrator.plan.probe import Probe
 from orchestrator.plan.published import check_built_in
-from orchestrator.plan.same_tests import check_same_tests
+from orchestrator.plan.same_tests import check_resampled, check_same_tests
 from orchestrator.plan.settings import Variants, checked, task_of
 from orchestrator.plan.spaces import common_space
 from orchestrator.plan.twins import check_twins
@@ -87,6 +87,7 @@ class BuiltIn:
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, metrics, faults)
         check_same_tests(arms, self._sweep.tests, faults)
+        check_resampled(spec, arms, faults)
         check_built_in(spec, arms, self._probe, metrics, faults)
         check_posthoc(spec, arms, self._probe, faults)
         check_answer(spec, metrics, self._reported(arms[0]), faults)

@@ -17,13 +17,14 @@ from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 from trainables.settings import Settings
 from trainables.task_catalog import splits, task_name
+from trainables.training.config import ON_CUDA
 
 if TYPE_CHECKING:
     from orchestrator.samplers import Chosen  # which loads Optuna
 
 
 _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
-    ("precision", "fp16", "fp16", "choose bf16 or fp32"),
+    *(("precision", each, each, "choose bf16 or fp32") for each in ON_CUDA),
     ("graph", True, "graph: true", "drop train.graph"),
 )
 """Fields of training with the value that only GPUs can run, its name in messages, and the other way out."""
@@ -97,7 +98,7 @@ def check_stopper(
 
 
 def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Refuse half precision and graphs for trials that ask for no GPU, and so get none."""
+    """Refuse some precisions, and graphs, for trials that ask for no GPU, and so get none."""
     if spec.resources.gpus:
         return
     for field, value, written, remedy in _ON_GPUS:

@@ -70,6 +70,8 @@ def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
             confirmed.add(place)
     settings = {each.name: each.settings for each in plan.arms}
     for each in plan.trials:
+        if (each.phase == "cross") != (each.settings_of in arms):
+            yield f"a trial of the phase cross alone must be at the settings of another arm, got {each}"
         yield from _unsettable(each.arm, settings[each.arm], each.overrides)
         if each.phase == "posthoc" and (each.arm, each.rank, each.seed) not in confirmed:
             yield f"a posthoc trial must have a confirm trial to read again, got {each}"

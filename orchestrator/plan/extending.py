@@ -9,12 +9,12 @@ from typing import Any
 from orchestrator.errors import InputError
 from orchestrator.identity import digest
 from orchestrator.plan.extension_rules import CAN, Begun, refusal
-from orchestrator.plan.planned_trials import POSTHOC, SEARCH
+from orchestrator.plan.planned_trials import CROSS, POSTHOC, SEARCH
 from orchestrator.plan.types import Arm, Extension, Plan
 from orchestrator.spec.differences import Difference, differences
 from orchestrator.trials import PlannedTrial
 
-PHASES = ("search", "confirm", "posthoc")
+PHASES = ("search", "confirm", "cross", "posthoc")
 
 
 def changes_allowed(
@@ -94,6 +94,7 @@ def _place(trial: PlannedTrial) -> tuple[Any, ...]:
         trial.rank,
         trial.seed,
         tuple(sorted(trial.overrides.items())),
+        trial.settings_of,
     )
 
 
@@ -138,7 +139,7 @@ def late_trials(
     yield from (each for each in old.trials if each.late_splits)
     splits = _added_splits(old, new)
     for source in old.trials if splits else ():
-        if source.phase == SEARCH or source.late_splits:
+        if source.phase in {SEARCH, CROSS} or source.late_splits:
             continue
         if source.trial_id in asked and source.trial_id not in never:
             yield PlannedTrial(

@@ -107,6 +107,13 @@ class Own:
                 "resources",
                 "gpus",
             )
+        if spec.confirm is not None and spec.confirm.resample_data:
+            faults.add(
+                f"must be false for {self.path}, got true: haltsweep does not know where it draws its data. "
+                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code",
+                "confirm",
+                "resample_data",
+            )
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)

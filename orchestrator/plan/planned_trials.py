@@ -7,19 +7,22 @@ what may end the search before, since that decides what is confirmed.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count, product
 from typing import Any, Final
 
 from orchestrator.identity import derive_seed, digest
 from orchestrator.json_values import to_json_values
+from orchestrator.plan.crossing import crossed_pairs
 from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.grid import NAME, count_combinations, is_finite
-from search_spaces.paths import MISSING, lookup
+from search_spaces.paths import MISSING, lookup, with_value
 
 SEARCH: Final = "search"
 CONFIRM: Final = "confirm"
+CROSS: Final = "cross"
 POSTHOC: Final = "posthoc"
 INFEASIBLE_MAX: Final = 10
 """Number of infeasible trials per planned search trial after which the search of an arm ends."""
@@ -43,10 +46,13 @@ def planned_trials(
             yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
         known = [
-            (_found(arm, search, repeat, limits), pairs_of(confirm, search, repeat)) for repeat, arm in cells
+            (_found(arm, search, repeat, limits, confirm), pairs_of(confirm, search, repeat))
+            for repeat, arm in cells
         ]
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
             yield from _confirmed(arm, repeat, found, pairs)
+        if search is not None and confirm.cross:
+            yield from _crossed(arms, search, confirm, limits)
         for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
             yield from _reread(arm, repeat, found, pairs, rereads(arm, posthoc))
 
@@ -112,6 +118,12 @@ def pairs_of(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> li
     return [*product(range(confirm.best), confirm.seeds[repeat * each : (repeat + 1) * each])]
 
 
+def with_data_of(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` with the data of one confirm seed: the same in all arms with the same `data_seed`."""
+    path = "task.data_seed"
+    return with_value(settings, path, derive_seed("data", lookup(settings, path), seed))
+
+
 def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
     """The posthoc settings that `arm` can be read under: an arm without the field has nothing to read."""
     return [
@@ -151,6 +163,23 @@ def _confirmed(
         yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank, repeat=repeat)
 
 
+def _crossed(
+    arms: Sequence[Arm], search: SearchPlan, confirm: ConfirmPlan, limits: Limits | None
+) -> Iterator[PlannedTrial]:
+    """Yield the trials of every arm at the settings of each arm that it is compared with."""
+    pairs = [*crossed_pairs(arms)]
+    for repeat, arm in product(range(search.repeats), arms):
+        others = [reference for one, reference in pairs if one.name == arm.name]
+        others += [one for one, reference in pairs if reference.name == arm.name]
+        own = _found(arm, search, repeat, limits)
+        wanted = product(others, pairs_of(confirm, search, repeat))
+        for number, (other, (rank, seed)) in enumerate(wanted):
+            chosen = [other.digest, _found(other, search, repeat, limits)]
+            name = digest(arm.digest, own, CROSS, chosen, seed)
+            made = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
+            yield replace(made, settings_of=other.name)
+
+
 def _reread(
     arm: Arm,
     repeat: int,
@@ -178,11 +207,14 @@ def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     }
 
 
-def _found(arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None) -> Identity:
-    """What decides which assignment is confirmed, but for the arm's content."""
+def _found(
+    arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None, confirm: ConfirmPlan
+) -> Identity:
+    """What decides which assignment is confirmed on which data, but for the arm's content."""
+    resampled = {"resample_data": True} if confirm.resample_data else {}
     if search is None:
-        return None
-    found = {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
+        return resampled or None
+    found = resampled | {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
     if limits is not None and limits.each_arm is not None:
         found["each_arm"] = to_json_values(limits.each_arm)
     return found

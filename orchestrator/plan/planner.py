@@ -14,6 +14,7 @@ from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, limits_of
 from orchestrator.plan.built_in import BuiltIn
 from orchestrator.plan.constraints import check_constraints, check_known, check_predicates
+from orchestrator.plan.crossing import check_cross
 from orchestrator.plan.dimensions import check_dimensions
 from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
@@ -246,6 +247,7 @@ def _together(
         if spec.search is not None and len(resolved) == number_of_arms(spec):
             check_known(spec.search, spaces, faults)
         return arms
+    check_cross(spec, arms, faults)
     trainable.check_twins(resolved, faults)
     trainable.check_movement(spec, spaces, faults)
     if spec.search is None:
@@ -339,7 +341,15 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
         return None
     asked = spec.confirm
     seeds = confirm_seeds(asked.seeds, spec.search.repeats if spec.search is not None else 1)
-    return ConfirmPlan(asked.best, seeds, asked.splits, asked.stop, asked.halting_examples)
+    return ConfirmPlan(
+        asked.best,
+        seeds,
+        asked.splits,
+        asked.stop,
+        asked.halting_examples,
+        cross=asked.cross,
+        resample_data=asked.resample_data,
+    )
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:

@@ -8,6 +8,7 @@ from orchestrator.plan.published_rows import name_of, of_cell
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
+from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
 from orchestrator.statistics.sequential import FIRST_LOOK, LOOK_SHARE, expected_seeds
 from orchestrator.statistics.verdicts import SEEDS_LEAST
@@ -64,7 +65,7 @@ def power(
     if spread is None:
         sentence = (
             f"With {given}, a difference {what} of {effect:.2g} standard deviations over {unit}s is {found}; "
-            f"{_needed(LARGE, family, answer, unit)} for one of {LARGE:g}."
+            f"{_needed(LARGE, family, answer, unit)} for one of {LARGE:g}.{_moderated(seeds, answer)}"
         )
         return Power(seeds, family, sentence, effect)
     margin = (
@@ -74,9 +75,22 @@ def power(
     )
     sentence = (
         f"With {given}, a difference {what} of {effect * spread:.2g} is {found}, with a standard deviation "
-        f"over {unit}s of {spread:.3g} ({source}){margin}."
+        f"over {unit}s of {spread:.3g} ({source}){margin}.{_moderated(seeds, answer)}"
     )
     return Power(seeds, family, sentence, effect, spread, source)
+
+
+def _moderated(seeds: int, answer: AnswerPlan) -> str:
+    """What moderated variances change; empty where none are asked for."""
+    if not answer.moderated:
+        return ""
+    arms = answer.family // max(1, len(answer.outcomes))
+    if seeds < UNITS_LEAST or arms < ARMS_LEAST:
+        return (
+            f" answer.variance: moderated changes nothing with fewer than {UNITS_LEAST} seeds or repeats, or "
+            f"fewer than {ARMS_LEAST} comparisons in an outcome."
+        )
+    return " Moderated variances find more than this."
 
 
 def _known(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:

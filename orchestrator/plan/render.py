@@ -24,11 +24,12 @@ from orchestrator.plan.format import (
     value_words,
 )
 from orchestrator.plan.objective_words import objective_lines, reversed_goals
-from orchestrator.plan.planned_trials import CONFIRM, POSTHOC, SEARCH, num_points
+from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.probe import LAYERS, NARROW
 from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
+from orchestrator.plan.running import running_lines
 from orchestrator.plan.settings import differences
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
 from orchestrator.spec.checks import BASELINE
@@ -38,7 +39,6 @@ from search_spaces.wording import amount as counted
 from trainables.extensions import started_threads
 from trainables.metrics import split_and_quantity
 
-PHASES = (SEARCH, CONFIRM, POSTHOC)
 MEANT_FALSE = {"no", "off", "false"}
 """Texts, in YAML 1.2 the first two without quotes too, that are not empty and so true."""
 CONTEXT_FIELDS = {"dataset", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
@@ -67,6 +67,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             + _silence(plan)
         ),
     ]
+    parts += map(Text, running_lines(plan))
     parts += map(Text, budget_lines(plan))
     if plan.selected_on:
         parts.append(Text(f"Look twice. {SEEN.format(splits=' and '.join(plan.selected_on))}"))
@@ -197,20 +198,27 @@ def _price_table(plan: Plan) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("arm", overflow="fold")
     known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
-    columns = [*PHASES, *known, *(["a step", "all steps"] if timed else [])]
+    phases = _phases(plan)
+    columns = [*phases, *known, *(["a step", "all steps"] if timed else [])]
     for column in columns:
         table.add_column(column, justify="right")
     for price in plan.prices:
         table.add_row(price.arm, *_price_cells(plan, price, timed=timed))
-    totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in PHASES]
+    totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in phases]
     seconds = [duration(_total_seconds(plan))] if timed else []
     disk = ["", "", bytes_amount(_disk(plan))] if known else []
     table.add_row("all", *totals, *disk, *([""] if timed else []), *seconds)
     return table
 
 
+def _phases(plan: Plan) -> tuple[str, ...]:
+    """Phases of trials that the plan may have."""
+    crosses = plan.confirm is not None and plan.confirm.cross
+    return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
+
+
 def _price_cells(plan: Plan, price: ArmPrice, *, timed: bool) -> list[str]:
-    cells = [str(price.trials.get(phase, 0)) for phase in PHASES]
+    cells = [str(price.trials.get(phase, 0)) for phase in _phases(plan)]
     if plan.trainable is None:
         cells += [_span(price.train_flops_min or 0.0, price.train_flops_max or 0.0, "..")]
         cells += [bytes_amount(price.peak_memory_bytes or 0), bytes_amount(price.checkpoint_bytes or 0)]
@@ -225,7 +233,7 @@ def _span(least: float, most: float, to: str) -> str:
 
 
 def _trained(price: ArmPrice) -> int:
-    return price.trials.get(SEARCH, 0) + price.trials.get(CONFIRM, 0)
+    return sum(price.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
 
 
 def _steps(plan: Plan, price: ArmPrice) -> int:

@@ -1,13 +1,25 @@
 """Arms are compared on the same examples: settings of an arm that change valid or test splits are refused."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.drawn_data import same_data
 from orchestrator.plan.faults import Faults
-from trainables.acting import InForm, InSteps, in_splits
+from orchestrator.spec.types import Spec
+from trainables.acting import fields_of_form, in_splits
 from trainables.settings import Settings
-from trainables.task_catalog import settled, splits, training_only
+from trainables.task_catalog import (
+    settled,
+    source_digest,
+    splits,
+    task_module,
+    task_name,
+    training_only,
+)
+
+SEED: Final = "data_seed"
+"""The field of a task from which its data follow."""
 
 
 def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: Faults) -> None:
@@ -39,6 +51,32 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
             )
 
 
+def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> None:
+    """Note every task whose data are not drawn by its seed, if every confirm seed is to have other data."""
+    if spec.confirm is None or not spec.confirm.resample_data:
+        return
+    for name, task in {task_name(arm.system.task): arm.system.task for arm in arms}.items():
+        if not _is_drawn(task):
+            faults.add(
+                f"must be false for {name} as it is set, got true: its data are files, or do not depend on "
+                "task.data_seed. Delete resample_data, or choose a generated task",
+                "confirm",
+                "resample_data",
+                about=("resampled", name),
+            )
+
+
+def _is_drawn(task: Settings) -> bool:
+    if SEED not in type(task).model_fields:
+        return False
+    others = [settled(task.model_copy(update={SEED: seed})) for seed in (0, 1)]
+    try:
+        reads_files = source_digest(task_module(task_name(task)), task) is not None
+    except ValueError:  # the files are missing
+        return False
+    return others[0] != others[1] and not reads_files
+
+
 def changed_splits(
     before: Settings, after: Settings, tests: Sequence[str]
 ) -> Iterator[tuple[str, list[str]]]:
@@ -60,15 +98,6 @@ def changed_splits(
                 continue
         if names and old[field] != new[field]:
             yield field, names
-
-
-def fields_of_form(task: Settings) -> frozenset[str]:
-    """Fields that change how examples are written or how many steps they take, and no example."""
-    return frozenset(
-        name
-        for name, field in type(task).model_fields.items()
-        if any(isinstance(mark, InForm | InSteps) for mark in field.metadata)
-    )
 
 
 def _measured(task: Settings, tests: Sequence[str]) -> list[str]:

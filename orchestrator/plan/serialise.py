@@ -14,8 +14,9 @@ FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
 _LATER: Final = ("continue_on_error", "extended", "factors", "keep", "selected_on")
 _LATER_OF_ARMS: Final = ("first", "without", "context", "name_in_context", "control")
-_LATER_OF_ANSWERS: Final = ("pooled",)
-_LATER_OF_TRIALS: Final = ("late_splits", "repeat")
+_LATER_OF_ANSWERS: Final = ("pooled", "moderated")
+_LATER_OF_TRIALS: Final = ("late_splits", "repeat", "settings_of")
+_LATER_OF_CONFIRM: Final = ("halting_examples", "cross", "resample_data")
 _LATER_OF_PROOFS: Final = ("run_with",)
 """Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
 
@@ -28,12 +29,11 @@ def to_json(plan: Plan) -> str:
     later += [(trial, _LATER_OF_TRIALS) for trial in values["trials"]]
     later += [(proof, _LATER_OF_PROOFS) for proof in values["proofs"]]
     later += [(values["answer"], _LATER_OF_ANSWERS)] if values["answer"] else []
+    later += [(values["confirm"], _LATER_OF_CONFIRM)] if values["confirm"] else []
     for one, fields in later:
         for field in fields:
             if not one[field]:
                 del one[field]
-    if values["confirm"] is not None and not values["confirm"]["halting_examples"]:
-        del values["confirm"]["halting_examples"]
     if values["search"] is not None and values["search"]["repeats"] == 1:
         del values["search"]["repeats"]
     if values["answer"] is not None and not values["answer"]["split"]:

@@ -19,7 +19,7 @@ from search_spaces.dimensions import Assignment, Value
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
-from trainables.assembly import misfit, model_config, ungraphed
+from trainables.assembly import kernel_misfit, misfit, model_config, ungraphed
 from trainables.extensions import BadName
 from trainables.settings import LATER, MOST, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
@@ -136,12 +136,16 @@ class Joining:
             asked = self._shape(task)
         except ValueError as error:  # a vocabulary that is not where the task reads it, or code that is wrong
             return [SettingFault("task", str(error))]
-        if (why := self._model_misfit(model, asked)) is not None:
-            return [SettingFault("model", why)]
-        if (why := self._order_misfit(task, train)) is not None:
-            return [SettingFault("train.order", why)]
-        if (why := self._graph_misfit(model, train, asked)) is not None:
-            return [SettingFault("train.graph", why)]
+        precision = train.config.precision
+        checks: Mapping[str, Callable[[], str | None]] = {
+            "model": lambda: self._model_misfit(model, asked),
+            "train.order": lambda: self._order_misfit(task, train),
+            "model.attention": lambda: kernel_misfit(model.config, precision),
+            "train.graph": lambda: self._graph_misfit(model, train, asked),
+        }
+        for path, misfit_of in checks.items():
+            if (why := misfit_of()) is not None:
+                return [SettingFault(path, why)]
         settings = {root: part.settings for root, part in parts.items()}
         return System(settings, task.config, model.config, train.config, asked)
 

@@ -88,6 +88,11 @@ class ConfirmPlan:
     """`decided`: in rounds, until an arm's verdict is certain."""
     halting_examples: int = 0
     """Examples of the first split of which every trial keeps what halting does on them."""
+    cross: bool = False
+    """Whether each arm is also trained at what the search of its reference chose, and the reference at what
+    the search of the arm chose."""
+    resample_data: bool = False
+    """Whether every seed has data drawn anew, the same in all arms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,8 @@ class AnswerPlan:
     """Whether there are also verdicts over all contexts."""
     split: str = ""
     """Split of outcomes whose names do not begin with a split."""
+    moderated: bool = False
+    """Whether the variances of an outcome are averaged with their prior over all arms."""
 
 
 @dataclass(frozen=True, slots=True)

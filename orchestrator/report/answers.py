@@ -10,14 +10,15 @@ from itertools import product
 from statistics import fmean
 
 from orchestrator.conductor.rounds import decisions, measured
-from orchestrator.plan.answer import answer_plan, metric_splits
+from orchestrator.plan.answer import answer_plan, better, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.contrasts import Comparisons, Contrast, contrast_groups, goal_of, paired_seeds
 from orchestrator.report.extensions import exploratory
 from orchestrator.report.failed_seeds import difference_bounds, withheld_words
 from orchestrator.report.readings import NOT_MEASURED, Readings, by_seed_alone
-from orchestrator.report.statistics import estimate, of_paired, sign_flip_p
+from orchestrator.report.statistics import estimate, of_paired, sign_flip_p, win_share, wins_of
 from orchestrator.report.types import ArmVerdict, Coverage, Effect, interval_words, p_words
+from orchestrator.report.untested import Untested, why_untested
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.decision_chance import TIMES, DecisionChance, outlooks
 from orchestrator.statistics.missing import MOST_MISSING
@@ -102,17 +103,23 @@ def effects(
         span = readings.span_of_difference(metric, arm, reference)
         lacking = _lacking((arm, reference), readings, to_run)
         whole = arm in looked or not _untested(lacking, ((arm, reference),), metric, readings)
-        tested = claimed is not None and (whole or claimed.missing > 0)
+        untested = claimed and why_untested(plan, ((arm, reference),), metric, readings)
+        whole = whole and not untested
+        tested = claimed is not None and (whole or (claimed.missing > 0 and not untested))
+        found = of_paired(claimed, span) if claimed else estimate(values, span=span)
+        goal = better(readings.known(metric), metric, plan.search)
+        units = claimed.by_seed.values() if claimed else values
         yield Effect(
             arm=arm,
             reference=reference,
             metric=metric,
-            estimate=of_paired(claimed, span) if claimed else estimate(values, span=span),
+            estimate=found,
             pairs=each.record_ids,
             primary=claimed is not None,
             p=claimed.p if claimed and tested else None,
             p_sign_flips=sign_flip_p(values) if claimed and whole else None,
             spread_raised=claimed.raised if claimed else False,
+            wins=win_share([*units], goal, has_interval=found.low is not None),
         )
 
 
@@ -150,7 +157,9 @@ def judged(
     few = found is None or found.n < SEEDS_LEAST or found.spread is None
     if untested or found is None:
         said = _with_reason(said, contrast, metric, readings, lacking=lacking, few=few)
-    is_open = said.kind == "undecided" and not untested and not few
+    # Of a spread with a prior the chance is not known.
+    has_own_spread = not few and found is not None and found.prior is None
+    is_open = said.kind == "undecided" and not untested and has_own_spread
     more = outlooks(found, goal["margin"]) if is_open and found else ()
     covers, later = coverage(plan, contrast.arms), exploratory(plan, contrast.pairs)
     made = ArmVerdict(
@@ -170,8 +179,19 @@ def judged(
         pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         covers=covers,
         missing=found.missing if found else 0,
+        wins=wins_of(found, goal["better"]) if found else None,
+        prior=found.prior if found and not found.missing else None,
     )
+    made = _unless_untested(made, why_untested(plan, contrast.pairs, metric, readings))
     return replace(made, line=line_of(made, answer, contrast.contexts))
+
+
+def _unless_untested(made: ArmVerdict, found: Untested | None) -> ArmVerdict:
+    """Return the verdict, withheld if its comparison cannot be tested."""
+    if found is None or made.difference is None:
+        return made
+    text = f"{found.name}: {found.text}"
+    return replace(made, kind="undecided", text=text, p=None, outlooks=(), missing=0, withheld=found.code)
 
 
 def _undecided(said: Verdict, more: Sequence[DecisionChance], unit: str) -> str:
@@ -292,7 +312,9 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
         looked=True,
         covers=covers,
         context=assignments(plan.arm(decision.arm).context),
+        wins=wins_of(found, better(readings.known(metric), metric, plan.search)),
     )
+    made = _unless_untested(made, why_untested(plan, ((decision.arm, reference),), metric, readings))
     return replace(made, line=line_of(made, plan.answer))
 
 

@@ -122,15 +122,20 @@ def in_full(each: ArmChanges) -> tuple[str, ...]:
 
 def _chosen(each: ArmChanges) -> str:
     if each.searched and each.chosen_by_repeat:
-        return _listed([f"{path} = {_over_repeats(each, path)}" for path in each.searched])
+        return _listed([f"{path} = {chosen_words(each, path)}" for path in each.searched])
     if each.searched and not each.chosen:
         return "nothing chosen"
     return _listed([f"{path} = {_short(value)}" for path, value in each.chosen.items()])
 
 
-def _over_repeats(each: ArmChanges, path: str) -> str:
-    """Return what the repeats chose for a field: the range of numbers, else all different values."""
-    values = [chosen[path] for chosen in each.chosen_by_repeat if path in chosen]
+def chosen_values(each: ArmChanges, path: str) -> list[Any]:
+    """Return what the search of an arm chose for a field: one value, or one of every repeat."""
+    return [chosen[path] for chosen in each.chosen_by_repeat or (each.chosen,) if path in chosen]
+
+
+def chosen_words(each: ArmChanges, path: str) -> str:
+    """Return what the search chose for a field: the range of numbers, else all different values."""
+    values = chosen_values(each, path)
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if values and len(numbers) == len(values) and min(numbers) != max(numbers):
         return f"{_short(min(numbers))} to {_short(max(numbers))}"

@@ -59,6 +59,7 @@ def _inside(report: Report, context: ReportContext) -> Report:
         prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
         verdicts=own(report.verdicts),
         controls=own(report.controls),
+        crossed=own(report.crossed),
         points=own(report.points),
         searched=own(report.searched),
         equal_costs=own(report.equal_costs),

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -128,10 +128,13 @@ class Comparisons:
     def _compared(
         self, group: ContrastGroup, differences: Mapping[Key, Mapping[int, float]], family: int
     ) -> dict[Key, Paired]:
-        def compare_all(known: Mapping[Key, Mapping[int, float]]) -> dict[Key, Paired]:
-            return _compared(group, known, self.readings, family, self.answer.level)
+        def compare_all(
+            known: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
+        ) -> dict[Key, Paired]:
+            answer = replace(self.answer, moderated=moderated)
+            return _compared(group, known, self.readings, family, answer)
 
-        found = compare_all(differences)
+        found = compare_all(differences, moderated=self.answer.moderated)
         contrasts = {each.arm: each for each in group.contrasts}
         for key in [*found]:
             contrast, metric = contrasts[key[0]], key[1]
@@ -172,11 +175,13 @@ def _compared(
     differences: Mapping[Key, Mapping[int, float]],
     readings: Readings,
     family: int,
-    level: float,
+    answer: AnswerPlan,
 ) -> dict[Key, Paired]:
     """Return what differences say; without p-values if seeds change nothing in an arm and its reference."""
     steps = {metric: _step(group, metric, readings) for _, metric in differences}
-    compared = compare(differences, family=family, level=level, resolutions=steps)
+    compared = compare(
+        differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
+    )
     idle = {arm for arms in group.contexts for arm in arms if readings.same_in_every_seed(arm)}
     without_chance = {
         each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)

@@ -8,16 +8,34 @@ intervals are right, a control differs with the probability `level`, whatever el
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.answers import judged, line_of, open_seeds
 from orchestrator.report.contrasts import Comparisons, Contrast
+from orchestrator.report.crossed import cross_verdicts
 from orchestrator.report.readings import Readings
 from orchestrator.report.statistics import rate_interval
 from orchestrator.report.types import ArmVerdict, ControlRate
+from orchestrator.trials import Record
 
 AS_EXPECTED = "as it should be"
 FALSE_DECISION = "a false decision, since nothing but luck differs"
+
+
+def beside_verdicts(
+    plan: Plan,
+    readings: Readings,
+    answer: AnswerPlan | None,
+    ended: frozenset[str],
+    records: Sequence[Record],
+) -> dict[str, Any]:
+    """Return fields of a report about its controls, and about arms at given settings."""
+    if answer is None:
+        return {}
+    controls = tuple(control_verdicts(plan, readings, answer, ended))
+    found = {"controls": controls, "control_rate": control_rate(controls, answer.level)}
+    return {**found, "crossed": tuple(cross_verdicts(plan, readings, answer, records))}
 
 
 def control_verdicts(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.readings import Readings, by_seed_alone, difference_of
 from orchestrator.report.statistics import Estimate, of_paired
+from orchestrator.report.untested import why_untested
 from orchestrator.statistics.contrasts import Term, contrasts, terms
 from orchestrator.statistics.paired import Key, Paired, compare, deviation, resolution
 
@@ -35,7 +36,7 @@ class FactorialEffect:
     """Terms times cells times primary outcomes."""
     level: float
     lacking: tuple[str, ...] = ()
-    """What keeps a seed from having a value: `seed 103: minus-gate diverged`."""
+    """What keeps a seed from having a value: `seed 103: minus-gate diverged`. Also why nothing is tested."""
     alike: bool = False
     """Whether several seeds have one and the same value: the interval is then what rounding or the spread of
     other terms leaves open, and tells nothing of chance."""
@@ -76,16 +77,19 @@ def factorial_effects(
     for term, metric, cell in wanted:
         made = compared.get((f"{cell}/{'/'.join(term)}", metric))
         alike = made is not None and made.n > 1 and not deviation([*made.by_seed.values()])
+        pairs = [(arm, cell) for arm in _arms(plan, cell).values() if arm != cell]
+        untested = why_untested(plan, pairs, metric, readings)
+        missing = lacking[cell] + ((untested.text,) if untested else ())
         yield FactorialEffect(
             components=term,
             metric=metric,
             cell=cell,
             estimate=of_paired(made, _span(plan, cell, metric, readings)) if made else None,
-            p=made.p if made and not alike and not lacking[cell] else None,
+            p=made.p if made and not alike and not missing else None,
             by_seed=tuple(made.by_seed.items()) if made else (),
             family=len(wanted),
             level=answer.level,
-            lacking=lacking[cell],
+            lacking=missing,
             alike=alike,
         )
 

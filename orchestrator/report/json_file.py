@@ -2,8 +2,9 @@
 
 At its root lie the fields of `report.types.Report`, by name, and `notices`, what must be known before any
 number, as sentences. `verdicts` holds the verdicts of every arm in its context, `pooled` those over all
-contexts, and `contexts` the arms of each context. `page` holds what the page shows beyond the tables, the
-fields of `report.details.Details`:
+contexts, and `contexts` the arms of each context. `warnings` holds warnings about single comparisons (code,
+arm, outcome, text), and `interval_scope` what intervals and p values of differences cover. `page` holds what
+the page shows beyond the tables, the fields of `report.details.Details`:
 
 | key | holds |
 |---|---|

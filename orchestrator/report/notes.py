@@ -7,9 +7,11 @@ from statistics import stdev
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.contexts import context_notes
 from orchestrator.report.extensions import extended_after_results
+from orchestrator.report.interval_scope import scope_words
 from orchestrator.report.notices import chosen_from
 from orchestrator.report.searches import NO_CLAIM
 from orchestrator.report.types import PriorWork, Report, ended_word, number_words, worded
+from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
 from search_spaces.wording import amount
@@ -57,6 +59,22 @@ VERDICTS = (
     "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where it depends "
     "on the value of a failed seed, below 3 {unit}s, and where without one single {unit} the others would "
     "not show it. Else it is undecided."
+)
+WIN_SHARE = (
+    "P(better), or P(higher) where no value is known to be good, is the share of paired {unit}s in which the "
+    "arm is better than what it is compared with; a tie counts half. Its interval is the 95% interval of "
+    "Clopper and Pearson of this comparison alone: every tie counts as a loss at the lower end and as a win "
+    "at the upper end, so with ties it is conservative. No verdict rests on it."
+)
+MODERATED = (
+    "The variance of each difference is averaged with a prior that the arms estimate together (moderated t, "
+    "Smyth 2004): {priors}. An arm that varies far more than the others, or lacks a {unit}, has its own "
+    "variance alone. Where the spreads of arms differ by a factor of 5, up to 0.09 of studies without an "
+    "effect report one at level 0.05."
+)
+UNMODERATED = (
+    "No variance is averaged with those of other arms, as answer.variance asks: that needs {units} {unit}s "
+    "and {arms} comparable arms in an outcome."
 )
 OUTLOOK = (
     "The chance that more {unit}s decide assumes that before any result an effect was as likely as none, and "
@@ -127,6 +145,13 @@ CONTROL_RATE = (
     "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}] where "
     "luck alone makes {level:g}."
 )
+CROSSED = (
+    "At given settings an arm and what it is compared with have the same values of the fields that both "
+    "search ({fields}): those that the search of one of them chose. Such a difference is due to what the arm "
+    "changes, given these settings; whether the arm is better when both are tuned is for the verdicts to "
+    "say. All of these differences hold together at level {level:g}, as a family of their own.{kept}"
+)
+KEPT = " In fields that the other arm does not search an arm keeps its own choice: {arms}."
 SEARCH_FAILED = (
     "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
     "{arms}."
@@ -143,10 +168,10 @@ BEYOND = (
 
 def in_words(report: Report) -> list[str]:
     """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
-    verdicts_made = (*report.verdicts, *report.pooled)
-    lines = [f"decided: {each.line}" for each in verdicts_made if each.kind != "undecided"]
+    tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
+    lines = [f"decided: {each.line}" for each in tested if each.kind != "undecided"]
     for outcome in report.outcomes:
-        verdicts = [each for each in verdicts_made if each.metric == outcome]
+        verdicts = [each for each in tested if each.metric == outcome]
         left = [
             f"{each.arm} over all contexts" if each.pooled else each.arm
             for each in verdicts
@@ -155,8 +180,11 @@ def in_words(report: Report) -> list[str]:
         if left:
             which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
             lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
+    untested = [each for each in (*report.verdicts, *report.pooled) if each.withheld]
+    lines += [f"not tested: {each.line}" for each in untested]
     lines += [f"control: {each.line}" for each in report.controls]
-    return [*lines, f"controls: {rate}"] if (rate := control_rate_words(report)) else lines
+    lines += [f"controls: {rate}"] if (rate := control_rate_words(report)) else []
+    return [*lines, scope] if (scope := scope_words(report.interval_scope)) else lines
 
 
 def control_rate_words(report: Report) -> str:
@@ -190,7 +218,9 @@ def notes(report: Report) -> list[str]:
     words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
     intervals = worded(report.estimates, **of_unit)
-    found = [*_beyond(report), intervals, *_claims(report), *context_notes(report), FAILURES]
+    scope = scope_words(report.interval_scope)
+    found = [*_beyond(report), intervals, *([scope] if scope else []), *_claims(report)]
+    found += [*context_notes(report), FAILURES]
     lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
     found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
     found += [each.note for each in report.quantities if each.note]
@@ -206,6 +236,7 @@ def notes(report: Report) -> list[str]:
         found += [_searched(report), *_search_failed(report)]
     if report.controls:
         found.append(CONTROLS.format(rate=control_rate_words(report)).strip())
+    found += _crossed(report)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
         first, *others = report.objectives
         found.append(
@@ -323,6 +354,7 @@ def _claims(report: Report) -> list[str]:
     )
     outcomes = ", ".join(answer.outcomes)
     several = answer.family > 1
+    moderated = "moderated " if any(each.prior for each in report.verdicts) else ""
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
     looked = any(each.looked for each in report.verdicts)
     # By Bonferroni over the looks, see `statistics.sequential`.
@@ -330,7 +362,7 @@ def _claims(report: Report) -> list[str]:
     hold = "all of these intervals hold at once" if several else "the interval holds"
     claims = CLAIMS.format(
         outcomes=outcomes,
-        procedure=f"paired t{family if several else ' of the one comparison'}",
+        procedure=f"{moderated}paired t{family if several else ' of the one comparison'}",
         level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if looked else ''}",
         sure=1 - error,
         hold=f"or more {hold}" if looked else hold,
@@ -345,6 +377,8 @@ def _claims(report: Report) -> list[str]:
         claims,
         *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
         VERDICTS.format(margin=margin, unit=report.unit),
+        *_moderated(report),
+        *_win_share(report),
         *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
         EXPLORATORY.format(
             many=worded(every, intervals=MANY, means="", one=""),
@@ -352,6 +386,43 @@ def _claims(report: Report) -> list[str]:
         ),
         _collapse(report),
     ]
+
+
+def _moderated(report: Report) -> list[str]:
+    """What variances were averaged with, by outcome and context."""
+    if report.answer is None or not report.answer.moderated:
+        return []
+    made = (*report.verdicts, *report.pooled)
+    known = {(each.metric, each.context, bool(each.pooled)): each.prior for each in made if each.prior}
+    words = [
+        f"{metric}{f', {context}' if context else ''}{', over all contexts' if pooled else ''}: "
+        f"{number_words(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
+        for (metric, context, pooled), prior in known.items()
+    ]
+    if not words:
+        return [UNMODERATED.format(units=UNITS_LEAST, unit=report.unit, arms=ARMS_LEAST)]
+    return [MODERATED.format(priors="; ".join(words), unit=report.unit)]
+
+
+def _crossed(report: Report) -> list[str]:
+    """What is compared at given settings."""
+    if not report.crossed:
+        return []
+    fields = ", ".join(dict.fromkeys(path for each in report.crossed for path in each.exchanged))
+    keeps = {
+        each.arm if each.settings_of != each.arm else each.reference: each.kept
+        for each in report.crossed
+        if each.kept
+    }
+    words = "; ".join(f"{arm}: {', '.join(paths)}" for arm, paths in keeps.items())
+    kept = KEPT.format(arms=words) if words else ""
+    return [CROSSED.format(fields=fields, level=report.crossed[0].level, kept=kept)]
+
+
+def _win_share(report: Report) -> list[str]:
+    shares = (each.wins for each in (*report.verdicts, *report.pooled))
+    known = any(each is not None and each.low is not None for each in shares)
+    return [WIN_SHARE.format(unit=report.unit)] if known else []
 
 
 def _collapse(report: Report) -> str:

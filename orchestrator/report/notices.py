@@ -7,6 +7,7 @@ from orchestrator.plan.answer import SEEN
 from orchestrator.plan.format import amount as quantity_words
 from orchestrator.plan.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.report.answer_warnings import warning_lines
 from orchestrator.report.arm_changes import ArmChanges
 from orchestrator.report.contexts import by_context
 from orchestrator.report.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
@@ -109,6 +110,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
         *_unranked(report),
         *_spends_more(report),
         *_units(report),
+        *warning_lines(report),
     ]
     return [*found, *([_unread(report)] if report.unread else [])]
 

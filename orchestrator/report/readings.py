@@ -25,6 +25,8 @@ Seeded = Mapping[tuple[int, int], tuple[float, str]]
 NOT_MEASURED = "not measured"
 """How a seed failed of which every trial finished, and some without a primary outcome."""
 Place = tuple[str, int | None, int, str]
+Late = tuple[dict[str, float], dict[str, str]]
+"""Metrics and texts of splits that were added to a sweep."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,19 @@ class Readings:
             if record.outcome is OutcomeKind.FINISHED and record.last and metric in record.last.metrics
         }
         return dict(sorted(found.items()))
+
+    def texts(self, arm: str, name: str) -> dict[int, frozenset[str]]:
+        """Return the texts of a name that finished trials of the arm reported, by seed."""
+        found: dict[int, frozenset[str]] = {}
+        for record in self._by_arm.get(arm, ()):
+            if record.outcome is OutcomeKind.FINISHED and name in record.attributes:
+                found[record.seed] = found.get(record.seed, frozenset()) | {record.attributes[name]}
+        return found
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Return the names of all metrics that trials measured."""
+        return frozenset(name for each in self.records if each.last for name in each.last.metrics)
 
     def by_unit(self, by_seed: Mapping[int, float]) -> dict[int, float]:
         """Return one value for each independent observation: for each seed, or mean of a whole repeat."""
@@ -178,26 +193,31 @@ def by_seed_alone(values: Seeded) -> dict[int, float]:
 def with_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     """Records in which trials have the values of splits that their checkpoints were read again for.
 
-    The records of those readings are left out. Of the others only `last.metrics` changes.
+    The records of those readings are left out. Of the others only `last.metrics` and `attributes` change.
     """
     late = {each.trial_id: each.late_splits for each in plan.trials if each.late_splits}
     if not late:
         return list(records)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    read: dict[Place, dict[str, float]] = {}
+    read: dict[Place, Late] = {}
     for each in records:
         if each.trial_id in late and each.outcome is OutcomeKind.FINISHED and each.last is not None:
             splits = late[each.trial_id]
             values = {k: v for k, v in each.last.metrics.items() if names.split(k) in splits}
-            read.setdefault(_place(each), {}).update(values)
+            texts = {k: v for k, v in each.attributes.items() if names.split(k) in splits}
+            known = read.setdefault(_place(each), ({}, {}))
+            known[0].update(values)
+            known[1].update(texts)
     return [_added(each, read) for each in records if each.trial_id not in late]
 
 
-def _added(record: Record, read: dict[Place, dict[str, float]]) -> Record:
+def _added(record: Record, read: Mapping[Place, Late]) -> Record:
     found = read.get(_place(record)) if record.phase != "search" else None
     if not found or record.last is None:
         return record
-    return replace(record, last=replace(record.last, metrics={**record.last.metrics, **found}))
+    values, texts = found
+    last = replace(record.last, metrics={**record.last.metrics, **values})
+    return replace(record, last=last, attributes={**record.attributes, **texts})
 
 
 def _place(record: Record) -> Place:

@@ -1,8 +1,9 @@
 """Means, their differences, intervals and the exact test; claims come from `orchestrator.statistics`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from orchestrator.statistics.paired import Paired, minus, same
 
@@ -82,6 +83,51 @@ def rate_interval(count: int, of: int, level: float = LEVEL) -> tuple[float, flo
     low = float(special.betaincinv(count, of - count + 1, tail)) if count else 0.0
     high = float(special.betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
     return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class WinShare:
+    """In how many of the paired seeds, or repeats, an arm is better than its reference.
+
+    Estimates the probability that an arm is better, as the probability of improvement of Agarwal et al.
+    (2021) does for unpaired runs. It is of one comparison alone, and no verdict rests on it.
+    """
+
+    wins: int
+    ties: int
+    n: int
+    share: float
+    """Wins and half of the ties, divided by `n`."""
+    low: float | None
+    """Lower end of the 95% interval of Clopper and Pearson if every tie were a loss; None where the mean
+    difference has no interval."""
+    high: float | None
+    """The upper end if every tie were a win. With ties the interval covers more often than it states."""
+    better: Literal["max", "min"] | None
+    """Which values are good; None: nobody said, and a win is a higher value."""
+
+
+def win_share(
+    differences: Collection[float], better: Literal["max", "min"] | None, *, has_interval: bool
+) -> WinShare:
+    """Return the share of paired differences, arm minus reference, in which the arm is better.
+
+    Args:
+        differences: One for each seed or repeat, at least one.
+        better: Which values of the outcome are good.
+        has_interval: Whether the differences tell anything of chance.
+    """
+    sign = -1 if better == "min" else 1
+    n, wins = len(differences), sum(sign * each > 0 for each in differences)
+    ties = sum(each == 0 for each in differences)
+    low = rate_interval(wins, n)[0] if has_interval else None
+    high = rate_interval(wins + ties, n)[1] if has_interval else None
+    return WinShare(wins, ties, n, (wins + ties / 2) / n, low, high, better)
+
+
+def wins_of(found: Paired, better: Literal["max", "min"] | None) -> WinShare:
+    """Return the share of wins of a comparison; `better`: which values of the outcome are good."""
+    return win_share(found.by_seed.values(), better, has_interval=found.low is not None)
 
 
 def mean_difference(

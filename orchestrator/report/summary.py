@@ -11,9 +11,11 @@ from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.format import setting_words
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
+from orchestrator.report.answer_warnings import answer_warnings
 from orchestrator.report.arm_changes import arm_changes
-from orchestrator.report.controls import control_rate, control_verdicts
+from orchestrator.report.controls import beside_verdicts
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
+from orchestrator.report.interval_scope import SCOPE, interval_scope, scope_words
 from orchestrator.report.notices import notices
 from orchestrator.report.origin import code_versions, data_versions
 from orchestrator.report.readings import NOT_MEASURED, Readings, awaited, by_seed_alone, with_late_splits
@@ -105,7 +107,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         answer=answer,
         verdicts=tuple(each for each in verdicts if not each.pooled),
         pooled=tuple(each for each in verdicts if each.pooled),
-        **_of_controls(plan, readings, answer, ended),
+        **beside_verdicts(plan, readings, answer, ended, known),
         contexts=tuple(_contexts(plan, declared, confirmed)),
         points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
@@ -119,13 +121,14 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         factorial=_factorial(plan, readings, answer, ended),
         unread=_unread(plan, confirmed, expected),
     )
-    return _with_caveats(report, plan, given)
+    return _with_caveats(replace(report, interval_scope=interval_scope(plan, report, readings)), plan, given)
 
 
 def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
-    """Return the report with warnings about how the trials ran."""
+    """Return the report with warnings about its comparisons and about how the trials ran."""
     return replace(
         report,
+        warnings=tuple(answer_warnings(plan, report, records)),
         **_of_search(plan, records),
         unit=plan.unit,
         repeats=plan.repeats,
@@ -158,16 +161,6 @@ def _not_finite(records: Iterable[Record]) -> dict[str, int]:
             if not is_usable(value)
         )
     )
-
-
-def _of_controls(
-    plan: Plan, readings: Readings, answer: AnswerPlan | None, ended: frozenset[str]
-) -> dict[str, Any]:
-    """Return fields of a report about its controls."""
-    if answer is None:
-        return {}
-    controls = tuple(control_verdicts(plan, readings, answer, ended))
-    return {"controls": controls, "control_rate": control_rate(controls, answer.level)}
 
 
 def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
@@ -477,12 +470,11 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
     tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
-    notice = " ".join(notices(report, of_verdicts=True))
+    notice, scope = " ".join(notices(report, of_verdicts=True)), scope_words(report.interval_scope)
     for each in report.verdicts:
         first = each.metric == report.outcomes[0]
         tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
-        if notice:
-            tags[each.arm][NOTICE] = notice
+        tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
     for each in report.controls:
         tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (
             each.line

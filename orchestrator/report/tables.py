@@ -5,7 +5,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.format import setting_words
-from orchestrator.report import arm_changes, equal_cost_tables, factorial_tables, repeat_tables
+from orchestrator.report import (
+    arm_changes,
+    crossed_tables,
+    equal_cost_tables,
+    factorial_tables,
+    repeat_tables,
+)
 from orchestrator.report.contexts import by_context, titled
 from orchestrator.report.statistics import Estimate
 from orchestrator.report.types import (
@@ -17,6 +23,8 @@ from orchestrator.report.types import (
     interval_words,
     number_words,
     p_words,
+    win_title,
+    win_words,
     worded,
 )
 from search_spaces.wording import amount, markdown_line, one_line
@@ -173,6 +181,7 @@ def _answers(report: Report) -> list[Grid]:
         found += _verdicts(report, report.verdicts, metric)
         found += [Grid(*table) for table in repeat_tables.outlooks(report, metric)]
         found += _controls(report, metric)
+        found += [Grid(*table, stacked=True) for table in crossed_tables.tables(report, metric)]
         found += [Grid(*table, narrow=True) for table in repeat_tables.seed_by_seed(report, metric)]
         found += [Grid(*table) for table in repeat_tables.spreads(report, metric)]
     return found
@@ -201,6 +210,7 @@ def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> li
             f"{each.arm} - {each.reference}",
             each.seeds.replace(" finished", ""),
             "-" if each.difference is None else interval_words(each.difference, "+", report.margin(metric)),
+            win_words(each.wins),
             "-" if each.p is None else p_words(each.p, each.level),
             each.text,
         )
@@ -215,7 +225,7 @@ def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> li
         one=f"difference in one {report.unit}",
     )
     title = f"{metric}, primary outcome: {shown}{_family(report)}"
-    headers = ("arm", "finished", "difference", "p", "verdict")
+    headers = ("arm", "finished", "difference", win_title(each.wins for each in own), "p", "verdict")
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
 

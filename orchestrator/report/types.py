@@ -9,11 +9,13 @@ from orchestrator.metric_splits import MetricSplits
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
+from orchestrator.report.caveats import IntervalScope, ReportWarning
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
-from orchestrator.report.statistics import Estimate
+from orchestrator.report.statistics import Estimate, WinShare
 from orchestrator.statistics.decision_chance import DecisionChance
+from orchestrator.statistics.moderated import Prior
 from orchestrator.statistics.paired import ROUNDING
 from trainables.metrics import Metric, look_up
 
@@ -89,6 +91,8 @@ class Effect:
     """Of a primary outcome: the exact two-sided test by flips of signs, of this arm alone."""
     spread_raised: bool = False
     """Whether the interval is wider than these differences alone make it: see `statistics.paired`."""
+    wins: WinShare | None = None
+    """In how many pairs the arm is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +124,43 @@ class ArmVerdict:
     where it is repeated, or settings that no search chose."""
     outlooks: tuple[DecisionChance, ...] = ()
     """What more seeds, or repeats, would show of an undecided verdict that no failure withholds."""
+    withheld: Literal["", "different-test-sets", "fixed-by-construction"] = ""
+    """Why the comparison is not tested, whatever its values are; empty where it is tested."""
     missing: int = 0
     """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
     the intervals of all these values, and p is the largest."""
+    wins: WinShare | None = None
+    """In how many of the paired seeds, or repeats, with a value the arm is better; None without any."""
+    prior: Prior | None = None
+    """What the variance of the differences was averaged with; None where it is their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrossVerdict:
+    """What may be said of an arm and its reference at one and the same settings."""
+
+    arm: str
+    reference: str
+    metric: str
+    settings_of: str
+    """Arm whose search chose the settings: the reference, or the arm itself."""
+    exchanged: tuple[str, ...]
+    """Fields that both arms search, whose values are the same in both."""
+    kept: tuple[str, ...]
+    """Further fields that the search of the arm at foreign settings varies; it keeps its own choice."""
+    kind: str
+    text: str
+    difference: Estimate | None
+    """The arm minus the reference."""
+    p: float | None
+    """Corrected for all differences at given settings, a family of their own."""
+    family: int
+    """Comparisons in that family."""
+    level: float
+    seeds: str
+    wins: WinShare | None = None
+    line: str = ""
+    """All of it in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +348,13 @@ class Report:
     """Every observation with its seeds."""
     controls: tuple[ArmVerdict, ...] = ()
     """What is found of controls, each comparison for itself; no correction counts them."""
+    crossed: tuple[CrossVerdict, ...] = ()
+    """What is found of arms at the settings of each other, where the spec asks for it."""
     control_rate: ControlRate | None = None
     """None without a control that has an interval."""
+    warnings: tuple[ReportWarning, ...] = ()
+    interval_scope: IntervalScope | None = None
+    """None without a comparison."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -390,6 +433,20 @@ def p_words(p: float, level: float) -> str:
         if (float(text) <= level) == (p <= level):
             return text
     return f"just {'below' if p <= level else 'above'} {level:g}"
+
+
+def win_words(found: WinShare | None) -> str:
+    """`0.88 [0.47, 1.00]`: the share of seeds in which an arm is better, with its interval."""
+    if found is None:
+        return "-"
+    ends = "" if found.low is None or found.high is None else f" [{found.low:.2f}, {found.high:.2f}]"
+    return f"{found.share:.2f}{ends}"
+
+
+def win_title(found: Iterable[WinShare | None]) -> str:
+    """Return the title of a column of such shares."""
+    goals = {each.better for each in found if each is not None}
+    return "P(higher)" if goals == {None} else "P(better)"
 
 
 def number_words(value: float | None, sign: str = "") -> str:

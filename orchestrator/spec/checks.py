@@ -299,11 +299,10 @@ def _answer(written: _Written) -> Problems:
         return  # which splits there are is not known
     if written.at("answer", "pool") is not None and not written.mapping("contexts"):
         yield ("answer", "pool"), "needs contexts, over which it takes the mean"
-    elif written.at("answer", "pool") is not None and written.at("confirm", "stop") is not None:
-        yield (
-            ("answer", "pool"),
-            "must be left out with confirm.stop: the mean needs all seeds, and decided arms run no more",
-        )
+    for key in ("pool", "variance") if written.at("confirm", "stop") is not None else ():
+        if written.at("answer", key) is not None:
+            reason = "it needs all seeds, and decided arms run no more"
+            yield ("answer", key), f"must be left out with confirm.stop: {reason}"
     splits = [split for _, split in written.texts("confirm", "splits")]
     primary = written.at("answer", "metric")
     named: list[tuple[Keys, Any]] = [(("answer", "metric"), primary)]

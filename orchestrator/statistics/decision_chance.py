@@ -57,7 +57,7 @@ def outlooks(found: Paired, margin: float | None = None) -> tuple[DecisionChance
     """Return what half as many, as many and three times as many further units would show.
 
     Args:
-        found: An undecided comparison with a spread.
+        found: An undecided comparison with a spread of its own, without a prior.
         margin: Least difference that matters, in units of the outcome.
     """
     assert found.spread is not None, "without a spread nothing can be said of further units"

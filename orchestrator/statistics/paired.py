@@ -35,6 +35,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from orchestrator.statistics.moderated import Prior, priors
+
 LEVEL = 0.05
 """Family-wise error of all claims of a report, unless a spec says otherwise."""
 MEDIAN_SHARE = 0.5
@@ -75,6 +77,8 @@ class Paired:
     missing: int = 0
     """Units without a value, whatever value of which interval, p and verdict hold for; see
     `statistics.missing`."""
+    prior: Prior | None = None
+    """What the spread was averaged with; None where it is that of these differences alone."""
 
     @property
     def n(self) -> int:
@@ -115,12 +119,14 @@ def compare(
     family: int,
     level: float = LEVEL,
     resolutions: Mapping[str, float] | None = None,
+    moderated: bool = False,
 ) -> dict[Key, Paired]:
     """Estimate, interval and p for the differences of all arms in all primary outcomes.
 
     `differences`: by arm and outcome, seed to arm minus reference; arms without any are left out. `family`
     is how many comparisons were planned: what has failed or stopped early still counts. `resolutions`: by
-    outcome the least step between two values, from `resolution`. Raises ValueError for a family that is
+    outcome the least step between two values, from `resolution`. `moderated`: whether the variances of an
+    outcome are averaged with their prior, see `statistics.moderated`. Raises ValueError for a family that is
     smaller than what is given, or a level that is no probability.
     """
     given = {key: dict(sorted(values.items())) for key, values in differences.items() if values}
@@ -129,11 +135,24 @@ def compare(
     if not 0 < level < 1:
         raise ValueError(f"a level must be between 0 and 1, got {level=}")
     spreads = {key: deviation(list(values.values())) for key, values in given.items() if len(values) > 1}
+    prior = _priors(given, spreads) if moderated else {}
     found = {}
     for key, values in given.items():
         alike = [spread for (_, outcome), spread in spreads.items() if outcome == key[1]]
         step = (resolutions or {}).get(key[1], 0.0)
-        found[key] = _paired(values, spreads.get(key), least_spread(alike, step), family, level)
+        least = least_spread(alike, step)
+        spread, own = spreads.get(key), prior.get(key)
+        found[key] = _paired(values, spread, least, family=family, level=level, prior=own)
+    return found
+
+
+def _priors(differences: Mapping[Key, Mapping[int, float]], spreads: Mapping[Key, float]) -> dict[Key, Prior]:
+    """Return the priors of all outcomes."""
+    found: dict[Key, Prior] = {}
+    for outcome in dict.fromkeys(key[1] for key in differences):
+        own = {arm: values for (arm, name), values in differences.items() if name == outcome}
+        known = {arm: spread for (arm, name), spread in spreads.items() if name == outcome}
+        found |= {(arm, outcome): each for arm, each in priors(own, known).items()}
     return found
 
 
@@ -145,20 +164,30 @@ def least_spread(spreads: Iterable[float], step: float) -> float:
 
 
 def _paired(
-    by_seed: Mapping[int, float], spread: float | None, least: float, family: int, level: float
+    by_seed: Mapping[int, float],
+    spread: float | None,
+    least: float,
+    *,
+    family: int,
+    level: float,
+    prior: Prior | None,
 ) -> Paired:
     mean = math.fsum(by_seed.values()) / len(by_seed)
+    more = prior.freedom if prior is not None else 0.0
+    if prior is not None and spread is not None:
+        spread = prior.moderate(spread, len(by_seed) - 1)
     used = None if spread is None else max(spread, least)
     if not used:
         return Paired(by_seed, family, level, mean, None, None, None, None)
     n = len(by_seed)
     error = used / math.sqrt(n)
-    half = critical(n, family, level) * error
-    p = min(1.0, family * _p_alone(mean / error, n))
+    half = critical(n, family, level, more) * error
+    p = min(1.0, family * _p_alone(mean / error, n - 1 + more))
     # Where both round differently the interval decides: no reader may find them at odds.
     p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
     raised = spread is not None and used > spread
-    return Paired(by_seed, family, level, mean, used, mean - half, mean + half, p, raised, least)
+    ends = mean - half, mean + half
+    return Paired(by_seed, family, level, mean, used, *ends, p, raised, least, prior=prior)
 
 
 def minus(value: float, other: float) -> float:
@@ -171,17 +200,20 @@ def same(values: Collection[float]) -> bool:
     return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
-def critical(n: int, family: int, level: float = LEVEL) -> float:
-    """How many standard errors an interval of `n` seeds reaches to each side."""
+def critical(n: int, family: int, level: float = LEVEL, more: float = 0.0) -> float:
+    """How many standard errors an interval of `n` seeds reaches to each side.
+
+    `more`: degrees of freedom beyond those of the seeds, from a prior.
+    """
     from scipy import special  # of which `stats.t` is made; it loads in a fraction of the time
 
-    return float(-special.stdtrit(n - 1, level / (2 * family)))
+    return float(-special.stdtrit(n - 1 + more, level / (2 * family)))
 
 
-def _p_alone(t: float, n: int) -> float:
+def _p_alone(t: float, freedom: float) -> float:
     from scipy import special
 
-    return float(2 * special.stdtr(n - 1, -abs(t)))
+    return float(2 * special.stdtr(freedom, -abs(t)))
 
 
 def p_without(found: Paired, seed: int) -> float | None:
@@ -190,10 +222,14 @@ def p_without(found: Paired, seed: int) -> float | None:
     rest = [value for each, value in found.by_seed.items() if each != seed]
     if len(rest) < 2 or found.spread is None:
         return None
-    used = max(deviation(rest), found.spread_least)
+    freedom, spread = len(rest) - 1, deviation(rest)
+    more = found.prior.freedom if found.prior is not None else 0.0
+    if found.prior is not None:
+        spread = found.prior.moderate(spread, freedom)
+    used = max(spread, found.spread_least)
     if not used:
         return 0.0 if any(rest) else 1.0
-    return _p_alone(math.fsum(rest) / len(rest) / (used / math.sqrt(len(rest))), len(rest))
+    return _p_alone(math.fsum(rest) / len(rest) / (used / math.sqrt(len(rest))), freedom + more)
 
 
 def deviation(values: list[float]) -> float:

@@ -14,7 +14,7 @@ from trainables.atomic import write_atomically
 FILE = "data.json"
 JOINT = ", "
 """Between the digests of one split of a task with several settings."""
-LATE = frozenset({"confirm", "posthoc"})
+LATE = frozenset({"confirm", "cross", "posthoc"})
 """Phases whose trials read test splits."""
 
 

@@ -19,8 +19,8 @@ from tests.benchmarks.early_exit import training_step
 from tests.support.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import model_config
-from trainables.layers.attention import flash_installed
 from trainables.layers.dropout import set_dropout_context
+from trainables.layers.flash import flash_kernels
 from trainables.types import Batch
 
 REFUSAL = "nothing was measured: this needs a CUDA device; on a CPU run `python -m tests.benchmarks.systems`"
@@ -91,7 +91,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         print(REFUSAL, file=sys.stderr)
         return
-    options.flash = flash_installed()
+    options.flash = bool(flash_kernels())
     rows = [measure(label, raw, options) for label, raw in systems.chosen(options).items()]
     _timing.tell(rows, options)
 

@@ -3,8 +3,9 @@
     python -m tests.benchmarks.steps [--only gut crvnn] [--device cuda] ...
 
 Systems and batches are those of `tests.benchmarks.systems`, but that all rates of dropout are those of each
-model's defaults. The variants of one system take turns in the same run: with all dropout, without that of
-attention weights, without any. "Attention dropout" and "dropout" are the shares of the step that these take.
+model's defaults. With `--short` inputs have the lengths of ListOps-O. Variants of one system take turns in
+the same run: with all dropout, without that of attention weights, without any. "Attention dropout" and
+"dropout" are the shares of the step that these take.
 """
 
 import argparse
@@ -54,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     """Options of this script."""
     found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
     found.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
+    systems.add_short(found)
     found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     return found
 

@@ -12,9 +12,11 @@ yardstick's step over ours; "saved" is the step without early exit over the step
 
 import argparse
 from collections.abc import Callable
+from functools import cache
 from math import ceil
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -27,6 +29,7 @@ from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.layers.attention import plan_no_shapes
 from trainables.layers.dropout import set_dropout_context
+from trainables.tasks import listops
 from trainables.types import Batch, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
@@ -87,18 +90,30 @@ def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
 
 
 def batches(options: argparse.Namespace) -> Batch:
-    """Sequences of a tenth of the length to all of it, evenly."""
+    """Sequences of a tenth of the length to all of it, evenly; with `--short` of the lengths of ListOps-O."""
     stream = torch.Generator().manual_seed(1)
-    lengths = torch.randint(
-        max(1, options.length // 10), options.length + 1, (options.batch,), generator=stream
-    )
-    lengths[0] = options.length
-    tokens = torch.randint(0, 15, (options.batch, options.length), generator=stream)
-    mask = torch.arange(options.length) < lengths[:, None]
+    if getattr(options, "short", False):
+        real = listops_lengths()
+        lengths = real[torch.randint(len(real), (options.batch,), generator=stream)]
+    else:
+        least = max(1, options.length // 10)
+        lengths = torch.randint(least, options.length + 1, (options.batch,), generator=stream)
+        lengths[0] = options.length
+    width = int(lengths.max())
+    tokens = torch.randint(0, 15, (options.batch, width), generator=stream)
+    mask = torch.arange(width) < lengths[:, None]
     labels = torch.randint(0, 10, (options.batch,), generator=stream)
     return Batch(
         *(part.to(options.device) for part in (tokens.masked_fill(~mask, SHAPE.pad_id), mask, labels))
     )
+
+
+@cache
+def listops_lengths() -> Tensor:
+    """Tokens of 2,000 training inputs of ListOps-O."""
+    config = listops.Config(near_iid_examples=2_500, valid_examples=1)
+    lengths = np.array([len(each) for each in listops.build(config, "near-iid")["tokens"].to_pylist()])
+    return torch.from_numpy(lengths[lengths <= config.train_length_max][:2_000])
 
 
 class Plain(nn.Module):
@@ -215,8 +230,14 @@ def parser() -> argparse.ArgumentParser:
     found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=7)
     found.add_argument("--quick", action="store_true", help="small sizes, three rounds, under a minute")
     found.add_argument("--only", nargs="+", choices=sorted(systems()))
+    add_short(found)
     found.set_defaults(device="cpu")
     return found
+
+
+def add_short(parser: argparse.ArgumentParser) -> None:
+    """Add the option for lengths of a real task."""
+    parser.add_argument("--short", action="store_true", help="lengths of ListOps-O, 22 tokens on average")
 
 
 def main() -> None:

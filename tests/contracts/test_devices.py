@@ -59,7 +59,8 @@ def test_a_training_pass_keeps_to_its_device(raw: dict[str, Any]) -> None:
     expected, gradients = trained(built(raw), given)
     found, other_gradients, _ = passed(raw, given)
     torch.testing.assert_close(back(found.loss), expected.loss.detach())
-    check_same(returned(found.encoded), returned(expected.encoded), "on a GPU")
+    # How work is saved, and so how much is run, may depend on the device.
+    check_same(returned(found.encoded), returned(expected.encoded), "on a GPU", without=("computed",))
     assert gradients.keys() == other_gradients.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(back(other_gradients[name]), gradient)

@@ -1,20 +1,28 @@
-"""flash-attn, whichever version is installed, computes what the explicit product computes."""
+"""Every FlashAttention kernel that is there computes the explicit product, and drops by its key."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from tests.gpu.devices import REASON
-from trainables.layers.attention import Backend, attend_packed, flash_installed
+from trainables.layers import flash
+from trainables.layers.attention import Backend, WeightDropout, attend_packed
+from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues
 
 HEADS, SIZE = 4, 64
 LENGTHS = {"ragged": (17, 1, 64, 5), "dense": (32, 32), "one": (1,)}
-needs_flash = pytest.mark.skipif(
-    not (torch.cuda.is_available() and flash_installed()), reason=f"{REASON} and flash-attn"
-)
-pytestmark = [pytest.mark.gpu, needs_flash]
+KERNELS = {each.name: each for each in flash.flash_kernels()}
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason=REASON)]
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> flash.FlashKernel:
+    """The only kernel there is."""
+    found = KERNELS[request.param]
+    monkeypatch.setattr(flash, "flash_kernels", lambda: (found,))
+    return found
 
 
 def packed(lengths: tuple[int, ...], seed: int) -> tuple[Tensor, Packing]:
@@ -34,6 +42,7 @@ def passes(backend: Backend, lengths: tuple[int, ...], *, causal: bool, cross: b
     return [each.detach().float() for each in (out, *grads)]
 
 
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize(("causal", "cross"), [(False, False), (True, False), (False, True)])
 def test_flash_equals_the_explicit_product(lengths: tuple[int, ...], causal: bool, cross: bool) -> None:
@@ -41,3 +50,17 @@ def test_flash_equals_the_explicit_product(lengths: tuple[int, ...], causal: boo
     ours = passes("math", lengths, causal=causal, cross=cross)
     for one, other in zip(theirs, ours, strict=True):
         torch.testing.assert_close(one, other, rtol=3e-2, atol=3e-2)
+
+
+def test_dropped_weights_are_those_of_the_key(kernel: flash.FlashKernel) -> None:
+    if not kernel.drops:
+        pytest.skip(f"{kernel.name} cannot drop weights")
+    (q, packing), (k, _), (v, _) = (packed(LENGTHS["ragged"], seed) for seed in range(3))
+
+    def dropped(key: int) -> Tensor:
+        drop = WeightDropout(KeyedDropout(0.5), key, packing.padded_index)
+        seen = KeysValues(k, v, packing)
+        return attend_packed(q, seen, packing, drop=drop, backend="flash").detach()
+
+    assert torch.equal(dropped(1), dropped(1))
+    assert not torch.equal(dropped(1), dropped(2))

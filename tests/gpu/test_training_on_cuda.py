@@ -22,7 +22,7 @@ GUT = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4, "attention
 pytestmark = [pytest.mark.gpu, needs_cuda]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 def test_a_resumed_training_ends_where_an_undisturbed_one_does(precision: str, tmp_path: Path) -> None:
     """Up to the order in which CUDA sums, which it leaves open."""
     train = {"steps": 6, "batch_size": 8, "lr": 0.01, "report_every": 2, "precision": precision}

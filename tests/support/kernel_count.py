@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainables.layers import explicit
+from trainables.layers import head_rows
 
 COPIES: Final = ("_to_copy", "clone", "copy_")
 WAITS: Final = (
@@ -75,7 +75,7 @@ class _Counting(TorchDispatchMode):
 def counted(run: Callable[[], object]) -> DeviceCounts:
     """What one call of `run` asks of a device. What does not depend on the device is the same on a CPU.
 
-    Attention that drops weights works on all rows at once, as it does on a device.
+    All rows are worked on at once, as on a GPU.
     """
     counts, tolist = DeviceCounts(), Tensor.tolist
 
@@ -87,7 +87,7 @@ def counted(run: Callable[[], object]) -> DeviceCounts:
     # On a CPU a list is made without any operator.
     Tensor.tolist = listed
     try:
-        with mock.patch.object(explicit, "can_leave_padding", return_value=False), _Counting(counts):
+        with mock.patch.object(head_rows, "kernels_are_cheap", return_value=False), _Counting(counts):
             run()
     finally:
         Tensor.tolist = tolist

@@ -10,7 +10,13 @@ from tests.support.plans import make_arm, make_plan
 
 
 def repeated_plan(
-    repeats: int, seeds: tuple[int, ...] = (101, 102), *, others: int = 1, controls: int = 0, **given: Any
+    repeats: int,
+    seeds: tuple[int, ...] = (101, 102),
+    *,
+    others: int = 1,
+    controls: int = 0,
+    cross: bool = False,
+    **given: Any,
 ) -> Plan:
     """A baseline, `others` compared with it and controls, all searched `repeats` times."""
     baseline = make_arm("arm-0")
@@ -23,6 +29,6 @@ def repeated_plan(
     assert plan.search is not None
     assert plan.confirm is not None
     search = replace(plan.search, repeats=repeats)
-    confirm = replace(plan.confirm, seeds=confirm_seeds(seeds, repeats))
+    confirm = replace(plan.confirm, seeds=confirm_seeds(seeds, repeats), cross=cross)
     trials = tuple(planned_trials(plan.arms, search, confirm, plan.posthoc, plan.limits))
     return replace(plan, search=search, confirm=confirm, trials=trials)

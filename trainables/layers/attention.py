@@ -1,9 +1,8 @@
 """Attention: the one interface to its kernels; layout (batch, tokens, heads, head width) on every side of it.
 
-`math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` flash-attn's variable-length kernel on
-tokens without padding: that of version 2, or of its successor `flash_attn.cute`, which cannot drop weights.
-`auto` takes `flash` where it can run (installed, a GPU new enough, 16-bit tensors, heads of a width it takes)
-and `sdpa` elsewhere.
+`math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` a FlashAttention kernel on tokens
+without padding (`layers.flash`): flash-attn where it is installed, else PyTorch's own. `auto` takes `flash`
+where it can run (16-bit tensors, a GPU new enough, heads of a width it takes) and `sdpa` elsewhere.
 
 Dropout of attention weights: on a CPU the keyed masks of `layers.dropout`, through `math`. On CUDA the fused
 kernels draw their own masks from a generator seeded with the same key: deterministic, but a function of the
@@ -11,9 +10,7 @@ padded shape, so that early-exit modes agree there only in distribution; ask for
 exactly.
 """
 
-import importlib
-import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -29,6 +26,7 @@ from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit import Barred, KeptWeights, explicit, explicit_packed
 from trainables.layers.explicit_offsets import OffsetBias, explicit_by_offset
+from trainables.layers.flash import FlashKernel, PackedRows, usable_kernel
 from trainables.layers.head_rows import gather, spread, spread_each
 from trainables.layers.host import uploaded
 from trainables.layers.mask_draws import MaskDraws
@@ -40,10 +38,10 @@ Backend = Literal["auto", "sdpa", "flash", "math"]
 Kernel = Literal["sdpa", "flash", "math"]
 HEAD_STRIDE = 1 << 16
 GAPS = (
-    "flash-attn cannot leave out tokens that halted under a causal mask;"
+    "FlashAttention cannot leave out tokens that halted under a causal mask;"
     " choose auto or sdpa, or early_exit: batch"
 )
-BIASED = "flash-attn cannot add to logits what relative positions find; choose auto, sdpa or math"
+BIASED = "FlashAttention cannot add to logits what relative positions find; choose auto, sdpa or math"
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,10 @@ class WeightDropout:
         place: Int[Tensor, "B T"],
         heads: int,
         keys: int,
-        *,
-        layers: int = 1,
     ) -> None:
-        """Have the masks of the next calls drawn, of as many as `layers`."""
+        """Have the mask of the next call drawn."""
         rows, width = place.shape
-        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys), layers=layers)
+        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys))
 
     @property
     def rate(self) -> float:
@@ -222,10 +218,12 @@ def choose(
     if backend == "math":
         return "math"
     if backend in ("auto", "flash"):
-        fault = BIASED if biased else flash_fault(q.device, q.dtype) if whole else GAPS
-        fault = fault or _kernel().fault(q.shape[-1], _capability(q.device), dropping=dropping)
+        fault = BIASED if biased else flash_fault(q.device.type, q.dtype) if whole else GAPS
         if fault is None:
-            return "flash"
+            found = usable_kernel(q.shape[-1], _capability(q.device), dropping=dropping)
+            if isinstance(found, FlashKernel):
+                return "flash"
+            fault = found
         if backend == "flash":
             raise ValueError(f"attention backend 'flash' cannot run: {fault}")
     return "math" if (dropping or biased) and not q.is_cuda else "sdpa"
@@ -241,21 +239,49 @@ def plan_no_shapes() -> None:
     torch.backends.cuda.enable_cudnn_sdp(enabled=False)
 
 
-@cache
-def flash_installed() -> bool:
-    """Whether flash-attn can be imported. Looked up once: each attention of each step asks."""
-    return importlib.util.find_spec("flash_attn") is not None
+def flash_fault(device: str, dtype: torch.dtype) -> str | None:
+    """Return why no FlashAttention kernel takes such tensors, with what to do; None if one does.
 
-
-def flash_fault(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why flash-attn cannot run on such tensors, with what to do; None if it can."""
-    if not flash_installed():
-        return "flash-attn is not installed; pip install 'haltsweep[flash]', or choose auto or sdpa"
-    if device.type != "cuda":
-        return f"flash-attn needs tensors on CUDA, got device={device.type}; choose auto or sdpa"
+    Args:
+        device: Type of the device, e.g. "cuda".
+        dtype: Type of queries, keys and values.
+    """
+    if device != "cuda":
+        return f"FlashAttention needs tensors on CUDA, got device={device}; choose auto or sdpa"
     if dtype not in (torch.float16, torch.bfloat16):
-        return f"flash-attn needs 16-bit tensors, got dtype={dtype}; train with autocast, or choose sdpa"
+        return (
+            f"FlashAttention needs 16-bit tensors, got dtype={dtype}; set train.precision: bf16,"
+            " or choose auto or sdpa"
+        )
     return None
+
+
+def chosen_kernel(
+    backend: Backend, device: str, dtype: torch.dtype, width: int, *, dropping: bool, biased: bool = False
+) -> tuple[str, str]:
+    """Return the name of the kernel that attention runs on such tensors, and why.
+
+    A GPU of any age is assumed; kernels that are not installed here are not named.
+
+    Args:
+        backend: Value of the setting.
+        device: Type of the device, e.g. "cuda".
+        dtype: Type of queries, keys and values.
+        width: Size of one head.
+        dropping: Whether attention weights are dropped.
+        biased: Whether positions add to logits.
+    """
+    asked = "asked for" if backend != "auto" else ""
+    if backend == "math":
+        return "math", asked
+    fault = BIASED if biased else flash_fault(device, dtype)
+    found = usable_kernel(width, None, dropping=dropping) if fault is None else fault
+    if backend != "sdpa" and isinstance(found, FlashKernel):
+        return found.name, asked or "in 16 bits on CUDA"
+    why = asked or str(found).partition(";")[0]
+    if (dropping or biased) and device != "cuda":
+        return "math", "weights are dropped on a CPU" if dropping else "positions add to logits on a CPU"
+    return "sdpa of PyTorch", why
 
 
 def _padded(
@@ -293,66 +319,19 @@ def _flash(
     *,
     causal: bool = False,
 ) -> Tensor:
-    queries, keys = packings
-    kernel = _kernel()
+    starts = (_starts(packings[0]), _starts(packings[1]))
+    widths = (packings[0].width, packings[1].width)
+    rows = PackedRows(q, k, v, starts, widths, causal, 0.0 if drop is None else drop.rate)
+    kernel = usable_kernel(q.shape[-1], _capability(q.device), dropping=drop is not None)
+    assert isinstance(kernel, FlashKernel)
     with _kernel_stream(drop):
-        out: Tensor | tuple[Tensor, ...] = kernel.run(
-            q,
-            k,
-            v,
-            cu_seqlens_q=queries.starts.to(torch.int32),
-            cu_seqlens_k=keys.starts.to(torch.int32),
-            max_seqlen_q=queries.width,
-            max_seqlen_k=keys.width,
-            causal=causal,
-            **({} if drop is None else {"dropout_p": drop.rate}),
-        )
-    # The newer package gives the logarithms of the sums too.
-    return out if isinstance(out, Tensor) else out[0]
+        return kernel.run(rows)
 
 
-@dataclass(frozen=True)
-class _Kernel:
-    """flash-attn's kernel for rows of different lengths, and what it and its gradient take."""
-
-    name: str
-    run: Callable[..., Tensor | tuple[Tensor, ...]]
-    drops: bool
-    """Whether it can drop weights."""
-    capability: int
-    """First major compute capability of a GPU that it runs on."""
-    width_step: int
-    """Head widths must be multiples of it."""
-    width_max: int
-
-    def fault(self, width: int, capability: int | None, *, dropping: bool) -> str | None:
-        """Why it cannot run with heads of `width` on a GPU of `capability`, with what to do."""
-        if capability is not None and capability < self.capability:
-            needs = f"needs a GPU of compute capability {self.capability}.0 or more, got {capability}.x"
-        elif width % self.width_step or width > self.width_max:
-            steps = f" in steps of {self.width_step}" if self.width_step > 1 else ""
-            needs = f"takes heads up to {self.width_max} wide{steps}, got {width}"
-        elif dropping and not self.drops:
-            return (
-                f"{self.name} cannot drop attention weights; set attention_dropout: 0, install flash-attn 2,"
-                " or choose auto or sdpa"
-            )
-        else:
-            return None
-        return f"{self.name} {needs}; choose auto or sdpa"
-
-
-def _kernel() -> _Kernel:
-    """Version 2 has it at its top; `flash_attn.cute`, which can be installed without it, below.
-
-    Limits are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 state or assert; the latter's heads are
-    wider on some GPUs.
-    """
-    run = getattr(importlib.import_module("flash_attn"), "flash_attn_varlen_func", None)
-    if run is not None:
-        return _Kernel("flash-attn 2", run, drops=True, capability=8, width_step=1, width_max=256)
-    run = importlib.import_module("flash_attn.cute").flash_attn_varlen_func
-    return _Kernel("flash_attn.cute", run, drops=False, capability=9, width_step=8, width_max=128)
+def _starts(packing: Packing) -> Int[Tensor, " B_1"]:
+    """Begins of rows, made once for all layers that run on the same tokens."""
+    found: Tensor = packing.once("starts in 32 bits", lambda: packing.starts.to(torch.int32))
+    return found
 
 
 def _capability(device: torch.device) -> int | None:

@@ -5,9 +5,9 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -15,16 +15,12 @@ from torch.nn import functional as F
 
 from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear, addcmul, joined, joined_sets
-from trainables.layers.mask_draws import MOST_WORDS, MaskDraws
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
+from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.settings import HeadSettings, Small
-
-AHEAD_WORDS = 1 << 18
-"""Most that are hashed at once on a CPU for the masks of several layers: of more, drawing takes longer than
-asking. A GPU draws in no time as many as are hashed at once in all."""
 
 
 class BlockSettings(HeadSettings):
@@ -38,7 +34,7 @@ class BlockSettings(HeadSettings):
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
     attention: Annotated[Backend, Small("auto", "math")] = "auto"
-    """Attention kernel: auto, sdpa, flash (needs flash-attn, CUDA and 16-bit tensors) or math."""
+    """Attention kernel: auto, sdpa, flash (needs CUDA and `train.precision` bf16 or fp16) or math."""
 
     @model_validator(mode="after")
     def _pairs_can_be_rotated(self) -> "BlockSettings":
@@ -104,17 +100,11 @@ class _Heads(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
 
-    def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing, *, layers: int = 1) -> None:
-        """Have the masks of weights of so many `layers` drawn, where they are keyed ones."""
+    def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
+        """Have the mask of weights drawn, where it is a keyed one."""
         if self._masks_are_keyed(tokens):
             place, dropout = tokens.padded_place, self.weight_dropout
-            WeightDropout.ask(draws, dropout, place, self.heads, keys.width, layers=layers)
-
-    def words(self, tokens: Placed, keys: Packing) -> int:
-        """Words that are hashed for the mask of weights."""
-        if not self._masks_are_keyed(tokens):
-            return 0
-        return tokens.packing.num_rows * tokens.packing.width * self.heads * ((keys.width + 1) // 2)
+            WeightDropout.ask(draws, dropout, place, self.heads, keys.width)
 
     def _masks_are_keyed(self, tokens: Placed) -> bool:
         return self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda)
@@ -257,83 +247,26 @@ class Block(RecomputableLayer):
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
         beside = () if self.gate is None else (self.feedforward.inner_dropout, self.gate.inner_dropout)
         self.dropouts = DropoutGroup.within(self, beside)
-        self.likely = 1
-        """Passes of the same tokens that are likely, by those before; masks are drawn at once for as many."""
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Keys and values of `tokens` with states `x`, normed like queries."""
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
-    def read_by(self, run: Callable[..., Any]) -> Sequence[nn.Module]:
-        """Those of keys and values, where these alone are made."""
-        if run == self.keys_values:
-            return self.attention_norm, self.attention, self.attention.key, self.attention.value
-        if self.recall is not None and run == self.recall.offer:
-            heads = self.recall.attention
-            return self.recall.source_norm, heads, heads.key, heads.value
-        return ()
-
-    def maps(self, *, alone: bool = True, offers: bool = False) -> list[Maps]:
-        """Maps of the same inputs in a pass whose tokens are `alone`, as in `Attention.maps`.
-
-        With `offers` the keys and values that they recall are made in it too. None where the layer is run
-        again in the backward pass: each run joins its own.
-        """
-        if self.recomputes:
-            return []
-        gate = [] if self.gate is None else [self.feedforward.maps_beside(self.gate)]
-        recall = [self.recall.attention.maps()] if offers and self.recall is not None else []
-        return [self.attention.maps(alone=alone), *gate, *recall]
-
-    def ask(
-        self,
-        draws: MaskDraws,
-        tokens: Tokens,
-        keys: Packing,
-        recalled: Packing | None = None,
-        *,
-        layers: int = 1,
-    ) -> None:
-        """Have the masks of the next pass drawn, in which `tokens` attend to those of `keys` and recall, or
-        of as many such passes as `layers`."""
-        self.dropouts.ask(draws, tokens.place, layers=layers)
-        self.attention.ask(draws, tokens, keys, layers=layers)
-        if self.recall is not None:
-            assert recalled is not None
-            self.recall.attention.ask(draws, tokens.recalling, recalled, layers=layers)
-
-    def forget(self) -> None:
-        """Let masks that were drawn for further passes be drawn anew."""
-        self.dropouts.forget()
-        self.attention.weight_dropout.forget()
-        if self.recall is not None:
-            self.recall.attention.weight_dropout.forget()
-
-    def _draw(self, tokens: Tokens, keys: Packing, ahead: int) -> None:
-        """Draw the masks of the next passes of these tokens: at most `ahead`, and fewer that are large."""
-        recalled = None if tokens.recalled is None else tokens.recalled.packing
-        layers = 1
-        if ahead > 1 and not self.recomputes:
-            words = self.dropouts.words() * tokens.place.shape[0] + self.attention.words(tokens, keys)
-            if self.recall is not None and recalled is not None:
-                words += self.recall.attention.words(tokens.recalling, recalled)
-            most = MOST_WORDS if tokens.place.is_cuda else AHEAD_WORDS
-            layers = max(1, min(ahead, most // max(1, words)))
-        self.forget()
+    def _draw(self, tokens: Tokens, keys: Packing) -> None:
+        """Draw the masks of this pass, in which `tokens` attend to those of `keys` and recall."""
         draws = MaskDraws()
-        self.ask(draws, tokens, keys, recalled, layers=layers)
+        self.dropouts.ask(draws, tokens.place)
+        self.attention.ask(draws, tokens, keys)
+        if self.recall is not None:
+            assert tokens.recalled is not None
+            self.recall.attention.ask(draws, tokens.recalling, tokens.recalled.packing)
         draws.run()
 
     def forward(
-        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None, *, ahead: int = 1
+        self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
-        """States of `tokens` one layer on; without `seen` they attend to each other.
-
-        `ahead`: so many passes of the same tokens, this among them, are likely to come, for which masks may
-        be drawn at once.
-        """
-        if not self.dropouts.drawn_at(tokens.place):
-            self._draw(tokens, tokens.packing if seen is None else seen.packing, ahead)
+        """States of `tokens` one layer on; without `seen` they attend to each other."""
+        self._draw(tokens, tokens.packing if seen is None else seen.packing)
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, seen, x)
         if self.recall is not None:
@@ -344,26 +277,7 @@ class Block(RecomputableLayer):
             proposed: Tensor = self.feedforward(z, tokens, attended)
             return proposed
         proposed, opening = together(self.feedforward, self.gate, z, tokens, attended)
-        return addcmul(x, opening.sigmoid(), proposed - x)
-
-
-def draw_ahead(blocks: Iterable[nn.Module], tokens: Tokens) -> None:
-    """Draw the masks of a pass of `tokens` through all `blocks`, each of which attends to these tokens."""
-    draws = MaskDraws()
-    for block in blocks:
-        assert isinstance(block, Block)
-        if block.recomputes:
-            return
-        block.ask(draws, tokens, tokens.packing)
-    draws.run()
-
-
-def join_ahead(maps: Iterable[Maps], placed: Placed) -> None:
-    """Join by one kernel what the pass of `placed` would join one after the other."""
-    found = [each for each in maps if each.name not in placed.made]
-    if found:
-        made = iter(joined_sets([each for _, sets in found for each in sets]))
-        placed.made.update((name, tuple(next(made) for _ in sets)) for name, sets in found)
+        return torch.addcmul(x, opening.sigmoid(), proposed - x)
 
 
 class Recall(nn.Module):

@@ -210,32 +210,14 @@ class KeyedDropout(Keyed):
         place: Int[Tensor, "*M"],
         shape: tuple[int, ...],
         element: np.ndarray,
-        *,
-        layers: int = 1,
     ) -> None:
-        """Have the masks of the next `layers` calls drawn for `element`s of `place`, which is seen in
-        `shape`."""
-        if layers == 1:
-            salt, seen = self.salt(element, place.device), place.view(shape)
-        else:
-            salt, seen = self._salts(element, place, len(shape), layers), place.view(1, *shape)
+        """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
+        salt = salts_on(place.device, self.draw(), element * ODD_32)
 
         def give(masks: list[Tensor]) -> None:
-            for each in masks if layers == 1 else masks[0].unbind(0):
-                self.put(each, place)
+            self.put(masks[0], place)
 
-        draws.add(seen, salt, [(self.levels, salt.shape[-1])], give)
-
-    def salt(self, element: Int[np.ndarray, "*C"], device: torch.device) -> Int[Tensor, "*C"]:
-        """What places are hashed with in the next call, for each of the `element`s."""
-        return salts_on(device, self.draw(), element * ODD_32)
-
-    def _salts(
-        self, element: Int[np.ndarray, "*C"], place: Tensor, axes: int, layers: int
-    ) -> Int[Tensor, "*L_C"]:
-        """The same in the next calls, for places seen in so many axes."""
-        keys = np.array([self.draw() for _ in range(layers)], dtype=np.int64)
-        return salts_on(place.device, keys.reshape(layers, *(1,) * axes), element * ODD_32)
+        draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], give)
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
         """The mask that was asked for, if it has been drawn at this very `place`; if not, what waits is
@@ -288,50 +270,33 @@ class DropoutGroup:
 
         `columns` for dropouts that do not know their own.
         """
-        self.forget()
         draws = MaskDraws()
         self.ask(draws, place, columns)
         draws.run()
-
-    def drawn_at(self, place: Int[Tensor, "*M"]) -> bool:
-        """Whether that has been done."""
-        return all(each.drawn_at(place) for each in self._dropouts if each.active)
-
-    def forget(self) -> None:
-        """Let masks that wait be drawn anew."""
-        for each in self._dropouts:
-            each.forget()
-
-    def words(self) -> int:
-        """Words that are hashed for the masks of one place."""
-        return sum(((each.columns or 0) + 1) // 2 for each in self._dropouts if each.active)
 
     def ask(
         self,
         draws: "MaskDraws",
         place: Int[Tensor, "*M"],
         columns: int | None = None,
-        *,
-        layers: int = 1,
     ) -> None:
-        """Have it done by `draws`, for so many `layers` of one model: its next calls, all at this place."""
+        """Have it done by `draws`."""
+        for each in self._dropouts:
+            each.forget()
         active = [each for each in self._dropouts if each.active]
         if not active:
             return
         sizes = [each.columns or columns or 0 for each in active]
-        salt = self._salt(active, tuple(sizes), place.device, layers)
+        salt = self._salt(active, tuple(sizes), place.device)
         words = [(size + 1) // 2 for size in sizes]
         alike = len({each.levels for each in active}) == 1
 
         def give(masks: list[Tensor]) -> None:
-            self._give(active, sizes, place, masks, layers)
+            self._give(active, sizes, place, masks)
 
         levels = [each.levels for each in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
-        seen = place[..., None]
-        if layers > 1:
-            salt, seen = salt.view(layers, *(1,) * place.dim(), salt.shape[-1]), seen[None]
-        draws.add(seen, salt, parts, give)
+        draws.add(place[..., None], salt, parts, give)
 
     def _give(
         self,
@@ -339,7 +304,6 @@ class DropoutGroup:
         sizes: list[int],
         place: Tensor,
         masks: list[Tensor],
-        layers: int,
     ) -> None:
         """Each its masks, which are one if all have the same rate."""
         beside = None
@@ -350,37 +314,27 @@ class DropoutGroup:
                 beside = whole[..., : sizes[0] + sizes[1]]
         for each, size, mask in zip(active, sizes, masks, strict=True):
             cut = mask[..., :size] if size % 2 else mask
-            pair = beside if each is active[0] else None
-            if layers == 1:
-                each.put(cut, place, pair)
-                continue
-            pairs = [None] * layers if pair is None else pair.unbind(0)
-            ready = _begun(each).ready
-            ready.extend(
-                [_Ready(*of_layer) for of_layer in zip(cut.unbind(0), [place] * layers, pairs, strict=True)]
-            )
+            each.put(cut, place, beside if each is active[0] else None)
 
     def _salt(
-        self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device, layers: int = 1
-    ) -> Int[Tensor, "*L C"]:
-        """Salts of this call for all columns, or of as many calls as `layers`; as many as the last pass had
-        are made at once."""
+        self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
+    ) -> Int[Tensor, " C"]:
+        """Salts of this call for all columns; made at once for as many calls as the last pass had."""
         streams = [_begun(each) for each in active]
         call = streams[0].calls
         salts = self._salts
-        if salts is None or not salts.serve(streams, sizes, device, layers):
+        if salts is None or not salts.serve(streams, sizes, device):
             # Modules that draw at different calls have no common table.
             last = 0 if salts is None or any(each.calls != call for each in streams) else salts.last
             # A layer that is run again asks for calls that are over, of which no more will come.
             again = salts is not None and salts.belong_to(streams)
             count = 1 if again else last + 1 - call
-            salts = self._salts = _Salts.of(streams, sizes, device, max(layers, count))
+            salts = self._salts = _Salts.of(streams, sizes, device, max(1, count))
             salts.last = last if again else 0
-        salts.last = max(salts.last, call + layers - 1)
+        salts.last = max(salts.last, call)
         for stream in streams:
-            stream.calls += layers
-        begin = call - salts.first
-        return salts.table[begin] if layers == 1 else salts.table[begin : begin + layers]
+            stream.calls += 1
+        return salts.table[call - salts.first]
 
 
 @dataclass
@@ -408,15 +362,13 @@ class _Salts:
         """Whether these were made for `streams`."""
         return len(streams) == len(self.streams) and all(map(is_, streams, self.streams))
 
-    def serve(
-        self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device, layers: int
-    ) -> bool:
-        """Whether the next calls of these are among them."""
+    def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
+        """Whether the next call of these is among them."""
         return (
             self.belong_to(streams)
             and all(each.calls == streams[0].calls for each in streams)
             and sizes == self.sizes
-            and 0 <= streams[0].calls - self.first <= self.table.shape[0] - layers
+            and 0 <= streams[0].calls - self.first < self.table.shape[0]
             and self.table.device.type == device.type
         )
 

@@ -29,7 +29,6 @@ from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.host import changed
-from trainables.layers.linear import addcmul
 from trainables.layers.packing import InTwo, take
 from trainables.types import sum_dtype
 
@@ -164,7 +163,9 @@ def keep(
         return changed(
             halting,
             survival=decision.survival,
-            spent=addcmul(halting.spent, decision.weight, _as_factor(halting.kept + halting.delay, decision)),
+            spent=torch.addcmul(
+                halting.spent, decision.weight, _as_factor(halting.kept + halting.delay, decision)
+            ),
             kept=halting.kept + 1,
             active=_active_after(halting, decision, capped=capped),
         )

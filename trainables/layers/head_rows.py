@@ -84,8 +84,13 @@ class HeadRows:
 def sorts_rows(packing: Packing) -> bool:
     """Whether work on the longest rows first, as many at once as fit the cache, spares that on padding: on a
     CPU, where one more kernel costs little. Of one packing always the same."""
-    sorts: bool = packing.once("sorts rows", lambda: packing.by_host and not packing.row.is_cuda)
+    sorts: bool = packing.once("sorts rows", lambda: packing.by_host and kernels_are_cheap(packing.row))
     return sorts
+
+
+def kernels_are_cheap(x: Tensor) -> bool:
+    """Whether a kernel on the device of `x` costs little beside the memory that it reads."""
+    return not x.is_cuda
 
 
 def by_length(packing: Packing) -> Int[Tensor, " B"]:

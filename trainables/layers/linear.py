@@ -1,13 +1,9 @@
 """Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
 
-from collections.abc import Callable, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-
-from trainables.layers.host import Function
 
 Stream = Callable[[str], torch.Generator]
 """The random stream of a parameter, by its name within the module."""
@@ -21,38 +17,6 @@ class Initialised(nn.Module):
     def initialise(self, stream: Stream) -> None:
         """Fill every parameter of this module, those of children left out."""
         raise NotImplementedError
-
-
-class _Addcmul(Function):
-    """`torch.addcmul`, of which PyTorch's own gradient takes each factor times one before it uses it."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        _, of_one, of_other = ctx.needs_input_grad
-        ctx.save_for_backward(one if of_other else None, other if of_one else None)
-        ctx.alike = [(each.dtype, each.shape) for each in (x, one, other)]
-        return torch.addcmul(x, one, other)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (grad,), (one, other), alike = grads, ctx.saved_tensors, ctx.alike
-        return (
-            _alike(grad, *alike[0]) if ctx.needs_input_grad[0] else None,
-            None if other is None else _alike(grad * other, *alike[1]),
-            None if one is None else _alike(grad * one, *alike[2]),
-        )
-
-
-def _alike(grad: Tensor, dtype: torch.dtype, shape: torch.Size) -> Tensor:
-    if grad.shape != shape:
-        grad = grad.sum_to_size(shape)
-    return grad if grad.dtype == dtype else grad.to(dtype)
-
-
-def addcmul(x: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """x + one * other."""
-    made: Tensor = _Addcmul.run(x, one, other)
-    return made
 
 
 class _Linear(nn.Linear, Initialised):
@@ -150,42 +114,6 @@ def dtype_of_products(weight: Tensor) -> torch.dtype:
     if torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
         return torch.get_autocast_dtype(weight.device.type)
     return weight.dtype
-
-
-class _JoinedSets(Function):
-    """Weights put together set by set. Each set has memory of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, counts: Sequence[int], *weights: Tensor) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        given = iter(weights)
-        sets = [[next(given) for _ in range(count)] for count in counts]
-        ctx.sizes = [[each.shape[0] for each in alike] for alike in sets]
-        ctx.dtype = weights[0].dtype
-        made = [
-            alike[0].new_empty(
-                (sum(sizes), *alike[0].shape[1:]),
-                dtype=dtype_of_products(alike[0]),
-            )
-            for alike, sizes in zip(sets, ctx.sizes, strict=True)
-        ]
-        parts = [whole.split_with_sizes(sizes) for whole, sizes in zip(made, ctx.sizes, strict=True)]
-        torch._foreach_copy_([*chain(*parts)], weights)
-        return tuple(made)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        parts = (
-            (None,) * len(sizes) if grad is None else grad.to(ctx.dtype).split_with_sizes(sizes)
-            for grad, sizes in zip(grads, ctx.sizes, strict=True)
-        )
-        return None, *chain(*parts)
-
-
-def joined_sets(sets: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
-    """What `joined` makes of each of several sets of weights of one precision, in one kernel for all."""
-    made: tuple[Tensor, ...] = _JoinedSets.run([len(each) for each in sets], *chain(*sets))
-    return made
 
 
 class Vector(Initialised):

@@ -1,7 +1,7 @@
 """The hash that keyed masks are drawn by, and draws of many masks by one hash (`layers.dropout`)."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -145,24 +145,17 @@ def _draw_all(jobs: list[_Job]) -> None:
     if len(jobs) == 1:
         _draw_one(jobs[0])
         return
-    groups = _groups(jobs)
-    grouped = [job for group in groups for job in group]
-    sizes = [job.words for job in grouped]
+    sizes = [job.words for job in jobs]
     whole = torch.empty(sum(sizes), dtype=torch.int32, device=jobs[0].place.device)
-    parts = whole.split_with_sizes([len(group) * group[0].words for group in groups])
-    for group, salts, part in zip(groups, _salts(groups), parts, strict=True):
-        job = group[0]
-        out = part.view(len(group), *job.shape)
-        torch.bitwise_xor(job.place.to(torch.int32), salts, out=out)
+    for job, part in zip(jobs, whole.split_with_sizes(sizes), strict=True):
+        torch.bitwise_xor(job.place.to(torch.int32), job.salt, out=part.view(job.shape))
     mix(whole)
     levels = {level for job in jobs for level, _ in job.parts}
     several = len(levels) > 1
     table = whole if several else kept(whole, levels.pop())
     pieces = table.split_with_sizes(sizes if several else [2 * size for size in sizes])
-    found = {id(job): piece for job, piece in zip(grouped, pieces, strict=True)}
-    # Return the masks in the order of the jobs.
-    for job in jobs:
-        mask = found[id(job)].view(*job.shape[:-1], -1)
+    for job, piece in zip(jobs, pieces, strict=True):
+        mask = piece.view(*job.shape[:-1], -1)
         if several:
             _give(job, mask)
             continue
@@ -186,34 +179,6 @@ def _draw_one(job: _Job) -> None:
         mix(word)
         torch.ge(word.view(torch.int16), level - MASK_LEVELS // 2, out=out)
     job.give([keep.view(torch.bool)])
-
-
-def _groups(jobs: list[_Job]) -> list[list[_Job]]:
-    """Jobs that differ in their salts alone, together."""
-    found: dict[tuple[object, ...], list[_Job]] = {}
-    for job in jobs:
-        place = job.place
-        same = place.data_ptr(), place.dtype, place.shape, place.stride(), job.salt.shape
-        found.setdefault(same, []).append(job)
-    return list(found.values())
-
-
-def _salts(groups: list[list[_Job]]) -> Iterator[Int[Tensor, "*J C"]]:
-    """Of each group the salts of its jobs, one after the other, in as many axes as places have; all that are
-    copied for it are copied at once."""
-    several = [job.salt.flatten() for group in groups if len(group) > 1 for job in group]
-    copied = torch.cat(several) if several else None
-    begin = 0
-    for group in groups:
-        salt, count = group[0].salt, len(group)
-        shape = count, *(1,) * (len(group[0].shape) - salt.dim()), *salt.shape
-        if count == 1:
-            yield salt.view(shape)
-            continue
-        assert copied is not None
-        end = begin + count * salt.numel()
-        yield copied[begin:end].view(shape)
-        begin = end
 
 
 def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from trainables.layers.block import Block, BlockSettings, FeedForward, Maps, Recall
+from trainables.layers.block import Block, BlockSettings, FeedForward, Recall
 from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
@@ -54,22 +54,13 @@ class Update(RecomputableLayer):
         self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
     ) -> Float[Tensor, "K D"]:
         """Packed slots one layer on."""
-        if not self.dropouts.drawn_at(placed.place):
-            draws = MaskDraws()
-            self.ask(draws, placed, packing)
-            draws.run()
+        draws = MaskDraws()
+        self.dropouts.ask(draws, placed.place)
+        self.recall.attention.ask(draws, placed, packing)
+        draws.run()
         slots = self.recall(slots, placed, self.recall.offer(states, packing, placed))
         out: Tensor = self.feedforward(self.feedforward_norm(slots), placed, slots)
         return out
-
-    def maps(self) -> list[Maps]:
-        """Maps of the same inputs; none where a layer that is run again joins its own."""
-        return [] if self.recomputes else [self.recall.attention.maps()]
-
-    def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
-        """Have the masks of the next pass drawn, in which slots take in those of `packing`."""
-        self.dropouts.ask(draws, placed.place)
-        self.recall.attention.ask(draws, placed, packing)
 
 
 class Memory(nn.Module):
@@ -106,15 +97,6 @@ class Memory(nn.Module):
         """The slots of rows with such places, for the `tokens` of a chunk of theirs."""
         rows, each = places.shape
         return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), made=tokens.made)
-
-    def maps(self) -> list[Maps]:
-        """Maps of the same inputs in all updates."""
-        return [maps for update in self.updates for maps in _update(update).maps()]
-
-    def ask(self, draws: MaskDraws, placed: Placed, packing: Packing) -> None:
-        """Have the masks of the next update drawn."""
-        for update in self.updates:
-            _update(update).ask(draws, placed, packing)
 
     def update(
         self,

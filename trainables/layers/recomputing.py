@@ -5,7 +5,7 @@ the states are kept, and of the inside of layers that of one at a time. Results 
 run again draws the dropout masks of its first run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
 from trainables.layers.host import modules_of
-from trainables.layers.reused import Reused
 from trainables.layers.tokens import KeysValues, Placed
 
 Found = TypeVar("Found")
@@ -31,52 +30,13 @@ class Recomputable(nn.Module):
 class RecomputableLayer(Recomputable):
     """One that is run again as a whole. Inputs are tensors, and what is known of tokens."""
 
-    reused: Reused | None = None
-    """Its weights, where a pass uses them again and again."""
-
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """`forward`."""
         return self.use(super().__call__, *inputs, **named)
 
     def use(self, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
         """`run(*inputs)`, a pass through this layer or a part of it."""
-        if self.reused is None:
-            return again_if_asked(self, run, *inputs, **named)
-        made: dict[Any, Any] = {}
-        for each in inputs:
-            if isinstance(each, Placed):
-                made = each.made
-                break
-        reused = self.reused
-        begun = reused.begin(made, run)
-        try:
-            return run(*inputs, **named)
-        finally:
-            reused.end(made, begun)
-
-    def read_by(self, run: Callable[..., Any]) -> Sequence[nn.Module]:  # noqa: ARG002 here of any
-        """Modules whose weights `run` reads, where these are few; none, where it may read those of all."""
-        return ()
-
-
-@contextmanager
-def reusing(*layers: nn.Module | None) -> Iterator[None]:
-    """Inside, a pass uses the weights of each of the `layers` again and again: gradients are added together.
-
-    Not where layers are run again in the backward pass.
-    """
-    begun = []
-    for layer in layers if torch.is_grad_enabled() else ():
-        if isinstance(layer, RecomputableLayer) and layer.reused is None and not layer.recomputes:
-            reused = Reused(layer, layer.read_by)
-            if reused.learns:
-                layer.reused = reused
-                begun.append(layer)
-    try:
-        yield
-    finally:
-        for layer in begun:
-            layer.reused = None
+        return again_if_asked(self, run, *inputs, **named)
 
 
 def again_if_asked(part: Recomputable, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from jaxtyping import Shaped
 from torch import Tensor
 
-from trainables.layers.head_rows import stepped
+from trainables.layers.head_rows import sorts_rows, stepped
 from trainables.layers.packing import Packing
 
 
@@ -42,7 +42,7 @@ WHOLE = RowPart(slice(None), slice(None))
 
 def can_leave_padding(queries: Packing, keys: Packing) -> bool:
     """Whether the host knows lengths, and kernels cost little."""
-    return queries.by_host and keys.by_host and not queries.row.is_cuda
+    return sorts_rows(queries) and sorts_rows(keys)
 
 
 def row_parts(queries: Packing, keys: Packing, heads: int, most_pairs: int) -> Iterator[RowPart]:

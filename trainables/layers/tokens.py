@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
@@ -169,34 +169,12 @@ class Tokens(Placed):
         rotation = self.query_rotation
 
         def made() -> tuple[Factor, Factor]:
-            return self._turned(rotation.table.index_select(1, padded_rows(rotation.where, self.packing)))
+            wide = rotation.table.index_select(1, padded_rows(rotation.where, self.packing))
+            wide = wide.view(4, -1, 1, self.packing.width, wide.shape[-1])
+            return wide[:2], wide[2:]
 
         found: tuple[Factor, Factor] = self._made_for(rotation.where, made)
         return found
-
-    def _turned(self, wide: Complex[Tensor, "4 BT half"]) -> tuple[Factor, Factor]:
-        """`factors`, given rows of the table of rotations for each place of the padded form."""
-        wide = wide.view(4, -1, 1, self.packing.width, wide.shape[-1])
-        return wide[:2], wide[2:]
-
-    def pad_parts(self, parts: "Sequence[Tokens]") -> None:
-        """Make `padded_place` and `factors` of all `parts`, into which these were `split`, by one selection
-        each. Not where the host does not know lengths."""
-        packings = [each.packing for each in parts]
-        if not all(each.by_host for each in packings):
-            return
-        begins = np.cumsum([0, *(each.row.shape[0] for each in packings)])
-        tables = [each.host_rows[0].ravel() + begin for each, begin in zip(packings, begins, strict=False)]
-        index, sizes = uploaded(np.concatenate(tables), self.place.device), [each.size for each in tables]
-        places = self.place.index_select(0, index).split_with_sizes(sizes)
-        for part, place in zip(parts, places, strict=True):
-            part._made_for(part.place, partial(place.view, -1, part.packing.width))
-        rotation = self.query_rotation
-        if isinstance(rotation, NoRotation):
-            return
-        wide = rotation.table.index_select(1, rotation.where.index_select(0, index))
-        for part, factors in zip(parts, wide.split_with_sizes(sizes, 1), strict=True):
-            part._made_for(part.query_rotation.where, partial(part._turned, factors))
 
     def alone(self) -> "Tokens":
         """The same, with nothing that depends on weights made for it, or for `recalled`, yet."""

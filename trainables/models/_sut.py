@@ -23,9 +23,9 @@ from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
 from trainables.layers.positions import halved_sinusoids, sinusoids
-from trainables.layers.recomputing import RecomputableLayer, reusing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import EarlyExit
+from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
 from trainables.recurrence.result import RecurrenceResult
@@ -70,10 +70,10 @@ class SparseSettings(PooledSettings, AnswerSettings):
     cosines, counted from 2, as in fairseq, which the released code builds on."""
     kernel: Annotated[Backend, Small("auto", "math")] = "auto"
     """Attention kernel: auto, sdpa or math; flash never, because of relative positions."""
-    early_exit: EarlyExit = "compact"
+    early_exit: EarlyExit = "auto"
     """How halting saves computation, results being equal: halted tokens are sent to no expert (compact), the
-    loop ends when all have halted (batch), or all layers are run (none). Without effect when nothing
-    halts."""
+    loop ends when all have halted (batch), or all layers are run (none). auto: compact on a CPU, batch on
+    CUDA. Without effect when nothing halts."""
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "SparseSettings":
@@ -201,8 +201,7 @@ def run_to_halt(
     recurrence = depth_recurrence(config, layer, halt)
     if recurrence is None:
         return _run_all_layers(config, layer, states, tokens)
-    with reusing(layer, halt):
-        result = recurrence.run(states, tokens)
+    result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     means = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1))
     depth, ponder, run = means.unbind(1)
@@ -228,7 +227,7 @@ def depth_recurrence(
         running=False,
         transition=False,
         sees_mixture=True,
-        early_exit=config.early_exit,
+        early_exit=exit_mode(config.early_exit, halt.outer.weight.device.type),
         length_bounds=False,
         delay=0,
     )

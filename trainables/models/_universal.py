@@ -8,14 +8,13 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.block import Block, BlockSettings, join_ahead
-from trainables.layers.constant_shapes import constant_shapes
+from trainables.layers.block import Block, BlockSettings
 from trainables.layers.costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
-from trainables.layers.recomputing import RecomputableLayer, reusing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.active_units import EarlyExit
+from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import CausalSettings, Settings, SharedDepth, Small
@@ -38,7 +37,7 @@ class HaltSettings(Settings):
     halted_proposals: bool = False
     """Causal global halt on transition features: the mean over the next layer's states counts, at positions
     that have halted, what the layer makes of their final states, as in the published runs, instead of
-    these themselves. As they go on to be run, `early_exit` must be batch or none. Else without effect."""
+    these themselves. As they go on to be run, `early_exit` must not be compact. Else without effect."""
 
 
 class UniversalSettings(BlockSettings, CausalSettings):
@@ -55,9 +54,10 @@ class UniversalSettings(BlockSettings, CausalSettings):
     kv: Literal["auto", "states", "mixture"] = "auto"
     """Where keys and values come from: the last states, or their halting mixture. auto: the mixture where
     `halt.unit` is token, else the states."""
-    early_exit: EarlyExit = "compact"
+    early_exit: EarlyExit = "auto"
     """How halting saves computation, results being equal: halted units leave the batch (compact), the loop
-    ends when all have halted (batch), or all layers are run (none). Without effect when nothing halts."""
+    ends when all have halted (batch), or all layers are run (none). auto: compact on a CPU, batch on CUDA and
+    with `halt.halted_proposals`. Without effect when nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "UniversalSettings":
@@ -67,12 +67,18 @@ class UniversalSettings(BlockSettings, CausalSettings):
             )
         if self.halt is not None and self.halt.halted_proposals and self.early_exit == "compact":
             raise ValueError(
-                "early_exit must be batch or none where positions that have halted are still run, got"
-                " early_exit='compact' and halt.halted_proposals=True; set early_exit: batch"
+                "early_exit must not be compact where positions that have halted are still run, got"
+                " early_exit='compact' and halt.halted_proposals=True; set early_exit: auto"
             )
         if self.halt is None and self.kv == "mixture":
             raise ValueError("kv: mixture needs halting to mix by, got halt=None; set kv: auto or give halt")
         return self
+
+    @property
+    def early_exit_setting(self) -> EarlyExit:
+        """`early_exit`, without `auto` where only one of its modes is possible."""
+        goes_on = self.halt is not None and self.halt.halted_proposals
+        return "batch" if goes_on and self.early_exit == "auto" else self.early_exit
 
     @property
     def size_of_gate(self) -> int | None:
@@ -124,8 +130,8 @@ def run_all(
     config: UniversalSettings, block: Block, states: Float[Tensor, "M D"], tokens: Tokens
 ) -> Float[Tensor, "M D"]:
     """Repeat `block` where nothing halts."""
-    for done in range(config.max_layers):
-        states = block(states, tokens, ahead=config.max_layers - done)
+    for _ in range(config.max_layers):
+        states = block(states, tokens)
     return states
 
 
@@ -138,12 +144,10 @@ def run_to_halt(
 ) -> RecurrenceResult:
     """Repeat `block` on all tokens until every unit has halted."""
     recurrence = depth_recurrence(config, block, halt)
-    join_ahead(block.maps(alone=recurrence is None or not recurrence.gives_keys), tokens)
-    with reusing(block, halt):
-        if recurrence is None:
-            states = run_all(config, block, states, tokens)
-            return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
-        result = recurrence.run(states, tokens)
+    if recurrence is None:
+        states = run_all(config, block, states, tokens)
+        return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
+    result = recurrence.run(states, tokens)
     kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
     if not config.halts_per_token:
         return RecurrenceResult(result.states, kept, result.ponder, computed)
@@ -168,8 +172,7 @@ def depth_recurrence(
         running=config.running,
         transition=config.halt.transition,
         sees_mixture=config.sees_mixture,
-        # Units that leave change the shapes of a pass, and nothing else.
-        early_exit=config.early_exit if constant_shapes() is None else "none",
+        early_exit=exit_mode(config.early_exit_setting, halt.outer.weight.device.type),
         halted_proposals=config.halt.halted_proposals,
     )
 

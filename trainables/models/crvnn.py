@@ -49,7 +49,7 @@ from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.linear import Constant
 from trainables.layers.neighbours import Retriever
 from trainables.layers.packing import Packing, packed
-from trainables.recurrence.active_units import EarlyExit
+from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.composition import (
     EPSILON,
     Composition,
@@ -110,9 +110,10 @@ class Config(ModelSettings):
     """Size of the vector that says how much a position took up before; null leaves it out."""
     halt: CompositionHaltSettings | None = CompositionHaltSettings()
     """How composing ends early; null runs as many steps as there are tokens."""
-    early_exit: EarlyExit = "compact"
+    early_exit: EarlyExit = "auto"
     """How halting saves computation, results being equal: halted sequences leave the batch (compact), the
-    loop ends when all have halted (batch), or all steps are run (none). Without effect when nothing halts."""
+    loop ends when all have halted (batch), or all steps are run (none). auto: compact on a CPU, batch on
+    CUDA. Without effect when nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "Config":
@@ -164,7 +165,7 @@ class Encoder(nn.Module):
             self.config.window,
             self.config.modulated,
             None if halt is None else halt.threshold,
-            self.config.early_exit,
+            exit_mode(self.config.early_exit, x.device.type),
         )
         result = composition.run(self.cell.begin(states), packing)
         hidden = self.cell.hidden(result.states)

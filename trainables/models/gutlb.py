@@ -20,7 +20,7 @@ from typing import Final, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainables.layers.block import Block, Maps
+from trainables.layers.block import Block
 from trainables.layers.costs import (
     block_flops,
     block_saved_bytes,
@@ -30,11 +30,9 @@ from trainables.layers.costs import (
 )
 from trainables.layers.dropout import skip_dropout_calls
 from trainables.layers.memory import offered
-from trainables.layers.recomputing import reusing
 from trainables.layers.tokens import Tokens
 from trainables.models._universal import (
     UniversalSettings,
-    depth_recurrence,
     halting_flops,
     halting_function,
     halting_saved_bytes,
@@ -73,12 +71,7 @@ class Encoder(Chunked):
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""
-        with reusing(self.block, self.halt):
-            return self.encode(x, mask, self._layers, self.config.max_layers)
-
-    def _maps(self) -> list[Maps]:
-        recurrence = depth_recurrence(self.config, self.block, self.halt)
-        return self.block.maps(alone=recurrence is None or not recurrence.gives_keys, offers=True)
+        return self.encode(x, mask, self._layers, self.config.max_layers)
 
     def _layers(
         self, states: Tensor, tokens: Tokens, memory: Tensor, number: int

@@ -50,6 +50,7 @@ from trainables.recurrence.active_units import (
     EarlyExit,
     HaltedResults,
     everywhere,
+    exit_mode,
 )
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, Small, UnsharedDepth
@@ -86,10 +87,10 @@ class Config(BlockSettings):
     max_loops: SharedDepth = 64
     """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
     more than in training."""
-    early_exit: EarlyExit = "compact"
+    early_exit: EarlyExit = "auto"
     """How T(n) saves computation, results being equal: samples that are done leave the batch (compact), the
-    loop ends when all are (batch), or `max_loops` are run (none). Without effect on a fixed number of
-    loops."""
+    loop ends when all are (batch), or `max_loops` are run (none). auto: compact on a CPU, batch on CUDA.
+    Without effect on a fixed number of loops."""
     feedforward_width: int | None = Field(default=None, ge=1)
     """Inner size of the feed-forward; four times the width if not given."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -217,7 +218,8 @@ class Encoder(nn.Module):
     def _run_counted(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> LoopResult:
         """Each row after its number of loops, fixed or given by the task."""
         steps, ends, bound = self._counted(packing, guide)
-        compact = self.config.early_exit == "compact" or len(ends) == 1
+        mode = exit_mode(self.config.early_exit, inputs.device.type)
+        compact = mode == "compact" or len(ends) == 1
         live, done, halted = LoopingRows.begin(inputs, packing, steps), 0, HaltedResults[LoopingRows]()
         for end in ends:
             live, done = self._advance(live, done, end), end
@@ -227,10 +229,10 @@ class Encoder(nn.Module):
                 live = halted.release(live, live.steps > end)
         if compact:
             halted.add(live)
-        if self.config.early_exit == "none":
+        if mode == "none":
             self._advance(live, done, bound)
         (states,) = halted.per_token(lambda rows: rows.states)
-        run = {"batch": done, "none": bound}.get(self.config.early_exit, steps)
+        run = {"batch": done, "none": bound}.get(mode, steps)
         return LoopResult(self._normed(states), steps, run, bound)
 
     def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
@@ -323,14 +325,14 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:
     """Least and greatest number of loops run on a sequence, in training and in evaluation.
 
     Where the task gives T(n), it is taken to be no more than the tokens of the input, which holds for all
-    problems of the paper.
+    problems of the paper. `early_exit: auto` is counted as compact.
     """
     if config.loops != "task":
         most = config.loops if config.stop == "oracle" else config.tried
         return min(config.loops, most), max(config.loops, most)
     if config.early_exit == "none" and config.stop == "oracle":
         return config.max_loops, config.max_loops
-    alone = config.early_exit == "compact" and config.stop == "oracle"
+    alone = config.early_exit in ("auto", "compact") and config.stop == "oracle"
     return 1, min(config.max_loops, length) if alone else config.max_loops
 
 

@@ -27,6 +27,7 @@ gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(R
 from typing import Annotated, Final, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -36,9 +37,9 @@ from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
 from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
-from trainables.layers.linear import LayerNorm, XavierLinear, addcmul
+from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
-from trainables.layers.recomputing import RecomputableLayer, reusing
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import packed_places
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import HeadSettings, SharedDepth, Small
@@ -138,7 +139,7 @@ class RouterLayer(RecomputableLayer):
         if self.gate is None:
             return self._bounded(self.feedforward_dropout(proposed, place, x))
         opening = self._with_some_closed(self.gate(x, place).sigmoid(), place)
-        return addcmul(h, opening, self._bounded(proposed) - h)
+        return torch.addcmul(h, opening, self._bounded(proposed) - h)
 
     def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
@@ -173,9 +174,8 @@ class Encoder(nn.Module):
         states, packing = self.boundaries(x, mask)
         place = packed_places(packing)
         layers = self.config.layers if self.training else self.config.test_layers
-        with reusing(self.layer):
-            for _ in range(layers):
-                states = self.layer(states, packing, place)
+        for _ in range(layers):
+            states = self.layer(states, packing, place)
         result = RecurrenceResult.of_all(states, packing, layers)
         return result.encoded(self.boundaries, packing, x, pooling=self.config.pooling, bound=layers)
 

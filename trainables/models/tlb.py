@@ -20,7 +20,7 @@ from typing import Final, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.layers.block import Block, Maps
+from trainables.layers.block import Block
 from trainables.layers.costs import (
     block_flops,
     block_saved_bytes,
@@ -28,11 +28,9 @@ from trainables.layers.costs import (
     recall_flops,
     recall_saved_bytes,
 )
-from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import offered
-from trainables.layers.recomputing import reusing
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.chunks import Chunked, ChunkedSettings, ChunkPart, chunks_flops, chunks_saved_bytes
+from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
@@ -59,21 +57,7 @@ class Encoder(Chunked):
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`."""
-        with reusing(*self.blocks):
-            return self.encode(x, mask, self._layers, self.config.layers)
-
-    def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
-        packing = part.tokens.packing
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            block.ask(draws, part.tokens, packing, part.slots.packing)
-
-    def _maps(self) -> list[Maps]:
-        maps: list[Maps] = []
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            maps += block.maps(offers=True)
-        return maps
+        return self.encode(x, mask, self._layers, self.config.layers)
 
     def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 all chunks alike
         for block in self.blocks:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from trainables.layers.block import Block, BlockSettings, Maps, draw_ahead, join_ahead
+from trainables.layers.block import Block, BlockSettings
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.costs import (
     block_flops,
@@ -60,21 +60,12 @@ class Encoder(nn.Module):
         """Encode right-padded `x`."""
         states, packing = self.boundaries(x, mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
-        draw_ahead(self.blocks, tokens)
-        join_ahead(self._maps(), tokens)
         for block in self.blocks:
             assert isinstance(block, Block)
             states = block(states, tokens)
         result = RecurrenceResult.of_all(states, packing, self.config.layers)
         pooling, bound = self.config.pooling, self.config.layers
         return result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
-
-    def _maps(self) -> list[Maps]:
-        maps: list[Maps] = []
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            maps += block.maps()
-        return maps
 
 
 class Decoder(StepwiseDecoder):

@@ -18,13 +18,34 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.host import changed, on_host, uploaded
 from trainables.layers.packing import InTwo, Packing, put, take
 from trainables.layers.tokens import Placed
 
-EarlyExit = Literal["compact", "batch", "none"]
+ExitMode = Literal["compact", "batch", "none"]
 """How halting saves computation, results being equal: halted units leave the batch (compact), the loop ends
 when all units have halted (batch), or every step is run on all of them (none)."""
+EarlyExit = Literal["auto", "compact", "batch", "none"]
+"""The setting of it: `auto` depends on the device (`exit_mode`)."""
+
+
+def exit_mode(setting: EarlyExit, device: str) -> ExitMode:
+    """Return how a pass saves the work of halted units.
+
+    `auto` is `compact` on a CPU. On CUDA it is `batch`: steps there take as long as their kernels take to
+    launch, and selecting units launches more of them. In a pass that is captured nothing is saved, since its
+    shapes must be constant.
+
+    Args:
+        setting: Value of the field `early_exit`.
+        device: Type of the device, e.g. "cuda".
+    """
+    if constant_shapes() is not None:
+        return "none"
+    if setting != "auto":
+        return setting
+    return "batch" if device == "cuda" else "compact"
 
 
 _AXIS: Final = "axis"

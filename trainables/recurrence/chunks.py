@@ -14,15 +14,13 @@ from jaxtyping import Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from trainables.layers.block import BlockSettings, Maps, join_ahead
+from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
 from trainables.layers.chunks import Chunk, ChunkSettings, Cut, Parting
 from trainables.layers.constant_shapes import constant_shapes
-from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, moved, put
 from trainables.layers.padded_chunks import PaddedCut
-from trainables.layers.recomputing import recomputes_any, reusing
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -92,7 +90,6 @@ class ChunkPart:
         rows = torch.arange(0, device=places.device)  # of those that are attended to: there are none
         ordered = tokens.select(cut.order[0], rows, cut.packing)
         here = ordered.split([chunk.packing for chunk in chunks])
-        ordered.pad_parts(here)
         where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
         return [cls(each, memory.placed(place, each)) for each, place in zip(here, where, strict=True)]
 
@@ -120,23 +117,6 @@ class Chunked(nn.Module):
             bound=torch.full_like(result.depth, bound),
         )
 
-    def _draw_ahead(self, parts: Sequence[ChunkPart]) -> None:
-        """Draw masks of all chunks at once, where it is known which layers run on them."""
-        if recomputes_any(self):
-            return
-        draws = MaskDraws()
-        for part in parts:
-            self._ask(draws, part)
-            self.memory.ask(draws, part.slots, part.tokens.packing)
-        draws.run()
-
-    def _ask(self, draws: MaskDraws, part: ChunkPart) -> None:
-        """Have the masks of the layers on one chunk drawn; here of none, for they may halt."""
-
-    def _maps(self) -> list[Maps]:
-        """Maps of the same inputs in the layers, to be joined before the first chunk."""
-        return []
-
     def _read(self, states: Tensor, packing: Packing, slots: Tensor) -> Float[Tensor, "B D"]:
         match self.chunked.readout:
             case "slots":
@@ -162,9 +142,7 @@ class Chunked(nn.Module):
         parts = ChunkPart.of_all(cut, chunks, tokens, self.memory, places)
         order, back = cut.order
         given = torch.split(moved(states, order, back), [chunk.packing.row.shape[0] for chunk in chunks])
-        self._draw_ahead(parts)
-        join_ahead([*self._maps(), *self.memory.maps()], tokens)
-        with in_parts(packing) as next_part, reusing(*self.memory.updates):
+        with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
                 if (parting := cut.parting(number)) is not None:
@@ -193,20 +171,17 @@ class Chunked(nn.Module):
         cut = PaddedCut.of(packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal)
         slots, places = memory.begin(packing.num_rows), memory.places(packing)
         parts = [ChunkPart(each.tokens, memory.placed(places, each.tokens)) for each in cut.chunks]
-        self._draw_ahead(parts)
-        join_ahead([*self._maps(), *memory.maps()], parts[0].tokens)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []
-        with reusing(*memory.updates):
-            for number, (given, part) in enumerate(zip(cut.parts(states), parts, strict=True)):
-                exists, marked = cut.chunks[number].exists[:, None], memory.marked(slots)
-                result = layers(given, part.tokens, marked, number)
-                if isinstance(result, RecurrenceResult):
-                    costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-                    totals.append(torch.where(exists, costs, 0))
-                finals.append(result.states if isinstance(result, RecurrenceResult) else result)
-                updated = memory.update(marked, part.slots, finals[-1], part.tokens.packing)
-                slots = torch.where(exists[..., None], updated.to(slots.dtype), slots)
+        for number, (given, part) in enumerate(zip(cut.parts(states), parts, strict=True)):
+            exists, marked = cut.chunks[number].exists[:, None], memory.marked(slots)
+            result = layers(given, part.tokens, marked, number)
+            if isinstance(result, RecurrenceResult):
+                costs = torch.stack((result.depth, result.ponder, result.computed), 1)
+                totals.append(torch.where(exists, costs, 0))
+            finals.append(result.states if isinstance(result, RecurrenceResult) else result)
+            updated = memory.update(marked, part.slots, finals[-1], part.tokens.packing)
+            slots = torch.where(exists[..., None], updated.to(slots.dtype), slots)
         return _mean_over_chunks(cut.whole(finals), totals, cut.counts, packing, bound), slots
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.layers.cells import Initial, RecursiveCell, gelu, linear
 from trainables.layers.host import on_host, uploaded
-from trainables.layers.linear import Vector, addcmul
+from trainables.layers.linear import Vector
 from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.recomputing import again_if_asked
@@ -28,7 +28,7 @@ from trainables.recurrence.active_units import (
     PER_TOKEN,
     PER_UNIT,
     ActiveUnits,
-    EarlyExit,
+    ExitMode,
     HaltedResults,
     everywhere,
 )
@@ -130,7 +130,7 @@ class Composition:
     modulated: bool
     threshold: float | None
     """A row halts when one token exists with a probability above this; None never halts."""
-    early_exit: EarlyExit
+    early_exit: ExitMode
 
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
         """Compose until each row has halted or has run as many steps as it has tokens."""
@@ -185,7 +185,7 @@ class Composition:
         chosen = self._choose(self.scorer(window, composing.took), composing, left, right)
         took = packing.unpad(_mixed(left, packing.pad(chosen)))
         composed = self.cell.compose(beside, composing.states, composing.tokens.place)
-        states = addcmul(composing.states, took[:, None], composed - composing.states)
+        states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
         return states, composing.exist * (1 - chosen), took
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

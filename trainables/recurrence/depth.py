@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from trainables.layers.halting import Rule
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import EarlyExit
+from trainables.recurrence.active_units import ExitMode
 from trainables.recurrence.depth_pass import DepthPass
 from trainables.recurrence.depth_units import DepthResult, DepthUnits, SideOutputs
 from trainables.recurrence.watching import begun
@@ -54,7 +54,7 @@ class DepthRecurrence:
     """Each token halts by the mean over its row up to itself: global halting in a causal model."""
     transition: bool
     sees_mixture: bool
-    early_exit: EarlyExit
+    early_exit: ExitMode
     length_bounds: bool = True
     """A unit keeps at most as many layers as its row has tokens, plus one. Not applied to causal rows, whose
     length is not known while they are written."""

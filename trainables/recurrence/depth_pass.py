@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from trainables.layers.block import Block
 from trainables.layers.halting import Decision, decide
 from trainables.layers.host import on_host, uploaded
 from trainables.layers.packing import take
@@ -66,12 +65,6 @@ class DepthPass:
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
     over: bool = False
-    places: Tensor | None = None
-    """Those of the last layer's tokens."""
-    since: int = 0
-    """How many layers have run on them."""
-    stretches: int = 0
-    """How often tokens were others than before."""
 
     def __post_init__(self) -> None:
         self.caps = set(self.row_caps.tolist())
@@ -110,9 +103,6 @@ class DepthPass:
 
     def end(self) -> None:
         """All units that are left have halted."""
-        if isinstance(self.recurrence.layer, Block):
-            self._end_stretch(self.recurrence.layer)
-            self.recurrence.layer.forget()
         self.halted.add(self.units.ended())
 
     def result(self) -> DepthResult:
@@ -126,32 +116,11 @@ class DepthPass:
     def _propose(self) -> Proposal:
         """Run the layer on all active units."""
         layer, tokens = self.recurrence.layer, self.units.tokens
-        if isinstance(layer, Block):
-            made = layer(self.units.states, tokens, self._context(), ahead=self._ahead(layer))
-        else:
-            made = layer(self.units.states, tokens, self._context())
+        made = layer(self.units.states, tokens, self._context())
         states, side = made if isinstance(made, tuple) else (made, ())
         self.units = self.units.counted()
         means = self.units.means_of(states, halted_as_given=self.recurrence.halted_proposals)
         return Proposal(states, means, side)
-
-    def _ahead(self, layer: Block) -> int:
-        """How many layers are likely to run on the tokens that are in the batch. Where units leave: before
-        the first does as many as in the last pass, then as many again as since one did."""
-        left = self.recurrence.max_layers - self.units.halting.computed
-        if self.recurrence.early_exit == "none":
-            return left
-        if self.places is not self.units.tokens.place:
-            self._end_stretch(layer)
-            self.places, self.since, self.stretches = self.units.tokens.place, 0, self.stretches + 1
-        again = self.since + 1
-        likely = layer.likely - self.since if self.stretches == 1 and self.since < layer.likely else again
-        self.since = again
-        return min(left, likely)
-
-    def _end_stretch(self, layer: Block) -> None:
-        if self.stretches == 1:
-            layer.likely = self.since
 
     def _decide(self, number: int, proposed: Proposal | None) -> Decision:
         halting, features = self.units.halting, self.units.features

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, keep
 from trainables.layers.host import changed, uploaded
-from trainables.layers.linear import addcmul
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
 
@@ -95,7 +94,7 @@ class DepthUnits(ActiveUnits):
 
     def mixture(self) -> Float[Tensor, "M D"]:
         """s: the states weighted by the probability that each is the last."""
-        return addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
+        return torch.addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
     def counted(self) -> "DepthUnits":
         """One more step was run on every unit."""
@@ -115,7 +114,7 @@ class DepthUnits(ActiveUnits):
         `capped`: some unit may reach its cap.
         """
         halts_by = None if features is states and all_keep else features
-        mixed = addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
+        mixed = torch.addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
         if not all_keep:
             keeps = self.at_tokens(decision.keeps)
             mixed = torch.where(keeps, mixed, self.mixed)

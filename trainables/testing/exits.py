@@ -15,9 +15,9 @@ DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
 
 
 class EarlyExitContract(ModelCases):
-    """For each arm of a model with a field `early_exit`; its first value must be the one that saves most.
+    """For each arm of a model with a field `early_exit`; its default must be the mode that saves most.
 
-    Values are those of its `Literal`, `none` among them: everything is run.
+    Modes are the values of its `Literal` but `auto`, `none` among them: everything is run.
     """
 
     def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
@@ -48,6 +48,6 @@ class EarlyExitContract(ModelCases):
 
 
 def modes_of(config: Settings) -> tuple[str, ...]:
-    """Values of the field `early_exit`; none without such a field."""
+    """Modes that the field `early_exit` offers, without `auto`; none without such a field."""
     field = type(config).model_fields.get(EXIT)
-    return () if field is None else get_args(field.annotation)
+    return () if field is None else tuple(each for each in get_args(field.annotation) if each != "auto")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -12,7 +12,9 @@ from trainables.settings import LATER, NonNegative, Positive, Settings
 from trainables.training import likes
 
 Schedule = Literal["constant", "warmup", "rsqrt", "linear", "cosine"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+ON_CUDA: Final = ("tf32", "fp16")
+"""Precisions that need a CUDA device."""
 Beta = Annotated[float, Field(ge=0, lt=1)]
 _EITHER = (False, True)
 Decay = Annotated[float, Field(gt=0, lt=1)]
@@ -118,7 +120,10 @@ class LearningConfig(Settings):
     """Most tokens, padding included, a batch when measuring: bounds the memory of long splits."""
 
     precision: Annotated[Precision, Tried("fp32", "bf16")] = "fp32"
-    """Autocast type. `fp16` scales the loss and needs a CUDA device."""
+    """Numbers in products of matrices; weights and their updates have 32 bits in any case. `fp32`: 32 bits.
+    `tf32`: 32 bits, but factors are rounded to a mantissa of 10 bits; needs CUDA. `bf16`: autocast to 16 bits
+    with the range of 32 and a mantissa of 7. `fp16`: autocast to 16 bits with a mantissa of 10, and a
+    scaled loss; needs CUDA."""
     graph: Annotated[Literal["auto"] | bool, Acts("running"), LATER] = "auto"
     """Capture the forward and backward pass of each number of tokens once as a CUDA graph, and replay it: a
     GPU then does not wait for its host. Batches are filled up with rows that nothing is learned from; every

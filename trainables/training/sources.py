@@ -1,5 +1,6 @@
 """Where a trial's model and batches come from: on the trial's device, random by the trial's seed alone."""
 
+import json
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from math import ceil
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from trainables.acting import fields_of_form
 from trainables.assembly import build_model, model_config, ungraphed
 from trainables.catalog import is_outside
 from trainables.data.conformity import check_batch
@@ -53,11 +55,14 @@ class Sources:
         """Device of training batches: the host where steps fill them up first (`training.graphed`)."""
         if device.type == "cuda":
             plan_no_shapes()
+            torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
         self._task = task_config(job.settings["task"])
         infos = {info.role: info for info in splits(self._task) if info.role != "test"}
         self._names: dict[str, str] = {role: info.name for role, info in infos.items()}
         self._train_info = infos["train"]
         self._streamed = self._train_info.streamed
+        self.digests: dict[str, str] = {}
+        """Digest of the samples of every split that was measured so far, by split."""
         if (why := misfit(self._task, config)) is not None:
             raise ValueError(why)
 
@@ -155,7 +160,24 @@ class Sources:
         """The split and which of its samples are measured."""
         examples = self._open(split)
         everything = np.arange(len(examples))
-        return examples, _some(everything, self._config.valid_examples) if split == VALID else everything
+        chosen = _some(everything, self._config.valid_examples) if split == VALID else everything
+        self.digests[split] = self._digest(examples, chosen)
+        return examples, chosen
+
+    def _digest(self, examples: Split, chosen: np.ndarray) -> str:
+        """Digest of the measured samples: their content, how many were chosen, and how they are written.
+
+        Samples that are written in another form than the usual one have another content. So the form follows
+        behind a space: digests with different forms say nothing about equality.
+        """
+        some = "" if len(chosen) == len(examples) else f"/{len(chosen)}"
+        fields = type(self._task).model_fields
+        form = {
+            name: value
+            for name in sorted(fields_of_form(self._task))
+            if (value := getattr(self._task, name)) != fields[name].default
+        }
+        return f"{examples.content_hash}{some}" + (f" {json.dumps(form)}" if form else "")
 
 
 def _some(indices: np.ndarray, limit: int | None) -> np.ndarray:

@@ -15,7 +15,7 @@ from trainables.layers.batch_parts import BatchPart, running_on
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.recomputing import can_recompute, recompute
 from trainables.threads import cpu_threads
-from trainables.training.config import TrainConfig
+from trainables.training.config import ON_CUDA, TrainConfig
 from trainables.training.optimizers import make_optimizer
 from trainables.training.ranks import Ranks
 from trainables.training.schedule import beta1, learning_rate
@@ -52,7 +52,7 @@ class StepResult:
 class Learner:
     """A model with its optimiser: all that a step changes.
 
-    Raises ValueError if `fp16` is asked for away from a CUDA device, or what `misfit` says does not fit.
+    Raises ValueError if `precision` needs a CUDA device and the model is on none, or for what `misfit` says.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, *, seed: int) -> None:
@@ -60,9 +60,9 @@ class Learner:
         self.config = config
         self.seed = seed
         self.device = next(model.parameters()).device
-        if config.precision == "fp16" and self.device.type != "cuda":
+        if config.precision in ON_CUDA and self.device.type != "cuda":
             raise ValueError(
-                f"precision 'fp16' needs a CUDA device, got a model on {self.device.type!r}: "
+                f"precision {config.precision!r} needs a CUDA device, got a model on {self.device.type!r}: "
                 "choose 'fp32' or 'bf16'"
             )
         if (why := misfit(model, config)) is not None:
@@ -81,17 +81,12 @@ class Learner:
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
 
     def autocast(self, *, caches: bool = True) -> AbstractContextManager[None]:
-        """Where forward passes run in the precision that was asked for; does nothing for fp32.
+        """Where forward passes run in 16 bits, where that was asked for.
 
         `caches`: a weight is cast once for all its uses.
         """
-        precision = self.config.precision
-        return torch.autocast(
-            self.device.type,
-            dtype=_AUTOCAST.get(precision),
-            enabled=precision != "fp32",
-            cache_enabled=caches,
-        )
+        dtype = _AUTOCAST.get(self.config.precision)
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None, cache_enabled=caches)
 
 
 def misfit(model: nn.Module, config: TrainConfig) -> str | None:

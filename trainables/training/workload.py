@@ -12,7 +12,7 @@ import torch
 
 from trainables.checkpoint import load_weights, weights
 from trainables.heads.sequence import SequenceModel
-from trainables.metrics import TRAIN_FLOPS, Metric
+from trainables.metrics import DIGEST, TRAIN_FLOPS, Metric, metric_name
 from trainables.protocol import Diverged, Job, Measurement
 from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig, train_config
@@ -126,7 +126,13 @@ class Training:
         metrics = self._evaluate_source() if self._job.phase == "posthoc" else self._train()
         progress.seconds += perf_counter() - begin
         metrics["model/parameters"] = float(sum(p.numel() for p in self._state.learner.model.parameters()))
-        return Measurement(progress.step, progress.seconds, metrics, self._examples)
+        return Measurement(progress.step, progress.seconds, metrics, self._examples, self._digests())
+
+    def _digests(self) -> dict[str, str]:
+        """Return the digests of all splits that the trial was measured on, at its end; none in a search."""
+        if not self.finished or self._job.phase == "search":
+            return {}
+        return {metric_name(split, DIGEST): text for split, text in self._sources.digests.items()}
 
     def save(self, folder: Path) -> None:
         """Write the complete state into the existing, empty `folder`."""

@@ -13,9 +13,11 @@ from orchestrator.spec.load import load_spec
 from orchestrator.spec.scalars import dump
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.commands import TINY
+from tests.support.plans import make_arm
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
+ARM = make_arm("baseline")
 pytestmark = pytest.mark.usefixtures("untracked")
 
 
@@ -75,7 +77,7 @@ def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_p
         "also": ["near-iid/loss"],
     }
     settings = {"model": {"halt": {"threshold": 0.9}}, "train": {}}
-    whole = best._content(spec, chosen(settings, "near-iid/accuracy", "near-iid/loss"))
+    whole = best._content(spec, chosen(settings, "near-iid/accuracy", "near-iid/loss"), ARM)
     assert (whole["confirm"], whole["answer"]) == (kept, answer)
     assert whole["posthoc"] == {"model.halt.threshold": [0.5]}
     assert list(best._left_out(spec.content(), whole)) == [
@@ -84,12 +86,22 @@ def test_what_holds_of_one_arm_stays_in_its_spec_and_what_does_not_is_said(tmp_p
     (tmp_path / "best.yaml").write_text(dump({**whole, "baseline": spec.content()["baseline"]}))
     assert load_spec(tmp_path / "best.yaml").answer == spec.answer
     # What the winner did not measure, or has no setting for, cannot be asked for.
-    content = best._content(spec, chosen({"model": {"halt": None}, "train": {}}, "near-iid/accuracy"))
+    content = best._content(spec, chosen({"model": {"halt": None}, "train": {}}, "near-iid/accuracy"), ARM)
     del answer["also"]
     assert content["answer"] == answer
     assert "posthoc" not in content
     (shown,) = best._left_out(spec.content(), content)
     assert shown.endswith(": arms; search; answer.also; posthoc; budget.")
+
+
+def test_the_data_of_seeds_are_drawn_from_the_data_seed_of_the_spec(tmp_path):
+    resampled = (TINY + JUDGED).replace("confirm: {", "confirm: {resample_data: true, ")
+    (tmp_path / "tiny.yaml").write_text(resampled)
+    arm = replace(ARM, settings={"task": {"data_seed": 3}})
+    trained = {"task": {"data_seed": 12345}, "model": {}, "train": {}}
+    content = best._content(load_spec(tmp_path / "tiny.yaml"), chosen(trained, "near-iid/accuracy"), arm)
+    assert content["baseline"]["task"] == {"data_seed": 3}
+    assert content["confirm"]["resample_data"] is True
 
 
 @pytest.mark.parametrize(("better", "expected"), [(None, 1), ("max", 0)])

@@ -80,6 +80,7 @@ def handed_on(monkeypatch):
             2,
             "fp16 must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of it",
         ),
+        (("baseline.train.precision=tf32",), 2, "tf32 must run on a CUDA device, and resources.gpus is 0"),
         (
             ("search.also={train.precision: {choice: [fp32, fp16]}}",),
             2,

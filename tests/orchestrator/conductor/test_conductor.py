@@ -44,6 +44,24 @@ def test_arms_take_turns_by_number():
     assert asked_for == [(f"arm-{arm}", "search", number) for number in range(2) for arm in range(3)]
 
 
+def test_every_confirm_seed_has_data_of_its_own_the_same_in_all_arms():
+    arms = [make_arm("first"), make_arm("second")]
+    task = {"name": "synthetic", "data_seed": 3}
+    arms = [replace(each, settings={**each.settings, "task": task}) for each in arms]
+    plan = make_plan(arms, trials_per_arm=1, seeds=(7, 8), posthoc=({"model.shift": 0.5},))
+    conductor = Conductor(replace(plan, confirm=replace(plan.confirm, resample_data=True)))
+    drawn = {}
+    while (trial := conductor.ask()) is not None:
+        finish(conductor, trial)
+        planned = trial.planned
+        drawn[planned.arm, planned.phase, planned.seed] = trial.settings["task"]["data_seed"]
+    assert {data for (_, phase, _), data in drawn.items() if phase == "search"} == {3}
+    late = [(arm.name, phase) for arm in arms for phase in ("confirm", "posthoc")]
+    by_seed = {seed: {drawn[*each, seed] for each in late} for seed in (7, 8)}
+    assert [len(each) for each in by_seed.values()] == [1, 1], "the same in all arms and readings"
+    assert by_seed[7] != by_seed[8]
+
+
 def test_an_arm_is_confirmed_once_its_own_search_has_ended():
     conductor = Conductor(make_plan(2, trials_per_arm=2))
     trials = ask_all(conductor)

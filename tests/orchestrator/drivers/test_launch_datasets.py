@@ -7,6 +7,7 @@ import pytest
 from orchestrator.drivers.datasets import build_datasets, data_digests, inputs_of, require_files
 from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import InputError
+from orchestrator.plan.planned_trials import with_data_of
 from orchestrator.plan.types import ConfirmPlan
 from orchestrator.tracking.inputs import digests_of, inputs_for
 from tests.support.plans import make_arm, make_plan
@@ -55,6 +56,17 @@ def test_every_task_and_confirmed_split_is_built(tmp_path):
     build_datasets(plan_on(SMALL, other, splits=("near-iid",)), tmp_path)
     for task in (SMALL, other):
         assert built(task, tmp_path) == {"train", "valid", "near-iid"}
+
+
+def test_the_data_of_every_seed_are_built_where_each_has_its_own(tmp_path):
+    made = plan_on({**SMALL, "data_seed": 0}, splits=("near-iid",))
+    made = replace(made, confirm=replace(made.confirm, seeds=(7, 8), resample_data=True))
+    inputs = inputs_of(made, tmp_path)
+    drawn = [with_data_of(seed, made.arms[0].settings) for seed in (7, 8)]
+    digests = [{each.digest for each in inputs_for(inputs, settings)} for settings in drawn]
+    assert [len(each) for each in digests] == [3, 3]
+    assert not digests[0] & digests[1]
+    assert all(built(settings["task"], tmp_path) == {"train", "valid", "near-iid"} for settings in drawn)
 
 
 def test_what_is_streamed_is_not_built(tmp_path):

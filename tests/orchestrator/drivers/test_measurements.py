@@ -26,6 +26,11 @@ def test_texts_are_attributes_and_what_is_none_is_left_out():
     assert (found.metrics, found.attributes) == ({"loss": 0.5}, {"optimizer": "adamw"})
 
 
+def test_texts_that_a_workload_gives_apart_are_attributes_too():
+    found = sound(Measurement(1, 1.0, {"loss": 0.5}, attributes={"valid/digest": "0" * 32}), None)
+    assert (found.metrics, found.attributes) == ({"loss": 0.5}, {"valid/digest": "0" * 32})
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), 1e200])
 def test_what_is_not_finite_is_passed_on(value):
     found = sound(Measurement(1, 1.0, {"train/grad_norm": torch.tensor(value, dtype=torch.float64)}), None)

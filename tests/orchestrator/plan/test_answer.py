@@ -9,6 +9,7 @@ import pytest
 from orchestrator.errors import InputError, PlanError, SpecError
 from orchestrator.plan.answer import answer_plan, default_outcome, with_spread
 from orchestrator.plan.power import power
+from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.load import read_spec, to_yaml
 from orchestrator.spec.section import Objective
@@ -170,3 +171,22 @@ def test_a_sweep_that_shows_no_spread_is_told_with_its_line(tmp_path: Path) -> N
 
     with pytest.raises(SpecError, match=r"study\.yaml:6: answer\.spread: there is no sweep gone"):
         with_spread(read_spec(file), found)
+
+
+def test_moderated_variances_are_asked_for_in_the_answer_and_kept_in_the_plan() -> None:
+    asked = AnswerPlan(("first/a",), None, 0.05, 3, moderated=True)
+    assert answer_plan(Answer(metric="first/a", variance="moderated"), CONFIRM, None, (), 3) == asked
+    made = plan(small.spec(arms=HALTING | SHALLOW))
+    kept = replace(made, answer=replace(made.answer, moderated=True))
+    assert from_json(to_json(kept)) == kept
+    assert "moderated" not in to_json(made), "plans without it keep their bytes"
+
+
+def test_the_plan_says_whether_moderated_variances_find_more() -> None:
+    def words(seeds: int, family: int) -> str:
+        answer = AnswerPlan(("first/a",), None, 0.05, family, moderated=True)
+        return power(ConfirmPlan(1, tuple(range(seeds)), ()), answer).sentence
+
+    assert "find more" in words(5, 3)
+    assert "changes nothing" in words(4, 3)
+    assert "changes nothing" in words(5, 2)

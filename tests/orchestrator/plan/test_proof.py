@@ -263,8 +263,8 @@ def test_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -
         planner.plan(spec())
 
 
-def test_a_system_that_cannot_run_here_is_refused() -> None:
-    with pytest.raises(PlanError, match="baseline cannot be trained"):
+def test_flash_in_32_bits_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"model\.attention: must not be flash with train\.precision fp32"):
         plan(spec(baseline=baseline(attention="flash")))
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
 from orchestrator.report.csv_file import as_csv
 from orchestrator.report.json_file import as_json
-from orchestrator.report.notes import in_words
+from orchestrator.report.notes import in_words, notes
 from orchestrator.report.notices import notices
 from orchestrator.report.summary import arm_metrics, arm_tags, summarise
 from orchestrator.report.tables import Grid, grids, headline
@@ -113,6 +113,51 @@ def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
         f"good: better (iid/accuracy {found.verdicts[0].line.split('accuracy ')[1].split(' against')[0]} "
         f"against baseline, p={effects['good'].p:.2g}, 8 of 8 seeds finished)"
     )
+
+
+def test_moderated_variances_are_shared_by_the_arms_and_said_to_be() -> None:
+    answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3, moderated=True)
+    asked, plain = summarise(plan(answer=answer), records()), summarise(plan(), records())
+    priors = {each.prior for each in asked.verdicts}
+    assert len(priors) == 1
+    assert {each.prior for each in plain.verdicts} == {None}
+    (prior,) = priors
+    assert prior is not None
+    assert 0 < prior.freedom <= 3 * 7
+    assert f"with {prior.freedom:.3g} degrees of freedom" in "\n".join(notes(asked))
+    assert json.loads(as_json(asked))["verdicts"][0]["prior"] == asdict(prior)
+
+
+def test_an_arm_with_a_failed_seed_keeps_its_own_variance() -> None:
+    """So that bounds for the failed seed are those of the ordinary t."""
+    answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 4, moderated=True)
+    names = (*EFFECTS, "more")
+    found = [record(name, seed) for name in names for seed in SEEDS]
+    failed = [
+        replace(each, outcome=OutcomeKind.DIVERGED) if (each.arm, each.seed) == ("good", SEEDS[0]) else each
+        for each in found
+    ]
+    with_prior = {each.arm for each in summarise(plan(names, answer=answer), failed).verdicts if each.prior}
+    assert with_prior == {"bad", "same", "more"}
+
+
+def test_every_comparison_shows_the_share_of_seeds_in_which_the_arm_is_better() -> None:
+    """`good` wins with each of 8 seeds, `bad` with none; of depth nobody said which values are good."""
+    found = summarise(plan(), records())
+    good, bad = (next(each for each in found.verdicts if each.arm == name) for name in ("good", "bad"))
+    assert good.wins is not None
+    assert bad.wins is not None
+    assert (good.wins.wins, good.wins.share, good.wins.high) == (8, 1.0, 1.0)
+    assert good.wins.low == pytest.approx(0.025 ** (1 / 8)), "Clopper and Pearson"
+    assert (bad.wins.wins, bad.wins.low, bad.wins.high) == (0, 0.0, pytest.approx(1 - 0.025 ** (1 / 8)))
+    table = next(grid for grid in grids(found) if "primary outcome" in grid.title)
+    shown = {row[0]: row[table.headers.index("P(better)")] for row in table.rows}
+    assert shown["good - baseline"] == "1.00 [0.63, 1.00]"
+    written = json.loads(as_json(found))
+    assert written["verdicts"][0]["wins"]["share"] == 1.0
+    effects = {(each["arm"], each["metric"]): each["wins"] for each in written["effects"]}
+    assert effects["good", "iid/depth"]["better"] is None
+    assert effects["good", "iid/depth"]["n"] == len(SEEDS)
 
 
 def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
@@ -240,7 +285,8 @@ def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() 
     assert ends[0] < ends[1]  # type: ignore[operator]
     depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
     assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
-    assert set(arm_tags(wide)["good"]) == {"answer", "answer2", "verdict", "verdict.iid/depth"}
+    tags = {"answer", "answer2", "verdict", "verdict.iid/depth", "intervals"}
+    assert set(arm_tags(wide)["good"]) == tags
     tracked = list(arm_metrics(wide)["good"])
     assert tracked[0] == "answer/estimate"
     assert tracked[7:9] == ["answer/p", "answer2/estimate"]
@@ -250,11 +296,11 @@ def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
     asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
     found = summarise(plan(answer=asked), records(good=(103,)))
     decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
-    *first, last = in_words(found)
+    *first, last, _ = in_words(found)
     assert first[:2] == [f"decided: {line}" for line in decided]
     assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first
     assert last == "undecided: good, same in far/accuracy, which does not mean that there is no difference"
-    nothing = in_words(summarise(plan(), records(baseline=(103,))))
+    *nothing, _ = in_words(summarise(plan(), records(baseline=(103,))))
     assert nothing == [
         "undecided: every arm in iid/accuracy, which does not mean that there is no difference"
     ]

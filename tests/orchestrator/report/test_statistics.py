@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.report.statistics import estimate, mean_difference, sign_flip_p
+from orchestrator.report.statistics import estimate, mean_difference, sign_flip_p, win_share
 
 values = st.lists(
     st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 3)), min_size=2, max_size=7
@@ -102,3 +102,18 @@ def test_what_tells_nothing_of_chance_has_no_interval(first, second):
 def test_a_difference_of_means_without_values_is_refused():
     with pytest.raises(ValueError, match="both samples must have values, got 0 and 2"):
         mean_difference([], [0.1, 0.2])
+
+
+@pytest.mark.parametrize("goal", ["max", "min", None])
+def test_the_share_of_wins_counts_ties_half_and_its_interval_covers_both_sides_of_them(goal):
+    sign = -1.0 if goal == "min" else 1.0
+    found = win_share([sign * each for each in (0.1, 0.2, 0.3, 0.1, -0.1, 0.0)], goal, has_interval=True)
+    assert (found.wins, found.ties, found.n, found.better) == (4, 1, 6, goal)
+    assert found.share == pytest.approx(4.5 / 6)
+    assert found.low == pytest.approx(stats.binomtest(4, 6).proportion_ci(0.95).low)
+    assert found.high == pytest.approx(stats.binomtest(5, 6).proportion_ci(0.95).high)
+
+
+def test_pairs_that_tell_nothing_of_chance_have_a_share_of_wins_without_an_interval():
+    found = win_share([0.5], "max", has_interval=False)
+    assert (found.share, found.low, found.high) == (1.0, None, None)

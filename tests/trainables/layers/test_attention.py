@@ -2,6 +2,7 @@
 
 import re
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.gpu.devices import needs_cuda
-from trainables.layers import attention
+from trainables.layers import attention, flash
 from trainables.layers.attention import Backend, WeightDropout, attend, attend_packed, choose, flash_fault
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.explicit_offsets import OffsetBias
@@ -115,14 +116,19 @@ def cute(q: Tensor, k: Tensor, v: Tensor, **named: Any) -> tuple[Tensor, Tensor]
 def pretend_flash(
     monkeypatch: pytest.MonkeyPatch, capability: int | None = None, *, newer: bool = False
 ) -> None:
-    """As if flash-attn could run, on a GPU of that major compute capability. The newer package, installed by
-    itself, has nothing at the top of `flash_attn`."""
+    """As if tensors were on a GPU of that major compute capability, with flash-attn alone installed. The
+    newer package has nothing at the top of `flash_attn`."""
     top, below = ModuleType("flash_attn"), ModuleType("flash_attn.cute")
-    below.flash_attn_varlen_func = cute  # type: ignore[attr-defined]
-    if not newer:
+    for module in (top, below):
+        module.__spec__ = ModuleSpec(module.__name__, None)
+    if newer:
+        below.flash_attn_varlen_func = cute  # type: ignore[attr-defined]
+    else:
         top.flash_attn_varlen_func = varlen  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "flash_attn", top)
     monkeypatch.setitem(sys.modules, "flash_attn.cute", below)
+    monkeypatch.setattr(flash, "schema_is_known", lambda: False)
+    monkeypatch.setattr(flash, "flash_kernels", flash.flash_kernels.__wrapped__)
     monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
     monkeypatch.setattr(attention, "_capability", lambda device: capability)
 
@@ -191,28 +197,23 @@ def test_dropout_on_a_cpu_takes_the_explicit_product() -> None:
     assert choose("auto", q, dropping=False) == "sdpa"
 
 
-def test_asking_for_flash_without_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "flash_installed", lambda: False)
-    with pytest.raises(
-        ValueError, match=r"'flash' cannot run: flash-attn is not installed; pip install 'haltsweep"
-    ):
+def test_asking_for_flash_where_no_kernel_is_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    monkeypatch.setattr(flash, "flash_kernels", lambda: ())
+    with pytest.raises(ValueError, match=r"'flash' cannot run: .* not installed; pip install 'haltsweep"):
         attend(*tensors(), backend="flash")
 
 
-def test_asking_for_flash_on_a_cpu_says_what_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "flash_installed", lambda: True)
+def test_asking_for_flash_on_a_cpu_says_what_to_choose() -> None:
     with pytest.raises(ValueError, match=r"needs tensors on CUDA, got device=cpu; choose auto or sdpa"):
         attend(*tensors(), backend="flash")
 
 
-def test_flash_needs_16_bits_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "flash_installed", lambda: True)
-    fault = flash_fault(torch.device("cuda"), torch.float32)
-    assert (
-        fault
-        == "flash-attn needs 16-bit tensors, got dtype=torch.float32; train with autocast, or choose sdpa"
-    )
-    assert flash_fault(torch.device("cuda"), torch.bfloat16) is None
+def test_flash_needs_16_bits_on_cuda() -> None:
+    fault = flash_fault("cuda", torch.float32)
+    assert fault is not None
+    assert "needs 16-bit tensors, got dtype=torch.float32" in fault
+    assert flash_fault("cuda", torch.bfloat16) is None
 
 
 def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +239,9 @@ def test_the_newer_flash_package_is_found_below_the_older_name(monkeypatch: pyte
     torch.testing.assert_close(packed, torch.stack(by_loops(q, k, v)))
     assert choose("auto", q, dropping=False) == "flash"
     assert choose("auto", q, dropping=True) == "math"
-    with pytest.raises(ValueError, match=r"flash_attn.cute cannot drop .* set attention_dropout: 0, install"):
+    with pytest.raises(
+        ValueError, match=r"flash_attn.cute cannot drop .* set attention_dropout: 0, or choose"
+    ):
         choose("flash", q, dropping=True)
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from trainables.layers.chunks import ChunkSettings, Cut
 from trainables.layers.packing import Packing
-from trainables.layers.tokens import Tokens
 
 chunks = st.builds(
     ChunkSettings,
@@ -99,23 +98,3 @@ def test_rows_part_so_that_those_with_a_further_chunk_come_first(
     ordered = torch.cat([*left, rows])
     assert torch.equal(ordered[cut.back.order], torch.arange(len(totals)))
     assert torch.equal(ordered, torch.arange(len(totals))[cut.back.back])
-
-
-@given(settings=chunks, totals=totals)
-def test_what_is_padded_of_all_chunks_at_once_is_what_each_would_pad(
-    settings: ChunkSettings, totals: list[int]
-) -> None:
-    cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=False)
-    ordered = cut.tokens(4, torch.float64, causal=False)
-    ordered = ordered.select(cut.order[0], torch.arange(0), cut.packing)
-
-    def split() -> list[Tokens]:
-        return ordered.split([cut.chunk(number).packing for number in range(cut.most)])
-
-    together, alone = split(), split()
-    ordered.pad_parts(together)
-    for one, other in zip(together, alone, strict=True):
-        assert torch.equal(one.padded_place, other.padded_place)
-        assert one.factors is not None
-        assert other.factors is not None
-        assert all(map(torch.equal, one.factors, other.factors))

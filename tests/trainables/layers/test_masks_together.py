@@ -62,35 +62,13 @@ def test_masks_of_several_calls_are_those_of_each(
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("rates", [(0.3,), (0.3, 0.6)])
-def test_masks_of_several_layers_are_those_of_each(rates: tuple[float, ...]) -> None:
-    together, apart, draws = begun(*rates), begun(*rates), MaskDraws()
-    DropoutGroup(together[:2]).ask(draws, PLACE, layers=3)
-    WeightDropout.ask(draws, together[2], ROWS, HEADS, KEYS, layers=3)
-    draws.run()
-    for _ in range(2):
-        for one, other in zip(taken(together), alone(apart), strict=True):
-            assert one.shape == other.shape
-            assert torch.equal(one, other)
-    # The third layer sees other places.
-    other_rows = ROWS.clone()
-    assert together[2].asked(other_rows, KEYS) is None
-    DropoutGroup(together[:2]).draw(PLACE.clone())
-    again = alone(apart)
-    assert torch.equal(together[0].take().keep, again[0])
-    assert torch.equal(together[1].take().keep, again[1])
-    assert torch.equal(WeightDropout(together[2], together[2].draw(), other_rows).keep(HEADS, KEYS), again[2])
-
-
 def test_what_was_drawn_for_other_places_is_drawn_anew() -> None:
     parts, apart, draws = begun(0.4), begun(0.4), MaskDraws()
     for _ in range(2):
         asked(parts, draws, PLACE.clone())
     draws.run()
     group = DropoutGroup(parts[:2])
-    assert not group.drawn_at(PLACE)
     group.draw(PLACE)
-    assert group.drawn_at(PLACE)
     expected = alone(apart)
     assert torch.equal(parts[0].taken(PLACE, 6), expected[0])
     assert torch.equal(parts[1].taken(PLACE, 3), expected[1])

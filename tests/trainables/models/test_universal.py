@@ -106,8 +106,8 @@ def test_an_arm_removes_its_own_part_and_no_other(changes: dict[str, Any], remov
         ),
         ({"halt": None, "kv": "mixture"}, "kv: mixture needs halting to mix by, got halt=None"),
         (
-            {"halt": {"halted_proposals": True}},
-            "early_exit must be batch or none where positions that have halted are still run, got",
+            {"early_exit": "compact", "halt": {"halted_proposals": True}},
+            "early_exit must not be compact where positions that have halted are still run, got",
         ),
         ({"halt": {"threshold": 0.0}}, "greater than 0"),
         ({"halt": {"threshold": 1.5}}, "less than or equal to 1"),

@@ -83,6 +83,7 @@ class FakeSources:
         self.job = job
         self.config = config
         self.device = device
+        self.digests: dict[str, str] = {}
 
     def model(self) -> Bag:
         self.opened.clear()
@@ -99,5 +100,6 @@ class FakeSources:
 
     def batches(self, split: str) -> Iterator[Batch]:
         self.opened.append(split)
+        self.digests[split] = f"digest of {split}"
         for part in range(2):
             yield some_batch(derive(0, split, part) % 1000, rows=20)

@@ -138,9 +138,12 @@ def test_half_precision_runs_on_the_cpu() -> None:
     assert float(result.loss) != exact
 
 
-def test_fp16_needs_cuda() -> None:
-    with pytest.raises(ValueError, match="precision 'fp16' needs a CUDA device, got a model on 'cpu'"):
-        Learner(Bag(), train_config({"steps": 1, "precision": "fp16"}), seed=0)
+@pytest.mark.parametrize("precision", ["fp16", "tf32"])
+def test_precisions_of_gpus_need_cuda(precision: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"precision '{precision}' needs a CUDA device, got a model on 'cpu'"
+    ):
+        Learner(Bag(), train_config({"steps": 1, "precision": precision}), seed=0)
 
 
 def test_a_scaled_loss_changes_nothing_but_overflow() -> None:

@@ -187,6 +187,23 @@ def test_valid_examples_are_the_same_for_every_seed(job: Any) -> None:
     assert all(row in labels(1, None) for row in labels(1, 15))
 
 
+def test_digests_tell_which_examples_were_measured(job: Any, tmp_path: Path) -> None:
+    def digests(one: Job, *splits: str) -> dict[str, str]:
+        sources = Sources(one, train_config(one.settings["train"]), torch.device("cpu"))
+        for split in splits:
+            next(sources.batches(split))
+        return sources.digests
+
+    whole = digests(job(), "valid", "near-iid")
+    assert whole == digests(job(seed=2), "valid", "near-iid")
+    assert digests(job(valid_examples=1000), "valid") == {"valid": whole["valid"]}
+    assert digests(job(valid_examples=15), "valid") == {"valid": f"{whole['valid']}/15"}
+    task = {"name": "algorithms", "test_lengths": [21], "test_examples": 2, "valid_examples": 2}
+    words = {"task": {**task, "form": "next_token"}, "model": GUT, "train": {"steps": 1, "batch_size": 2}}
+    [digest] = digests(Job(words, seed=1, data_dir=tmp_path), "length-21").values()
+    assert digest.endswith(' {"form": "next_token"}')
+
+
 def test_long_splits_are_measured_in_small_batches(job: Any) -> None:
     one = job(eval_tokens=600)
     batches = Sources(one, train_config(one.settings["train"]), torch.device("cpu")).batches("length-200-300")

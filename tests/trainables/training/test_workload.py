@@ -90,6 +90,15 @@ def test_test_splits_are_opened_after_the_last_step_only() -> None:
     assert FakeSources.opened[-3:] == ["valid", "far", "farther"]
 
 
+def test_confirm_trials_end_with_the_digests_of_the_splits_that_they_measured() -> None:
+    *before, last = run(Training(job()))
+    assert not any(each.attributes for each in before)
+    assert last.attributes == {
+        f"{split}/digest": f"digest of {split}" for split in ("valid", "far", "farther")
+    }
+    assert not any(each.attributes for each in run(Training(job("search"))))
+
+
 def test_a_search_never_opens_a_test_split() -> None:
     searching = Training(replace(job(), phase="search"))
     assert all("far/loss" not in m.metrics for m in run(searching))

@@ -1,0 +1,52 @@
+"""Which trials run an arm at the settings of another arm, and when both searches have chosen."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
+from orchestrator.plan.crossing import exchanged, shared_fields
+from orchestrator.trials import PlannedTrial
+from search_spaces.dimensions import Assignment
+
+
+class Crossings:
+    """All trials of the phase `cross`. Each belongs to the searches of two arms of the same repeat."""
+
+    def __init__(self, arms: Mapping[tuple[str, int], ArmState]) -> None:
+        """Find the trials.
+
+        Args:
+            arms: Every repeat of every arm, by name and repeat.
+        """
+        self._arms = arms
+        self._of: dict[tuple[str, int], list[TrialState]] = defaultdict(list)
+        for arm_state in arms.values():
+            for state in arm_state.phase("cross"):
+                for name in (state.planned.arm, state.planned.settings_of):
+                    self._of[name, state.planned.repeat].append(state)
+
+    def of(self, arm_state: ArmState) -> list[TrialState]:
+        """Return the trials that depend on this search."""
+        return self._of.get((arm_state.arm.name, arm_state.repeat), [])
+
+    def assignment(self, planned: PlannedTrial) -> Assignment:
+        """Return what the arm chose, with the other arm's choice in the fields that both search."""
+        own, other = self._both(planned)
+        shared = shared_fields(own.arm, other.arm)
+        return exchanged(own.winners[0], other.winners[0], shared)
+
+    def decided(self, arm_state: ArmState) -> Iterator[tuple[TrialState, str]]:
+        """Yield the waiting trials of which both searches have ended, now that of `arm_state` has.
+
+        Returns:
+            Pairs of a trial and the reason for which it cannot run; the reason is empty if it can.
+        """
+        for state in self.of(arm_state):
+            both = self._both(state.planned)
+            if state.status is TrialStatus.WAITING and not any(each.searching for each in both):
+                yield state, next((each.nothing_to_confirm(0) for each in both if not each.winners), "")
+
+    def _both(self, planned: PlannedTrial) -> tuple[ArmState, ArmState]:
+        names = planned.arm, planned.settings_of
+        own, other = (self._arms[name, planned.repeat] for name in names)
+        return own, other

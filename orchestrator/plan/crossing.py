@@ -1,0 +1,57 @@
+"""Arms at the settings of each other: which pairs of arms exchange what their searches chose."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.types import Arm
+from orchestrator.spec.types import Spec
+from search_spaces.dimensions import Fixed, Value
+
+
+def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
+    """Note why `confirm.cross` has nothing to exchange, or exchanges what has no one verdict."""
+    asked = spec.confirm
+    if asked is None or not asked.cross:
+        return
+    if spec.search is None:
+        faults.add("needs a search, whose choices the arms exchange", "confirm", "cross")
+    elif asked.best > 1:
+        message = f"needs confirm.best of 1, got {asked.best}: several assignments have no one verdict"
+        faults.add(message, "confirm", "cross")
+    elif asked.stop is not None:
+        message = "must be left out with confirm.stop: a decided arm runs no more seeds to compare with"
+        faults.add(message, "confirm", "cross")
+    elif not any(crossed_pairs(arms)):
+        message = "needs an arm that searches a field which the arm it is compared with searches too"
+        faults.add(message, "confirm", "cross")
+
+
+def crossed_pairs(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
+    """Yield arm and reference of all comparisons in which both search a field."""
+    by_name = {arm.name: arm for arm in arms}
+    for arm in arms:
+        reference = by_name.get(arm.reference)
+        if reference is not None and not arm.control and shared_fields(arm, reference):
+            yield arm, reference
+
+
+def searched_fields(arm: Arm) -> tuple[str, ...]:
+    """Return the paths that the search of `arm` varies."""
+    return tuple(each.path for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
+
+
+def shared_fields(arm: Arm, other: Arm) -> tuple[str, ...]:
+    """Return the paths that the searches of both arms vary."""
+    others = searched_fields(other)
+    return tuple(path for path in searched_fields(arm) if path in others)
+
+
+def exchanged(
+    own: Mapping[str, Value], theirs: Mapping[str, Value], shared: Sequence[str]
+) -> dict[str, Value]:
+    """Return what an arm chose, with the values of another arm in the fields `shared`.
+
+    A field that the other arm has left out, because it has no meaning with its other choices, is left out.
+    """
+    kept = {path: value for path, value in own.items() if path not in shared}
+    return kept | {path: theirs[path] for path in shared if path in theirs}

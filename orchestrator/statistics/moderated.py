@@ -1,0 +1,143 @@
+"""Moderated t statistics: the variance of a comparison is averaged with a prior that all arms estimate.
+
+Empirical Bayes as in Smyth (2004), "Linear models and empirical Bayes methods for assessing differential
+expression in microarray experiments", Statistical Applications in Genetics and Molecular Biology 3(1), of
+which limma is the implementation. A variance with d degrees of freedom has the prior s0^2 with d0 degrees of
+freedom, and
+
+- the moderated variance is (d0 s0^2 + d s^2) / (d0 + d), section 3;
+- its t statistic has d0 + d degrees of freedom, section 3;
+- with e = log s^2 - digamma(d / 2) + log(d / 2) of each arm and trigamma(d0 / 2) = var(e) - trigamma(d / 2),
+  log s0^2 = mean(e) + digamma(d0 / 2) - log(d0 / 2), section 6.2; d0 is infinite if the right side is not
+  positive.
+
+Three changes fit it to few arms that share a baseline:
+
+- The differences of two arms to one baseline are correlated, so their variances are alike by more than
+  chance: with c for the mean squared correlation of two differences, var(e) is (1 - c) trigamma(d / 2) on
+  average if all true variances are equal. The second equation has this in place of trigamma(d / 2).
+- All k variances together have no more than k d / (1 + (k - 1) c) degrees of freedom, so d0 + d has neither.
+  limma takes k d.
+- An arm whose variance is far above the prior of the other arms (F test at level `WILD`) keeps its own
+  variance, and the prior is that of the others. Phipson et al. (2016) lower the prior degrees of freedom of
+  such arms instead, which takes more arms than a sweep has.
+
+`python -m tests.orchestrator.statistics.moderated_studies` prints the error and power in simulations.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+UNITS_LEAST = 5
+"""With fewer seeds, or repeats, variances are not moderated."""
+ARMS_LEAST = 3
+"""Variances that a prior is estimated from, at least."""
+WILD = 0.01
+"""Level of the test for an arm that varies more than the others."""
+INFINITE = 1e8
+"""Degrees of freedom from which on a prior is as good as known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What the variances of other arms say about the variance of one."""
+
+    freedom: float
+    """Prior degrees of freedom."""
+    spread: float
+    """Square root of the prior variance."""
+
+    def moderate(self, spread: float, freedom: int) -> float:
+        """Return the moderated standard deviation.
+
+        Args:
+            spread: Sample standard deviation.
+            freedom: Its degrees of freedom.
+        """
+        squares = self.freedom * self.spread**2 + freedom * spread**2
+        return math.sqrt(squares / (self.freedom + freedom))
+
+
+def priors(differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str, float]) -> dict[str, Prior]:
+    """Return the prior of every arm whose variance is to be moderated; the other arms keep their own.
+
+    Arms keep their own variance if they lack a unit that others have, do not vary, or vary far more than the
+    others. No arm has a prior with fewer than `UNITS_LEAST` units or fewer than `ARMS_LEAST` such arms.
+
+    Args:
+        differences: By arm, the differences of one outcome by unit.
+        spreads: By arm, the sample standard deviation of its differences.
+    """
+    units = max((frozenset(each) for each in differences.values()), key=len, default=frozenset[int]())
+    whole = [arm for arm, each in differences.items() if frozenset(each) == units and spreads.get(arm)]
+    if len(units) < UNITS_LEAST or len(whole) < ARMS_LEAST:
+        return {}
+    freedom = len(units) - 1
+    variances = {arm: spreads[arm] ** 2 for arm in whole}
+    tame = [arm for arm in whole if not _is_wild(arm, variances, freedom)]
+    if len(tame) < ARMS_LEAST:
+        return {}
+    import numpy as np
+
+    order = sorted(units)
+    values = np.array([[differences[arm][unit] for unit in order] for arm in tame])
+    shared = _mean_squared_correlation(values)
+    found = _prior([variances[arm] for arm in tame], freedom, shared)
+    most = len(tame) * freedom / (1 + (len(tame) - 1) * shared)
+    capped = Prior(max(0.0, min(found.freedom, most - freedom)), found.spread)
+    return dict.fromkeys(tame, capped)
+
+
+def _is_wild(arm: str, variances: Mapping[str, float], freedom: int) -> bool:
+    """Return whether the prior of the other arms makes so large a variance unlikely."""
+    from scipy import special
+
+    prior = _prior([each for other, each in variances.items() if other != arm], freedom, 0.0)
+    ratio = variances[arm] / prior.spread**2
+    return bool(special.fdtrc(freedom, min(prior.freedom, INFINITE), ratio) < WILD)
+
+
+def _mean_squared_correlation(values: "NDArray[np.float64]") -> float:
+    """Return the mean of the squared correlations of all pairs of rows."""
+    import numpy as np
+
+    squares = np.corrcoef(values) ** 2
+    arms = len(values)
+    return float((squares.sum() - arms) / (arms * (arms - 1)))
+
+
+def _prior(variances: Sequence[float], freedom: int, shared: float) -> Prior:
+    """Return the prior by Smyth (2004), section 6.2.
+
+    Args:
+        variances: Sample variances of at least two arms.
+        freedom: Degrees of freedom of each.
+        shared: Mean squared correlation between the differences of two arms.
+    """
+    from scipy import special
+
+    half = freedom / 2
+    logs = [math.log(each) - float(special.digamma(half)) + math.log(half) for each in variances]
+    mean = math.fsum(logs) / len(logs)
+    scatter = math.fsum((each - mean) ** 2 for each in logs) / (len(logs) - 1)
+    found = 2 * _inverse_trigamma(scatter - float(special.polygamma(1, half)) * (1 - shared))
+    if found >= INFINITE:
+        return Prior(math.inf, math.exp(mean / 2))
+    return Prior(found, math.exp((mean + float(special.digamma(found / 2)) - math.log(found / 2)) / 2))
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return the argument of the trigamma function at `value`; infinite if none is that small."""
+    from scipy import optimize, special
+
+    if value <= 1 / INFINITE:
+        return math.inf
+    # 1 / x < trigamma(x) < 1 / x + 1 / x^2
+    high = 1 / value + 1 / math.sqrt(value)
+    return float(optimize.brentq(lambda x: special.polygamma(1, x) - value, high / 4, high, rtol=1e-10))

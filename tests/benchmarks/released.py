@@ -1,0 +1,172 @@
+"""Training steps of the authors' released code beside ours, in turns in one process.
+
+    python -m tests.benchmarks.released --code FOLDER [--only gut tlb] [--width 128] [--short] ...
+
+FOLDER holds a checkout of github.com/JRC1995/InvestigatingRecurrentTransformers, which needs `einops`. Its
+encoders stand between an embedding and a readout like ours. Its flash-attn is replaced by the faster of
+PyTorch's fused kernel and the explicit product, in 32 bits. Sizes and rates of dropout are the same for both,
+and halting functions are set so that nothing halts: both run all layers. On a CPU the clock counts processor
+time. "Speed-up" is the released step over ours.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tests.benchmarks import _timing, systems
+from tests.benchmarks.early_exit import training_step
+from trainables.types import Batch
+
+NEVER = -30.0
+"""Bias of a halting function that halts nothing."""
+DROPOUT = 0.1
+SYSTEMS = {
+    "transformer": ("Transformer_config", {"name": "transformer", "pooling": "mean"}),
+    "ut": ("UT_config", systems.SYSTEMS["ut"]),
+    "gut": ("GUT_end_config", systems.SYSTEMS["gut"]),
+    "tlb": ("TLB_config", {"name": "tlb"}),
+    "gutlb": ("GUTLB_config", systems.SYSTEMS["gutlb"]),
+}
+"""Label to the released configuration and our settings."""
+LAYERS = {"transformer": 4, "ut": 10, "gut": 10, "tlb": 2, "gutlb": 5}
+
+
+class Released(nn.Module):
+    """A released encoder between an embedding and a readout."""
+
+    def __init__(self, label: str, code: ModuleType, options: argparse.Namespace) -> None:
+        super().__init__()
+        width = options.width
+        config = vars(getattr(code.configs, SYSTEMS[label][0])())
+        config |= {"hidden_size": width, "embd_dim": width, "ffn_dim": 2 * width, "ffn_gate_dim": 2 * width}
+        config |= {"heads": options.heads, "head_dim": width // options.heads, "layers": LAYERS[label]}
+        config |= {"dropout": DROPOUT, "attn_dropout": DROPOUT}
+        self.embedding = nn.Embedding(systems.SHAPE.vocabulary_size, width)
+        self.encoder = getattr(code.encoders, config["encoder_type"])(config)
+        self.readout = nn.Sequential(
+            nn.Linear(width, width), nn.ReLU(), nn.Linear(width, systems.SHAPE.num_classes)
+        )
+        for name, parameter in self.named_parameters():
+            if name.endswith("halt_layers.2.bias"):
+                nn.init.constant_(parameter, NEVER)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Losses with ponder costs."""
+        x = F.dropout(self.embedding(batch.tokens), DROPOUT, self.training)
+        found = self.encoder(x, batch.mask.float())
+        loss = F.cross_entropy(self.readout(found["global_state"]), batch.labels, reduction="none")
+        return loss if found["aux_loss"] is None else loss + found["aux_loss"]
+
+
+def fused(
+    attention: Any,
+    q: Tensor,
+    kv: Tensor,
+    query_padding_mask: Tensor,
+    key_padding_mask: Tensor,
+) -> Tensor:
+    """The released attention by PyTorch's fused kernel; shapes are (inputs, tokens, heads, head width)."""
+    k, v = kv.unbind(2)
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    rate = attention.config["attn_dropout"] if attention.training else 0.0
+    seen = key_padding_mask.bool()[:, None, None]
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=rate, scale=attention.scaling)
+    return out.transpose(1, 2)
+
+
+def explicit(
+    attention: Any,
+    q: Tensor,
+    kv: Tensor,
+    query_padding_mask: Tensor,
+    key_padding_mask: Tensor,
+) -> Tensor:
+    """The same by the explicit product."""
+    k, v = kv.unbind(2)
+    logits = torch.einsum("nqhe,nkhe->nhqk", q, k) * attention.scaling
+    logits = logits.masked_fill(~key_padding_mask.bool()[:, None, None], float("-inf"))
+    return torch.einsum("nhqk,nkhe->nqhe", attention.dropout(logits.softmax(-1)), v)
+
+
+def loaded(folder: Path) -> ModuleType:
+    """The released code: its `configs`, `encoders`, and the class `FlashMHA`."""
+    flash = ModuleType("flash_attn")
+    flash.flash_attn_varlen_kvpacked_func = None  # type: ignore[attr-defined]
+    sys.modules["flash_attn"] = flash
+    sys.path.insert(0, str(folder))
+    code = ModuleType("released")
+    code.configs = importlib.import_module("configs.listopsc2_configs")  # type: ignore[attr-defined]
+    code.encoders = importlib.import_module("models.encoders")  # type: ignore[attr-defined]
+    code.FlashMHA = importlib.import_module("models.modules.FlashMHA").FlashMHA  # type: ignore[attr-defined]
+    del sys.modules["flash_attn"]
+    return code
+
+
+def ours(label: str, options: argparse.Namespace) -> nn.Module:
+    """Our system of the same sizes."""
+    raw = SYSTEMS[label][1]
+    depth = "layers" if raw["name"] in systems.UNSHARED else "max_layers"
+    rates = {"dropout": DROPOUT, "attention_dropout": DROPOUT, depth: LAYERS[label]}
+    model = systems.build(systems.settings(raw, options, **rates), options.device)
+    for name, parameter in model.named_parameters():
+        if name.endswith("halt.outer.bias"):
+            nn.init.constant_(parameter, NEVER)
+    return model
+
+
+def with_kernel(
+    step: Callable[[], None], code: ModuleType, kernel: Callable[..., Tensor]
+) -> Callable[[], None]:
+    """`step` of released code whose attention runs by `kernel`."""
+
+    def run() -> None:
+        code.FlashMHA.flash = kernel
+        step()
+
+    return run
+
+
+def measure(label: str, code: ModuleType, options: argparse.Namespace) -> dict[str, Any]:
+    """One row of the table."""
+    batch, mine = systems.batches(options), ours(label, options)
+    theirs = Released(label, code, options).to(options.device)
+    theirs_step = training_step(theirs, lambda: theirs(batch))
+    steps = {
+        "fused": with_kernel(theirs_step, code, fused),
+        "explicit": with_kernel(theirs_step, code, explicit),
+        "ours": training_step(mine, systems.objective(mine, batch)),
+    }
+    seconds = _timing.timed(steps, options)
+    released = min(seconds["fused"], seconds["explicit"])
+    return {
+        "system": label,
+        "released ms": 1e3 * released,
+        "ours ms": 1e3 * seconds["ours"],
+        "speed-up": released / seconds["ours"],
+        "parameters: released": sum(each.numel() for each in theirs.parameters()),
+        "ours": sum(each.numel() for each in mine.parameters()),
+    }
+
+
+def main() -> None:
+    found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=5)
+    found.add_argument("--code", type=Path, required=True, help="checkout of the released code")
+    found.add_argument("--only", nargs="+", choices=sorted(SYSTEMS), default=list(SYSTEMS))
+    found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    systems.add_short(found)
+    options = found.parse_args()
+    torch.set_num_threads(options.threads)
+    code = loaded(options.code)
+    _timing.tell([measure(label, code, options) for label in options.only], options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""FlashAttention for rows of different lengths: the kernels that are there, and what each can compute.
+
+The CUDA wheels of PyTorch contain FlashAttention 2 (`aten::_flash_attention_forward`), with dropout and a
+gradient. The operator is private, so it is used only if its schema is the known one. The package flash-attn
+is preferred where it is installed. Its successor `flash_attn.cute` cannot drop weights.
+
+Legend: M packed queries and L packed keys of B rows, H heads of width E.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.backends.cuda import is_flash_attention_available
+
+SCHEMA: Final = (
+    "query",
+    "key",
+    "value",
+    "cum_seq_q",
+    "cum_seq_k",
+    "max_q",
+    "max_k",
+    "dropout_p",
+    "is_causal",
+    "return_debug_mask",
+)
+"""Positional arguments of PyTorch's operator."""
+PYTORCH: Final = "FlashAttention 2 of PyTorch"
+ABSENT: Final = (
+    "PyTorch has no FlashAttention kernel with the known arguments and flash-attn is not installed;"
+    " pip install 'haltsweep[flash]', or choose auto or sdpa"
+)
+
+
+class PackedRows(NamedTuple):
+    """Arguments of one call."""
+
+    q: Float[Tensor, "M H E"]
+    k: Float[Tensor, "L H E"]
+    v: Float[Tensor, "L H E"]
+    starts: tuple[Int[Tensor, " B_1"], Int[Tensor, " B_1"]]
+    """32-bit begins of each row of queries and of keys, and the end of the last."""
+    widths: tuple[int, int]
+    """Most queries and most keys of a row."""
+    causal: bool
+    rate: float
+    """Share of weights that are dropped."""
+
+
+@dataclass(frozen=True)
+class FlashKernel:
+    """One kernel, and the inputs that it and its gradient accept."""
+
+    name: str
+    run: Callable[[PackedRows], Tensor]
+    drops: bool
+    """Whether it can drop weights."""
+    capability: int
+    """First major compute capability of a GPU that it runs on."""
+    width_step: int
+    """Head widths must be multiples of it."""
+    width_max: int
+
+    def fault(self, width: int, capability: int | None, *, dropping: bool) -> str | None:
+        """Return why it cannot run, with what to do; None if it can.
+
+        Args:
+            width: Size of one head.
+            capability: Major compute capability of the GPU; None if it is not known.
+            dropping: Whether attention weights are dropped.
+        """
+        if capability is not None and capability < self.capability:
+            needs = f"needs a GPU of compute capability {self.capability}.0 or more, got {capability}.x"
+        elif width % self.width_step or width > self.width_max:
+            steps = f" in steps of {self.width_step}" if self.width_step > 1 else ""
+            needs = f"takes heads up to {self.width_max} wide{steps}, got {width}"
+        elif dropping and not self.drops:
+            return (
+                f"{self.name} cannot drop attention weights; set attention_dropout: 0, or choose auto or sdpa"
+            )
+        else:
+            return None
+        return f"{self.name} {needs}; choose auto or sdpa"
+
+
+@cache
+def flash_kernels() -> tuple[FlashKernel, ...]:
+    """Return the kernels of this installation, the preferred one first.
+
+    Limits of the packages are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 state or assert.
+    """
+    kernels = []
+    if (run := _imported("flash_attn")) is not None:
+        call = _package_call(run)
+        kernels.append(
+            FlashKernel("flash-attn 2", call, drops=True, capability=8, width_step=1, width_max=256)
+        )
+    if (run := _imported("flash_attn.cute")) is not None:
+        call = _package_call(run)
+        kernels.append(
+            FlashKernel("flash_attn.cute", call, drops=False, capability=9, width_step=8, width_max=128)
+        )
+    if schema_is_known() and (not torch.cuda.is_available() or is_flash_attention_available()):
+        # Gradients of wider heads are refused on some GPUs of capability 8.
+        kernels.append(
+            FlashKernel(PYTORCH, _run_pytorch, drops=True, capability=8, width_step=8, width_max=192)
+        )
+    return tuple(kernels)
+
+
+def usable_kernel(width: int, capability: int | None, *, dropping: bool) -> FlashKernel | str:
+    """Return the first kernel that can run, or why none can, with what to do.
+
+    Arguments are those of `FlashKernel.fault`.
+    """
+    faults = []
+    for kernel in flash_kernels():
+        fault = kernel.fault(width, capability, dropping=dropping)
+        if fault is None:
+            return kernel
+        faults.append(fault)
+    return faults[0] if faults else ABSENT
+
+
+def schema_is_known() -> bool:
+    """Whether PyTorch's operator has the arguments of `SCHEMA` and defaults for all others."""
+    operator = getattr(torch.ops.aten, "_flash_attention_forward", None)
+    if operator is None:
+        return False
+    arguments = operator.default._schema.arguments
+    required = tuple(each.name for each in arguments if not each.has_default_value())
+    return required == SCHEMA == tuple(each.name for each in arguments[: len(SCHEMA)])
+
+
+def _imported(module: str) -> Callable[..., Any] | None:
+    try:
+        if importlib.util.find_spec(module) is None:
+            return None
+        run: Callable[..., Any] | None = getattr(
+            importlib.import_module(module), "flash_attn_varlen_func", None
+        )
+    except ImportError:  # not installed, or not for this machine
+        return None
+    return run
+
+
+def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
+    def call(rows: PackedRows) -> Tensor:
+        dropping = {"dropout_p": rows.rate} if rows.rate else {}
+        out: Tensor | tuple[Tensor, ...] = run(
+            rows.q,
+            rows.k,
+            rows.v,
+            cu_seqlens_q=rows.starts[0],
+            cu_seqlens_k=rows.starts[1],
+            max_seqlen_q=rows.widths[0],
+            max_seqlen_k=rows.widths[1],
+            causal=rows.causal,
+            **dropping,
+        )
+        # The newer package returns the logarithms of the sums too.
+        return out if isinstance(out, Tensor) else out[0]
+
+    return call
+
+
+def _run_pytorch(rows: PackedRows) -> Tensor:
+    out: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
+        rows.q,
+        rows.k,
+        rows.v,
+        *rows.starts,
+        *rows.widths,
+        dropout_p=rows.rate,
+        is_causal=rows.causal,
+        return_debug_mask=False,
+    )
+    return out[0]
