@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from orchestrator.plan.probe import Probe
+    from orchestrator.plan.ablation_check.probe import Probe
     from orchestrator.testing.chaos import Sessions, Survived
     from orchestrator.testing.spec_under_test import Overrides, SpecUnderTest
 
@@ -169,8 +169,8 @@ class SpecItem(pytest.Item):
         source = read_spec(self._shown, profile=self.profile)
         # Not before the file is known to be a spec: these load torch.
         from orchestrator.drivers.rehearsal import rehearse
+        from orchestrator.plan.ablation_check.probe import Probe
         from orchestrator.plan.planner import plan
-        from orchestrator.plan.probe import Probe
         from orchestrator.plan.serialise import from_json, to_json
 
         # One for all specs of the run: what was built for one need not be built for the next. Faults alone

@@ -6,7 +6,7 @@ trial that writes nothing is 1. Values that do the same are one value. `InSplits
 task says which splits are drawn by it: where none of them is read the field does nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from trainables.settings import Settings
 
-Where = Literal["running", "steps", "rates", "selecting", "measuring", "sampling", "writing"]
-"""`running`: on what hardware and in which pieces, never in a result. `steps`: in what is learned. `rates`:
-there too, by the learning rate and beta1 of every step. `selecting`: in which weights tests read.
-`measuring`: in what is reported of them. `sampling`: in of how many written answers validations report, by
-which no weights are selected. `writing`: in answers that are decoded token by token."""
+Where = Literal["running", "loss", "steps", "rates", "selecting", "measuring", "sampling", "writing"]
+"""`running`: on what hardware and in which pieces, never in a result. `loss`: in the loss of a step. `steps`:
+in what is learned. `rates`: there too, by the learning rate and beta1 of every step. `selecting`: in which
+weights tests read. `measuring`: in what is reported of them. `sampling`: in of how many written answers
+validations report, by which no weights are selected. `writing`: in answers decoded token by token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +55,6 @@ class Acts:
     where: Where
     like: Like | None = None
     """The value that does the same, of settings whose other fields are such values already."""
-
-
-class Tried:
-    """Marks a field of training with two values under which a short training must differ.
-
-    `beside` are other fields without which the field does nothing.
-    """
-
-    def __init__(self, first: Any, second: Any, **beside: Any) -> None:
-        self.values = (first, second)
-        self.beside = beside
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.values)
-
-
-def tried(config: type[Settings], field: str) -> Tried | None:
-    """How the `field` of `config` is tried; None where it does not say."""
-    metadata = config.model_fields[field].metadata
-    return next((mark for mark in metadata if isinstance(mark, Tried)), None)
 
 
 class InSteps:

@@ -12,7 +12,7 @@ from orchestrator.cli.guard import outside_names
 from orchestrator.cli.waiting import Waiting
 
 if TYPE_CHECKING:
-    from orchestrator.plan.probe import Probe
+    from orchestrator.plan.ablation_check.probe import Probe
     from orchestrator.plan.types import Plan
     from orchestrator.spec.load import SpecFile
 

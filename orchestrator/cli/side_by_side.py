@@ -25,7 +25,7 @@ from orchestrator.errors import InputError
 from search_spaces.wording import amount, visible
 
 if TYPE_CHECKING:
-    from orchestrator.plan.probe import Probe
+    from orchestrator.plan.ablation_check.probe import Probe
     from orchestrator.plan.types import Plan
     from orchestrator.spec.load import SpecFile
 
@@ -194,7 +194,7 @@ def _checked_there(path: Path) -> Checked:
 
 
 def _new_probe() -> "Probe":
-    from orchestrator.plan.probe import Probe
+    from orchestrator.plan.ablation_check.probe import Probe
 
     return Probe(faults_only=True)
 

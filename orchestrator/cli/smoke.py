@@ -11,7 +11,11 @@ from orchestrator.cli.console import complain, say
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
-    from orchestrator.plan.types import Plan
+    from collections.abc import Mapping
+    from typing import Any
+
+    from orchestrator.drivers.rehearsal import FirstReport
+    from orchestrator.plan.types import Arm, Plan
 
 
 def smoke(plan: "Plan", data_dir: Path) -> None:
@@ -23,15 +27,39 @@ def smoke(plan: "Plan", data_dir: Path) -> None:
     from orchestrator.drivers.rehearsal import first_reports
 
     failed = False
+    seen: dict[str, FirstReport] = {}
     reports = first_reports(plan, data_dir)
-    while True:
+    for arm in plan.arms:
         with redirect_stdout(sys.stderr):  # what training code prints goes where messages go
-            found = next(reports, None)
-        if found is None:
-            break
-        arm, error = found
-        failed = failed or bool(error)
-        (complain if error else say)(f"{plan.name}: smoke test of {arm}: {error or 'ok'}")
+            found = seen[arm.name] = next(reports)
+        failed = failed or bool(found.error)
+        result = found.error or "; ".join(["ok", *_remarks(arm, seen)])
+        (complain if found.error else say)(f"{plan.name}: smoke test of {arm.name}: {result}")
     if failed:
         complain(f"{plan.name}: nothing was written; correct this first")
         raise typer.Exit(InputError.exit_code)
+
+
+def _remarks(arm: "Arm", seen: "Mapping[str, FirstReport]") -> list[str]:
+    """Say what first reports show of seeds that have no effect, and of settings that are not read."""
+    own = seen[arm.name]
+    if own.metrics_again and (moved := _unlike(own.metrics, own.metrics_again)) == own.metrics.keys():
+        names = ", ".join(sorted(moved))
+        told = f"a second run with the same seed reported other values of {names}"
+        return [f"{told}: seed all random generators from trial.seed, or differences between arms are noise"]
+    reference = seen.get(arm.reference)
+    first = next(iter(seen.values()))
+    steady = first.metrics.keys() - _unlike(first.metrics, first.metrics_again)
+    if reference is None or not steady or not arm.changes or arm.control:
+        return []
+    shared = steady & own.metrics.keys() & reference.metrics.keys()
+    if not shared or shared & _unlike(own.metrics, reference.metrics):
+        return []
+    names, fields = ", ".join(sorted(shared)), ", ".join(change.path for change in arm.changes)
+    told = f"its first report is that of {arm.reference} (equal: {names})"
+    return [f"{told}: perhaps the code does not read {fields}"]
+
+
+def _unlike(one: "Mapping[str, Any]", other: "Mapping[str, Any]") -> set[str]:
+    """Names of the values in `one` that `other` has not."""
+    return {name for name, value in one.items() if repr(other.get(name)) != repr(value)}

@@ -3,6 +3,7 @@
 Trials of one sweep are compared with each other: they must run the same training code.
 """
 
+import ast
 import hashlib
 import importlib.util
 import json
@@ -10,7 +11,7 @@ import secrets
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -185,7 +186,7 @@ def code_digest(workload: str, tasks: Iterable[str] = (), models: Iterable[str] 
     Raises InputError.
     """
     theirs = (*_outside("tasks", tasks), *_outside("models", models))
-    return _digest((*_ours(), *_of_module(workload.partition(":")[0]), *theirs))
+    return _digest({**_ours(), **_contents((*_of_module(workload.partition(":")[0]), *theirs))})
 
 
 def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> dict[str, str]:
@@ -193,17 +194,27 @@ def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] =
 
     So that a model that is added changes none of those before it. Raises InputError.
     """
-    parts = {HALTSWEEP: [*_ours()], workload: [*_of_module(workload.partition(":")[0])]}
-    parts |= {f"task {name}": [*_outside("tasks", [name])] for name in tasks}
-    parts |= {f"model {name}": [*_outside("models", [name])] for name in models}
+    parts = {HALTSWEEP: _ours(), workload: _contents(_of_module(workload.partition(":")[0]))}
+    parts |= {f"task {name}": _contents(_outside("tasks", [name])) for name in tasks}
+    parts |= {f"model {name}": _contents(_outside("models", [name])) for name in models}
     return {name: _digest(files) for name, files in parts.items() if files}
 
 
-def _digest(files: Iterable[Path]) -> str:
+def _digest(contents: Mapping[Path, bytes]) -> str:
     state = hashlib.blake2b(digest_size=16)
-    for file in files:
-        state.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    for file, content in contents.items():
+        state.update(file.name.encode() + b"\0" + content + b"\0")
     return state.hexdigest()
+
+
+def _contents(files: Iterable[Path]) -> dict[Path, bytes]:
+    """The syntax trees of source files: comments and formatting are no change of the code."""
+    found = {}
+    for file in files:
+        found[file] = file.read_bytes()
+        with suppress(SyntaxError, ValueError):  # compiled
+            found[file] = ast.dump(ast.parse(found[file])).encode()
+    return found
 
 
 def _strangers(workload: str, tasks: Iterable[Mapping[str, Any]], models: Iterable[str]) -> list[str]:
@@ -226,12 +237,14 @@ def _names(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted({task["name"] for task in tasks})
 
 
-def _ours() -> Iterator[Path]:
+def _ours() -> dict[Path, bytes]:
+    found = {}
     for package in OURS:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             raise InputError(f"the package {package} must be installed, and it is not")
-        yield from sorted(Path(spec.origin).parent.rglob("*.py"))
+        found.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
+    return found
 
 
 def _of_module(module: str) -> list[Path]:

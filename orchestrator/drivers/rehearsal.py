@@ -6,6 +6,7 @@ Built-in arms take one training step in this process, without data; custom train
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -53,19 +54,32 @@ def take_step(settings: Mapping[str, Any]) -> Measurement:
     return Measurement(1, perf_counter() - began, accumulator.metrics())
 
 
+@dataclass(frozen=True, slots=True)
+class FirstReport:
+    """An arm's first report, as far as it came."""
+
+    arm: str
+    error: str = ""
+    """What went wrong; empty if nothing did."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """What custom training code reported; empty for built-in arms."""
+    metrics_again: Mapping[str, Any] = field(default_factory=dict)
+    """What it reported when the baseline ran a second time with the same seed; empty for other arms."""
+
+
 def rehearse(source: SpecFile, plan: Plan) -> None:
     """Take one training step of every arm of `plan`, which was made from `source`.
 
     Raises PlanError with a fault an arm whose step did not end well.
     """
     faults = Faults(source)
-    for arm, error in first_reports(plan):
-        if error:
-            faults.add(error, *_keys(arm))
+    for found in first_reports(plan):
+        if found.error:
+            faults.add(found.error, *_keys(found.arm))
     faults.raise_if_any()
 
 
-def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[tuple[str, str]]:
+def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstReport]:
     """Run every arm to its first report, each as a trial of which nothing is kept.
 
     Arms of the built-in trainable take one training step on random tokens. Those that are trained alike on
@@ -77,14 +91,14 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[tuple[st
         data_dir: Where training code from outside finds its data; None for an empty folder.
 
     Yields:
-        The name of each arm and what went wrong, which is empty if nothing did.
+        The first report of each arm.
     """
     if plan.trainable is None:
         for arms in _alike(plan):
             error = _one_step(plan, arms[0])
             for arm in arms:
                 message = f"one training step of {arm.name} must end well, got {error}"
-                yield arm.name, message if error else ""
+                yield FirstReport(arm.name, message if error else "")
         return
     clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
     with (
@@ -94,19 +108,28 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[tuple[st
         for number, arm in enumerate(plan.arms):
             own = Path(folder) / str(number)
             own.mkdir()
-            why = _first_report(plan, arm, trials, own, data_dir or own / "data")
-            yield arm.name, f"the first report of {arm.name} must come, got {why}" if why else ""
+            found = _first_report(plan, arm, trials, own, data_dir or own / "data")
+            if not arm.reference and not found.error:
+                again = Path(folder) / f"{number}-again"
+                again.mkdir()
+                second = _first_report(plan, arm, trials, again, data_dir or again / "data")
+                found = replace(found, metrics_again=second.metrics)
+            yield found
 
 
-def _first_report(plan: Plan, arm: Arm, trials: SingleTrials, folder: Path, data_dir: Path) -> str:
-    """Return what went wrong until the first report of `arm`, and its checkpoint; empty if nothing did."""
+def _first_report(plan: Plan, arm: Arm, trials: SingleTrials, folder: Path, data_dir: Path) -> FirstReport:
+    """Run `arm` until its first report and its checkpoint."""
     job = Job(arm.settings, SEED, "confirm", data_dir=data_dir)
     reply = next(trials.replies(job, folder, saves=True))
+    why = "" if reply.checkpoint is not None else "no checkpoint: it cannot be saved"
     if reply.ended is not None and reply.ended.kind is not OutcomeKind.FINISHED:
-        return _outcome_text(reply.ended.kind, reply.ended.reason)
-    if reply.measurement is not None and (stop := judge_report(plan, reply.measurement)) is not None:
-        return _outcome_text(stop.kind, stop.reason)
-    return "" if reply.checkpoint is not None else "no checkpoint: it cannot be saved"
+        why = _outcome_text(reply.ended.kind, reply.ended.reason)
+    elif reply.measurement is not None and (stop := judge_report(plan, reply.measurement)) is not None:
+        why = _outcome_text(stop.kind, stop.reason)
+    metrics = {} if reply.measurement is None else reply.measurement.metrics
+    return FirstReport(
+        arm.name, f"the first report of {arm.name} must come, got {why}" if why else "", metrics
+    )
 
 
 def _alike(plan: Plan) -> list[list[Arm]]:

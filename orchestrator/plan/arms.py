@@ -18,7 +18,7 @@ from orchestrator.plan.settings import (
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.scalars import assignments
-from orchestrator.spec.types import ControlSpec, Spec
+from orchestrator.spec.types import ArmSpec, ControlSpec, Spec
 from search_spaces.dimensions import key_of
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import amount, nearest, shown
@@ -41,6 +41,8 @@ class ArmRequest:
     """The part of `cell` that contexts set."""
     control: bool = False
     """Whether it is the baseline under another name."""
+    allow_no_effect: bool = False
+    """Whether it may do what the baseline does, as far as the check can see."""
 
     @property
     def name(self) -> str:
@@ -85,8 +87,16 @@ def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
         yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
         for cell, context in _cells(spec):
-            is_control = isinstance(arm, ControlSpec)
-            yield ArmRequest(name, arm.why, arm.set, arm.drop, cell, context, is_control)
+            yield ArmRequest(
+                name,
+                arm.why,
+                arm.set,
+                arm.drop,
+                cell,
+                context,
+                control=isinstance(arm, ControlSpec),
+                allow_no_effect=isinstance(arm, ArmSpec) and arm.allow_no_effect,
+            )
 
 
 def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -5,10 +5,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.plan import checks, proof
+from orchestrator.plan import checks
+from orchestrator.plan.ablation_check.acting_settings import Sweep
+from orchestrator.plan.ablation_check.built_in_arms import prove
+from orchestrator.plan.ablation_check.probe import Probe
+from orchestrator.plan.ablation_check.searched_fields import SearchedArm, check_dimensions, check_dropped
+from orchestrator.plan.ablation_check.twins import check_twins
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
-from orchestrator.plan.declared import Sweep
 from orchestrator.plan.dimensions import measures
 from orchestrator.plan.draws import Trying
 from orchestrator.plan.faults import Faults
@@ -16,12 +20,10 @@ from orchestrator.plan.limits import too_large
 from orchestrator.plan.objectives import check_answer_moves, check_movement, check_objectives
 from orchestrator.plan.posthoc import check_posthoc
 from orchestrator.plan.price import price
-from orchestrator.plan.probe import Probe
 from orchestrator.plan.published import check_built_in
 from orchestrator.plan.same_tests import check_resampled, check_same_tests
 from orchestrator.plan.settings import Variants, checked, task_of
 from orchestrator.plan.spaces import common_space
-from orchestrator.plan.twins import check_twins
 from orchestrator.plan.types import ArmPrice, ArmProof
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
@@ -104,7 +106,7 @@ class BuiltIn:
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
         """As of `Planned`."""
-        return proof.prove(arm, reference, self._probe, self._sweep, faults)
+        return prove(arm, reference, self._probe, self._sweep, faults)
 
     def check_twins(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
         """As of `Planned`."""
@@ -116,10 +118,9 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """As of `Planned`."""
-        proof.check_dimensions(
-            arm, space, search, self._probe, faults, sweep=self._sweep, metrics=self.metrics([arm])
-        )
-        proof.check_dropped(arm, space, search, self._probe, faults, sweep=self._sweep)
+        asked = SearchedArm(arm, space, search, self._sweep, self.metrics([arm]))
+        check_dimensions(asked, self._probe, faults)
+        check_dropped(asked, self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """As of `Planned`."""

@@ -1,12 +1,11 @@
 """What a spec's own constraints must be: of fields that are there and vary, neither impossible nor idle."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, product
 from typing import Any
 
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.implied import Field, follows
 from orchestrator.plan.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, effective
@@ -24,22 +23,9 @@ Searched = Sequence[tuple[CheckedArm[Any], Space]]
 
 def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
     """Note the constraints of the spec that name no field, no number, or that decide nothing."""
-    sound: list[tuple[int, Constraint]] = []
     for place, constraint in enumerate(search.constraints):
         if problem := _problem(constraint, arms):
             faults.add(problem, *PLACE, place)
-        elif isinstance(constraint, Constraint):
-            sound.append((place, constraint))
-    known = set[str]()
-    for place, constraint in reversed(sound):  # of two that say the same the later one is reported
-        if _implied(constraint, arms, known):
-            known.add(str(constraint))
-            faults.add(
-                f"{constraint}: follows from the others and the ranges in every arm, so that it decides "
-                "nothing: leave it out",
-                *PLACE,
-                place,
-            )
 
 
 def check_predicates(search: Search, faults: Faults) -> None:
@@ -140,33 +126,6 @@ def _idle(constraint: Constraint, arms: Searched) -> str | None:
     if always and all(always):
         return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or turn it round"
     return None
-
-
-def _implied(constraint: Constraint, arms: Searched, known: Collection[str]) -> bool:
-    """Whether a constraint follows from those that are not `known` to, in every arm that has its fields."""
-    found = []
-    for arm, space in arms:
-        if _range(constraint.left, arm, space) is None or _range(constraint.right, arm, space) is None:
-            continue
-        comparisons = [each for each in space.constraints if isinstance(each, Constraint)]
-        others = [each for each in comparisons if str(each) not in {*known, str(constraint)}]
-        paths = dict.fromkeys(path for each in (constraint, *others) for path in each.paths)
-        fields = {path: field for path in paths if (field := _field(path, arm, space)) is not None}
-        found.append(follows(constraint, others, fields))
-    return bool(found) and all(found)
-
-
-def _field(path: str, arm: CheckedArm[Any], space: Space) -> Field | None:
-    """What an arm can have at `path`; None where that is no number, or may be null."""
-    values = _values(path, arm, space)
-    if not values or any(each is None or not _is_number(each) for each in values):
-        return None
-    span = _range(path, arm, space)
-    assert span is not None
-    dimension = space[path] if path in space.paths else None
-    return Field(
-        *span, all(isinstance(each, int) for each in values), dimension is None or not dimension.when
-    )
 
 
 Span = tuple[float, float]

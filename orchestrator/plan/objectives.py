@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+from orchestrator.plan.ablation_check.probe import Probe
+from orchestrator.plan.ablation_check.searched_fields import systems
+from orchestrator.plan.ablation_check.weights import Weights
 from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.probe import Probe
-from orchestrator.plan.proof import systems
 from orchestrator.plan.settings import System
 from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Answer, Search
@@ -18,8 +19,7 @@ COMPARED = 2
 """Arms without which there is no difference."""
 NAMED = 3
 """Arms named of many."""
-_POINTS = 3
-"""Weights at which they are looked at: the initial ones, all halting pushed up, all pushed down."""
+_POINTS = (Weights.INITIAL, Weights.EARLY, Weights.LATE)
 
 
 def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[str, str] | None:
@@ -148,7 +148,7 @@ def _standing(quantity: str, tried: Iterable[System], probe: Probe) -> set[float
     """The value of `quantity` in each of those `tried`; empty if it moves in one of them."""
     values = set[float]()
     for system in tried:
-        seen = {probe.halting(system, point)[quantity] for point in range(_POINTS)}
+        seen = {probe.halting(system, point)[quantity] for point in _POINTS}
         if len(seen) > 1:
             return set()
         values |= seen

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import InputError
+from orchestrator.plan.ablation_check.custom_models import Builder, Seen, differences_of
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
 from orchestrator.plan.draws import Drawn, Trying
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.objectives import against_declared
 from orchestrator.plan.own_fields import declared_fields, unknown_fields
-from orchestrator.plan.own_proof import Builder, Seen, differences_of
 from orchestrator.plan.published import check_published
 from orchestrator.plan.settings import SettingFault, described
 from orchestrator.plan.spaces import assigned, related

@@ -5,10 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import Fault, PlanError, SpecError
 from orchestrator.identity import digest
 from orchestrator.json_values import to_json_values
-from orchestrator.plan import checks, constraints, proof
+from orchestrator.plan import checks, constraints
+from orchestrator.plan.ablation_check.built_in_arms import check_same
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, limits_of
@@ -23,14 +24,13 @@ from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
-from orchestrator.plan.probe import Probe
-from orchestrator.plan.reading import Salvaged, check_size, number_of_arms, read_to_plan
+from orchestrator.plan.reading import check_size, number_of_arms, read_to_plan
 from orchestrator.plan.settings import written
 from orchestrator.plan.spaces import Searched, arm_space, check_grid
 from orchestrator.plan.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.combine import away_of
-from orchestrator.spec.load import SpecFile, in_order
+from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
@@ -151,7 +151,7 @@ def _check(
     metrics = trainable.metrics(arms)
     check_budget(spec, trainable.path, metrics, faults)
     check_stop(spec, _confirm_plan(spec), _search_plan(spec), metrics, faults)
-    proof.check_same(arms, faults)
+    check_same(arms, faults)
 
 
 def _proved(
@@ -266,7 +266,7 @@ def plan_file(
     probe: Probe | None = None,
     found: Found | None = None,
     spread_of: SpreadOf | None = None,
-    read: SpecFile | Salvaged | None = None,
+    read: SpecFile | None = None,
 ) -> tuple[SpecFile, Plan]:
     """The spec at `path` with `profile` and `overrides` applied, and its plan.
 
@@ -274,26 +274,15 @@ def plan_file(
     seeds lie apart; the spec then holds it. `read` is what `read_to_plan` made of the file, where that is
     known.
 
-    Raises `SpecError` or `PlanError` with all faults at once: where the file itself is faulty, the planner
-    looks at what is left of it. Only sizes that nothing could have come before that, as `OversizedSpec`.
+    Raises `SpecError` with all faults of the file, or `PlanError` with all that the planner found; sizes that
+    nothing could have come before, as `OversizedSpec`.
     """
     source = read if read is not None else read_to_plan(path, overrides, profile)
-    if isinstance(source, Salvaged):
-        more = source.rest.new(_plan_faults(source.rest.source, on_progress, probe))
-        raise SpecError(in_order([*source.error.faults, *more]))
     if found is not None:
         source = looked_up(source, found)
     if spread_of is not None:
         source = with_spread(source, spread_of)
     return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
-
-
-def _plan_faults(source: SpecFile, on_progress: OnProgress, probe: Probe | None) -> tuple[Fault, ...]:
-    try:
-        plan(source, on_progress=on_progress, probe=probe)
-    except PlanError as error:
-        return error.faults
-    return ()
 
 
 def _arm(

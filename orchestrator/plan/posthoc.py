@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
+from orchestrator.plan.ablation_check.differences import draws, read_alike
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.declared import Sweep, declared
-from orchestrator.plan.effects import differ_further, draws, quick_first
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.plan.spaces import assigned, common_space
 from orchestrator.spec.types import Spec
@@ -75,7 +75,7 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
     except ValueError:
         return None  # what cannot be built as it is, is refused by the proof
     try:
-        after = probe.shapes(found)
+        after = probe.structure(found)
     except ValueError as error:
         return f"cannot be built with {path} = {shown(value)}: {error}"
     if before.saved != after.saved:
@@ -182,13 +182,10 @@ def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe)
     if root == "task":
         return bool(_tested(one, sweep) == _tested(other, sweep))
     if root == "train":
-        written = [declared(each, sweep)["writing"] for each in (one, other)]
+        written = [acting_settings(each, sweep)["writing"] for each in (one, other)]
         return one.shape.head != "sequence" or written[0] == written[1]
     try:
-        longest = sweep.longest(one, other)
-        return one == other or not any(
-            differ_further(probe, *pair, longest) for pair in quick_first(probe, one, other)
-        )
+        return read_alike(probe, one, other, sweep)
     except ValueError:
         return False  # what cannot be run is refused by the proof
 

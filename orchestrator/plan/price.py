@@ -8,12 +8,12 @@ from time import perf_counter
 import torch
 
 from orchestrator.errors import InputError
+from orchestrator.plan.ablation_check.probe import Probe
+from orchestrator.plan.ablation_check.structure import Structure
+from orchestrator.plan.ablation_check.weights import SEED
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.limits import rows_at_once, rows_per_step
-from orchestrator.plan.moved_weights import SEED
-from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import System
-from orchestrator.plan.structure import Structure
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model

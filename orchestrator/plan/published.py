@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.metric_splits import SELECTION_SPLIT, declared_split, outcome_split
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.probe import Probe
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.types import Published, Spec
 from search_spaces.paths import MISSING, lookup

@@ -10,6 +10,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
+from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
 from orchestrator.plan.answer import SEEN
 from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.format import (
@@ -26,8 +28,6 @@ from orchestrator.plan.format import (
 from orchestrator.plan.objective_words import objective_lines, reversed_goals
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.probe import LAYERS, NARROW
-from orchestrator.plan.probed_model import EXAMPLES, LENGTH
 from orchestrator.plan.published_rows import name_of, read_nowhere
 from orchestrator.plan.running import running_lines
 from orchestrator.plan.settings import differences

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from orchestrator.plan.ablation_check.drawn_data import same_data
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.drawn_data import same_data
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
 from trainables.acting import fields_of_form, in_splits

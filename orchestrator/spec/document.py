@@ -212,8 +212,14 @@ class _NodeReader:
 
     def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        inherited: dict[str, Any] = {}
         first_lines: dict[Hashable, int] = {}
         for key_node, value_node in node.value:
+            if _is_merge(key_node):
+                inherited |= self._inherited(value_node, keys, key_node.start_mark.line)
+        for key_node, value_node in node.value:
+            if _is_merge(key_node):
+                continue
             line = key_node.start_mark.line
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR:
                 given = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
@@ -223,9 +229,6 @@ class _NodeReader:
                 self.refuse(keys, f"keys must be texts, got {given or 'an empty key'}{remedy}", line)
                 continue
             key = key_node.value
-            if key == "<<" and not key_node.style:
-                self.refuse(keys, "merge keys (<<) are not read: write the fields out or use a profile", line)
-                continue
             value = self.value(value_node, (*keys, key), line)
             if key in found:
                 also = f", also on line {first_lines[key] + 1}" if self.lines else f", got {key} twice"
@@ -233,6 +236,19 @@ class _NodeReader:
                 continue
             found[key] = value
             first_lines[key] = line
+        return {**inherited, **found}
+
+    def _inherited(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
+        """The fields that a merge key (<<) gives the mapping at `keys`; of several sources the first counts."""
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        found: dict[str, Any] = {}
+        for source in reversed(sources):
+            if not isinstance(source, yaml.MappingNode) or id(source) in self.open:
+                self.refuse(keys, "a merge key (<<) must have an alias of a mapping, or a list of them", line)
+                continue
+            here = self.document.origins[keys]
+            found |= self.value(source, keys) or {}
+            self.document.origins[keys] = here
         return found
 
     def _scalar(self, node: yaml.ScalarNode, keys: Keys, line: int) -> bool | int | float | str | None:
@@ -252,6 +268,10 @@ class _NodeReader:
             self.refuse(keys, f"must fit into 64 bits, got {node.value[:40]}", line, oversized=True)
             return None
         return value
+
+
+def _is_merge(key: yaml.Node) -> bool:
+    return isinstance(key, yaml.ScalarNode) and key.value == "<<" and not key.style
 
 
 _REMEDIES: Final = {

@@ -76,6 +76,8 @@ class ArmSpec(Section):
     """Searched fields that this arm does not search: those it lacks or sets itself, those that change
     nothing in it, fields of model and task that are to stay; or all of them, for an arm that is not
     searched."""
+    allow_no_effect: bool = False
+    """Run the arm even if no difference to the baseline was found; the plan then says so."""
 
 
 class ControlSpec(Section):
@@ -442,6 +444,9 @@ class Spec(Section):
             }
             if dumped["search"]["repeats"] == 1:
                 del dumped["search"]["repeats"]
+        for arm in dumped["arms"].values():
+            if not arm.get("allow_no_effect"):
+                arm.pop("allow_no_effect", None)
         for later in (
             ("halting_examples", "cross", "resample_data") if isinstance(dumped.get("confirm"), dict) else ()
         ):

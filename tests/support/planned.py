@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from orchestrator.plan import planner
-from orchestrator.plan.probe import Probe
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Spec

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from trainables.acting import Acts, TrialFacts, Tried, fewer
+from trainables.acting import Acts, TrialFacts, fewer
 from trainables.settings import NonNegative, Settings
 
 NO_PENALTY = 1e-9
@@ -41,16 +41,14 @@ def _examples(config: Any, trial: TrialFacts) -> Any:
 class DecodeConfig(Settings):
     """How answers are written token by token. Only tasks of the head `sequence` have such answers."""
 
-    beam_size: Annotated[int, Acts("writing", _beam_size), Tried(1, 4)] = Field(default=1, ge=1, le=1024)
+    beam_size: Annotated[int, Acts("writing", _beam_size)] = Field(default=1, ge=1, le=1024)
     """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
     three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
-    length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty), Tried(0.0, 3.0, beam_size=4)] = (
-        0.0
-    )
+    length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty)] = 0.0
     """Answers are compared by log-probability / length^length_penalty, their end counted: more favours longer
     ones. Greedy decoding has nothing to compare."""
-    decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max), Tried(2, 4)] = None
+    decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max)] = None
     """Most tokens of a written answer, its end included; null: twice the longest training answer."""
-    decode_examples: Annotated[PositiveInt | None, Acts("sampling", _examples), Tried(2, 8)] = 256
+    decode_examples: Annotated[PositiveInt | None, Acts("sampling", _examples)] = 256
     """Most validation samples decoded for each measurement, the same for every trial; null
     decodes all. Test splits are decoded in full."""

@@ -96,3 +96,9 @@ def test_resume_and_continue_refuse_changed_code(half, anew, monkeypatch):
         assert "must run the same training code" in shown.err
         assert "(1 trial), now " in shown.err
     assert anew("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0
+
+
+def test_comments_and_formatting_are_no_change_of_code(code, anew):
+    assert anew("launch", "changing.yaml", *INLINE).code == 0
+    code.write_text("# a comment\n\n" + BONUS.replace("0.5", "(0.5)"))
+    assert anew("extend", "changing", IDLE, *INLINE).code == 0

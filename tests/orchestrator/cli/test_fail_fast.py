@@ -32,7 +32,7 @@ def run(haltsweep, untracked, tmp_path):
 
     def answer(reported, *arguments, confirm=""):
         (tmp_path / "early.yaml").write_text(SPEC + confirm)
-        (tmp_path / "early.py").write_text("import math\n" + CODE.replace("REPORTED", reported))
+        (tmp_path / "early.py").write_text("import math\nimport time\n" + CODE.replace("REPORTED", reported))
         with forgotten(tmp_path):
             return haltsweep(*arguments)
 
@@ -130,3 +130,15 @@ def test_a_check_that_runs_writes_nothing(run, tmp_path):
     shown = run('{"valid/acc": settings["x"]}', "check", "--run", "early.yaml")
     assert shown.code == 0
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_a_smoke_test_names_settings_that_the_code_does_not_read(run, arguments):
+    told = "perhaps the code does not read y"
+    assert told in run('{"valid/acc": 0.5, "seconds": time.perf_counter()}', *arguments).out
+    assert told not in run('{"valid/acc": settings["x"] + settings["y"]}', *arguments).out
+
+
+def test_a_smoke_test_names_metrics_that_the_seed_does_not_decide(run):
+    shown = run('{"valid/acc": time.perf_counter()}', "check", "--run", "early.yaml")
+    assert "a second run with the same seed reported other values of valid/acc" in shown.out

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import probe
+from orchestrator.plan.ablation_check import probe
+from orchestrator.plan.ablation_check.differences import LEARNS
 from orchestrator.plan.planner import plan
 from orchestrator.plan.settings import checked
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
@@ -200,8 +201,9 @@ def test_the_proof_runs_few_layers_however_many_are_asked_for(monkeypatch):
         checked(absurd(max_layers=layers, halt=None).baseline.model_dump()) for layers in (50, 3)
     )
     tried = probe.Probe()
-    assert tried.forward(deep) == tried.forward(shallow)
-    assert max(tried.forward(deep).layers) == 3
+    measured = tried.measure(deep, LEARNS)
+    assert measured == tried.measure(shallow, LEARNS)
+    assert max(measured.quantities["layers run"]) == 3
     assert tried.structure(deep).flops_max > 10 * tried.structure(shallow).flops_max
 
 

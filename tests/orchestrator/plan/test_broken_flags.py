@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.plan import planner
-from orchestrator.plan import probe as probing
+from orchestrator.plan.ablation_check import probe as probing
 from tests.orchestrator.plan.test_lying_arms import CHUNKED, SPARSE, UNIVERSAL, spec_of, system
 from tests.support.planned import plan
 from trainables import catalog

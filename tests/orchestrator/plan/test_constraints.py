@@ -131,35 +131,6 @@ def test_numbers_of_a_lattice_may_be_equal(operator: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraints", "expected"),
-    [
-        (("model.max_layers < 6", "model.max_layers < 7"), [1]),
-        (("model.max_layers < 7", "model.max_layers < 6"), [0]),
-        (("model.max_layers < 6", "model.max_layers <= 5"), [1]),
-        (("model.max_layers <= model.feedforward_width", "model.feedforward_width >= model.max_layers"), [1]),
-        (
-            (
-                "model.feedforward_width < 7",
-                "model.max_layers < model.feedforward_width",
-                "model.max_layers < 6",
-            ),
-            [2],
-        ),
-        (("model.max_layers < model.feedforward_width", "model.max_layers != model.feedforward_width"), [1]),
-    ],
-)
-def test_a_constraint_that_follows_from_others_is_told(
-    constraints: tuple[str, ...], expected: list[int]
-) -> None:
-    with pytest.raises(PlanError) as caught:
-        planned(*constraints)
-    assert [each.path for each in caught.value.faults] == [
-        f"search.constraints[{place}]" for place in expected
-    ]
-    assert "follows from the others and the ranges in every arm" in str(caught.value)
-
-
-@pytest.mark.parametrize(
     "constraints",
     [
         ("model.max_layers < 6", "model.max_layers > 3"),

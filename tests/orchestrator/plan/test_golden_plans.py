@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.plan import planner
-from orchestrator.plan.probe import Probe
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
 from tests.support.golden import GOLDEN, Messages

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.plan import planner
-from orchestrator.plan import probe as probing
+from orchestrator.plan.ablation_check import probe as probing
 from orchestrator.spec.types import Spec
 from tests.support.planned import plan
 from trainables.tasks import pathfinder
@@ -151,11 +151,6 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
     "pixels": (
         system({"name": "pathfinder"}),
         {"sorted": {"train.order": "bucketed"}},
-        (),
-    ),
-    "one loop": (
-        system({"name": "algorithms"}, {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 1}),
-        {"norm-under-another-name": {"model.final_norm": "end"}},
         (),
     ),
     "universal": (

@@ -1,6 +1,5 @@
 """What saves a plan time and must change nothing: weights that are drawn once, models that are narrow."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,20 +7,18 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import probe as probing
-from orchestrator.plan.declared import Sweep
-from orchestrator.plan.drawn_once import LEAST, DrawnOnce
-from orchestrator.plan.effects import differ, effects, shows
+from orchestrator.plan.ablation_check import probe as probing
+from orchestrator.plan.ablation_check.acting_settings import Sweep
+from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, READS, differ, evidence, shows
+from orchestrator.plan.ablation_check.passes import Measurements, Pass
+from orchestrator.plan.ablation_check.probe import NARROW, Probe
 from orchestrator.plan.planner import plan
-from orchestrator.plan.probe import NARROW, Probe
 from orchestrator.plan.settings import System, checked
 from orchestrator.spec.types import Spec
 from tests.orchestrator.plan.small import BASELINE, spec
-from trainables import catalog
 from trainables.assembly import build_model
 from trainables.counting import Flops, only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
-from trainables.streams import torch_stream
 
 WIDE = {"name": "universal", "width": 256, "heads": 4, "max_layers": 3, "gate": True}
 
@@ -31,44 +28,6 @@ def system(**model: Any) -> System:
     found = checked(raw)
     assert isinstance(found, System), found
     return found
-
-
-def test_weights_that_were_drawn_before_are_the_same_bits() -> None:
-    made, once = system(), DrawnOnce()
-    plain = build_model(made.model, made.shape, 0).state_dict()
-    for _ in range(2):
-        with once:
-            model = build_model(made.model, made.shape, 0)
-        assert all(torch.equal(plain[name], tensor) for name, tensor in model.state_dict().items())
-    with once:
-        other = build_model(made.model, made.shape, 1).state_dict()
-    assert any(not torch.equal(plain[name], tensor) for name, tensor in other.items())
-
-
-@pytest.mark.parametrize("bounds", [(-1.0, 1.0), (0.0, 3.0)])
-def test_a_generator_goes_on_as_if_it_had_drawn(bounds: tuple[float, float]) -> None:
-    def drawn() -> list[torch.Tensor]:
-        stream = torch_stream(0, "some")
-        first = torch.empty(LEAST).uniform_(*bounds, generator=stream)
-        again = torch.empty(LEAST).normal_(0, 1, generator=stream)
-        return [first, again, torch.randn(3, generator=stream)]
-
-    plain, once = drawn(), DrawnOnce()
-    for _ in range(2):
-        with once:
-            found = drawn()
-        assert all(map(torch.equal, plain, found))
-
-
-@pytest.mark.parametrize("name", catalog.names("models"))
-def test_a_glance_is_a_forward_pass_that_keeps_nothing(name: str) -> None:
-    task = "algorithms" if name == "looped" else "listops"
-    made = checked({"task": {"name": task}, "model": {"name": name}, "train": {"steps": 100}})
-    assert isinstance(made, System), made
-    small = Probe().narrow(made)
-    narrowed, passed = Probe().inference(small), Probe().forward(small)
-    assert replace(narrowed, loss=0.0, costs=(0.0, 0.0)) == replace(passed, loss=0.0, costs=(0.0, 0.0))
-    assert [narrowed.loss, *narrowed.costs] == pytest.approx([passed.loss, *passed.costs], rel=1e-5)
 
 
 def test_every_width_is_divided_and_nothing_else_changes() -> None:
@@ -87,9 +46,9 @@ class Watching(Probe):
         super().__init__()
         self.widths: set[int] = set()
 
-    def _run(self, made: System, point: int) -> Any:
+    def measure(self, made: System, asked: Pass, longest: int | None = None) -> Measurements:
         self.widths.add(made.settings["model"]["width"])
-        return super()._run(made, point)
+        return super().measure(made, asked, longest)
 
 
 def test_a_difference_in_widths_alone_is_seen_in_models_divided_by_one_number() -> None:
@@ -118,7 +77,7 @@ def seen() -> Probe:
 @pytest.mark.parametrize("written", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
 def test_a_width_that_is_written_out_is_no_difference(written: dict[str, int], seen: Probe) -> None:
     assert not differ(seen, system(), system(**written), Sweep())
-    assert not shows(effects(seen, system(), system(**written), Sweep()))
+    assert not shows(evidence(seen, system(), system(**written), Sweep()))
 
 
 def test_a_difference_that_narrow_models_do_not_show_is_found_in_those_as_they_are(
@@ -181,18 +140,12 @@ def narrow_alone(structure: probing.Structure) -> None:
         raise ValueError(f"memory must suffice, got {structure.parameters} parameters")
 
 
-def test_a_model_that_runs_again_has_its_first_weights_and_the_run_before_keeps_its_own() -> None:
+def test_a_model_that_runs_again_has_its_first_weights() -> None:
     probe, made = Probe(), Probe().narrow(system(dropout=0.5))
-    before = probe.forward(made, 0)
-    moved = probe.forward(made, 3)
-    assert moved.loss != before.loss, "other weights must show, for this test to try anything"
-    for point in (0, 3):
-        assert probe.gradient(made, point) == Probe().gradient(made, point)
-    reading = probe.reading(made, 0)
-    assert reading == probe.reading(made, 0) == Probe().reading(made, 0)
-    assert probe.operations(made) == Probe().operations(made)
-    assert probe.gradient(made, 5) == Probe().gradient(made, 5), "it is in training again, with dropout"
-    assert len(probe._models) == 1, "it is built once"
+    passes = (LEARNS, LEARNS_MOVED, *READS[:3])
+    again = [probe.measure(made, asked) for asked in passes]
+    assert again == [Probe().measure(made, asked) for asked in passes]
+    assert again[0] != again[1], "other weights must show, for this test to try anything"
 
 
 def test_operations_are_counted_as_pytorch_counts_them() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.plan import planner, price
-from orchestrator.plan.probe import Probe
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import profile_names, read_spec
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec

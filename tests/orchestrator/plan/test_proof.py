@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from orchestrator.errors import PlanError
-from orchestrator.plan import planner, probe, probed_model
+from orchestrator.plan import planner
+from orchestrator.plan.ablation_check import passes, probe
+from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, READS
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.moved_weights import POINTS
-from orchestrator.plan.probe import Probe
 from orchestrator.plan.types import ArmProof
 from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, full, one_arm, spec
 from tests.support.planned import plan
@@ -258,7 +259,7 @@ def test_an_arm_that_changes_more_than_it_declares(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_loss_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probed_model, "objective", lambda output, config: output.loss.sum() * torch.inf)
+    monkeypatch.setattr(passes, "objective", lambda output, config: output.loss.sum() * torch.inf)
     with pytest.raises(PlanError, match="must begin with a finite loss and gradient, got loss=inf"):
         planner.plan(spec())
 
@@ -273,10 +274,9 @@ def test_shared_weights_and_dropout_are_paired() -> None:
     faults = Faults(spec())
     (one,) = resolve(spec(), faults)
     first, second = Probe(), Probe()
-    for point in range(POINTS):
-        assert first.forward(one.system, point) == second.forward(one.system, point)
-        assert first.gradient(one.system, point) == second.gradient(one.system, point)
-    assert first.forward(one.system, 1) != first.forward(one.system, 2)
+    for asked in (LEARNS, LEARNS_MOVED, *READS):
+        assert first.measure(one.system, asked) == second.measure(one.system, asked)
+    assert first.measure(one.system, READS[0]) != first.measure(one.system, READS[1])
 
 
 def test_a_dimension_without_effect_is_refused() -> None:
@@ -287,18 +287,6 @@ def test_a_dimension_without_effect_is_refused() -> None:
 
 
 DROPOUT = {"also": {"model.dropout": {"float": [0.0, 0.3]}}, "trials_per_arm": 2}
-
-
-def test_a_dimension_is_shown_by_one_end_beside_the_arm_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    build, run = probe.build_model, []
-
-    def watched(config: Any, *rest: Any) -> Any:
-        run.extend([config.dropout] if "cpu" in rest else [])
-        return build(config, *rest)
-
-    monkeypatch.setattr(probe, "build_model", watched)
-    planner.plan(full(arms={}, posthoc={}, search={**SEARCH, "spaces": [], **DROPOUT}))
-    assert run == [0.1, 0.3]
 
 
 def test_a_dimension_that_the_code_ignores_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

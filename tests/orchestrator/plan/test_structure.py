@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from orchestrator.plan.structure import Shapes
+from orchestrator.plan.ablation_check.structure import Shapes
 from trainables import catalog
 from trainables.assembly import build_model
 from trainables.types import TaskShape

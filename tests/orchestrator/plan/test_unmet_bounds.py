@@ -9,14 +9,13 @@ import pytest
 from orchestrator.errors import PlanError
 from tests.orchestrator.plan.test_lying_arms import SPARSE, STRINGS, TRAIN, WRITER, spec_of, system
 from tests.support.planned import plan
+from tests.trainables.training.rehearsal import TASK, measured
+from tests.trainables.training.rehearsal import TRAIN as SHORT
 from trainables.assembly import model_config
 from trainables.data.order import Bucketed
 from trainables.settings import within
 from trainables.training.config import TrainConfig
 from trainables.training.likes import EPS_LEAST
-from trainables.training.rehearsal import TASK
-from trainables.training.rehearsal import TRAIN as SHORT
-from trainables.training.rehearsal import _measured as measured
 
 DIGITS = {"name": "digits"}
 PIXELS = 64
@@ -33,17 +32,10 @@ LIES: Mapping[str, tuple[dict[str, Any], Mapping[str, Any]]] = {
         system(DIGITS, sparse(2000)),
         {"model.attention.window": 3000},
     ),
-    "one beyond the longest tree of those drawn, though longer ones may be": (
-        system({"name": "listops"}, sparse(2000)),
-        {"model.attention.window": 3000},
-    ),
     "a window of decisions beyond all images": (
         system(DIGITS, {"name": "crvnn", "width": 16, "window": 2001}),
         {"model.window": 3001},
     ),
-    "a bound that files must keep": (system(CFQ, WRITER), {"task.question_words_max": 80}),
-    "another of answers": (system(CFQ, WRITER), {"task.query_words_max": 300}),
-    "ids that no word has": (system(CFQ, WRITER), {"task.source_vocabulary_size": 70}),
     "a bound that no tree meets": (system(FEW_TREES), {"task.train_length_max": 8000}),
     "chunks longer than all inputs": (
         system(

@@ -156,6 +156,27 @@ def test_what_is_not_read(text: str, message: str) -> None:
     assert str(read_text(text, "s.yaml").faults[0]) == message
 
 
+def test_a_merge_key_gives_fields_that_own_ones_override() -> None:
+    text = "a: &a {x: 1, y: {z: 2}}\nb: &b {x: 3, w: 4}\nc:\n  x: 5\n  <<: [*a, *b]\nd:\n  <<: *b\n"
+    found = read_text(text, "some.yaml")
+    assert not found.faults
+    assert found.data["c"] == {"x": 5, "y": {"z": 2}, "w": 4}
+    assert found.data["d"] == {"x": 3, "w": 4}
+    lines = {dotted(keys): origin.line for keys, origin in found.origins.items()}
+    assert (lines["c"], lines["c.x"], lines["c.y.z"], lines["c.w"]) == (3, 4, 1, 2)
+
+
+@pytest.mark.parametrize("value", ["1", "[1]", "*a", "[[]]"])
+def test_a_merge_key_of_no_mapping_is_a_fault(value: str) -> None:
+    found = read_text(f"a: &a [1]\nb: {{<<: {value}, x: 1}}\n", "some.yaml")
+    assert [(fault.path, fault.line) for fault in found.faults] == [("b", 2)]
+
+
+def test_a_mapping_that_merges_itself_is_a_fault() -> None:
+    found = read_text("a: &a\n  x: 1\n  <<: *a\n", "some.yaml")
+    assert [(fault.path, fault.line) for fault in found.faults] == [("a", 3)]
+
+
 def test_a_quoted_merge_key_is_a_key() -> None:
     found = read_text("'<<': 1\n", "s.yaml")
     assert (found.data, found.faults) == ({"<<": 1}, [])

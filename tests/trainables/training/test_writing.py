@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator.plan.probe import Probe
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.settings import System, checked
 from trainables import task_catalog
 from trainables.assembly import build_model

@@ -1,15 +1,16 @@
-"""Where settings of task and training act in a trial, and in what two systems differ there.
+"""Settings of task and training as far as they act in a trial.
 
-What they do is declared (`trainables.acting`), and seen in the data and in rehearsed training.
+Where a field acts is declared beside it (`trainables.acting`): patience that exceeds the number of
+validations, for one, acts nowhere. Fields of a task whose examples are generated are compared by what they
+draw.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from math import isclose
 from typing import Any
 
-from orchestrator.plan.drawn_data import acting_on_data
-from orchestrator.plan.probe import Probe
+from orchestrator.plan.ablation_check.drawn_data import acting_on_data
 from orchestrator.plan.settings import System
 from search_spaces.dimensions import Space
 from trainables.acting import TrialFacts, acting
@@ -41,23 +42,23 @@ class Sweep:
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
-def declared_effects(
-    probe: Probe, before: System, after: System, sweep: Sweep, *, rehearsed: bool = True
-) -> list[str]:
-    """Where settings of task and training make a difference that one step need not show.
+def unlike_settings(before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
+    """Say where settings of task and training act otherwise in trials of `after` than of `before`.
 
-    `rehearsed` leaves out what no training obeys: nothing must be shown by that alone.
+    What the loss of one step reads is left out: passes show it.
+
+    Returns:
+        Words among `training` (what is learned, or which weights are selected), `measuring`, `writing` and
+        `task` (shape or examples, as far as settings tell).
     """
     if before.train == after.train and before.task == after.task:
-        return []
-    obeyed = _as_it_trains(probe, before, after) if rehearsed else after
-    steps = sorted({*_tried(before), *_tried(obeyed)})
-    old, new = declared(before, sweep, steps), declared(obeyed, sweep, steps)
+        return ()
+    steps = sorted({*_looked_at(before), *_looked_at(after)})
+    old, new = acting_settings(before, sweep, steps), acting_settings(after, sweep, steps)
     changed = {
         where: {name for name in new[where] if not _equal(old[where].get(name), new[where][name])}
         for where in new
     }
-    learned = changed["steps"] and changed["steps"] - probe.forward(probe.narrow(after)).objective_reads
     decides = bool(changed["measuring"]) and (
         sweep.stopped or any(_compares(system, sweep) for system in (before, after))
     )
@@ -65,13 +66,14 @@ def declared_effects(
         # Weights are never selected by what is written; early stoppers may go by it.
         changed["measuring"] |= changed["sampling"]
         decides = sweep.stopped or (decides and changed["measuring"] != changed["sampling"])
-    trained = learned or changed["rates"] or changed["selecting"] or decides
-    return [
-        *(["task"] if changed["task"] or old["task"].keys() != new["task"].keys() else []),
-        *(["training"] if trained else []),
-        *(["measuring"] if changed["measuring"] and not decides else []),
-        *(["writing"] if changed["writing"] else []),
-    ]
+    trained = changed["steps"] or changed["rates"] or changed["selecting"] or decides
+    words = {
+        "task": changed["task"] or old["task"].keys() != new["task"].keys(),
+        "training": trained,
+        "measuring": changed["measuring"] and not decides,
+        "writing": changed["writing"],
+    }
+    return tuple(word for word, differs in words.items() if differs)
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -83,16 +85,8 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _as_it_trains(probe: Probe, before: System, after: System) -> System:
-    """`after` without the changed settings of training that no training obeys, whatever is declared."""
-    old, new = before.train, after.train
-    changed = (name for name in type(new).model_fields if getattr(old, name) != getattr(new, name))
-    idle = {name: getattr(old, name) for name in changed if not probe.rehearsals.acts(name)}
-    return replace(after, train=new.model_copy(update=idle)) if idle else after
-
-
-def declared(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
-    """Settings of task and training as far as they act, as values that do the same, by where they show.
+def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
+    """Return the settings of task and training that act, by where they show, as values that do the same.
 
     Rates are those at `steps`, if not given some that are the same for every schedule of as many steps.
     """
@@ -154,7 +148,7 @@ def _compares(system: System, sweep: Sweep) -> bool:
     return compares(system.train.model_copy(update=values))
 
 
-def _tried(system: System) -> list[int]:
+def _looked_at(system: System) -> list[int]:
     """The steps at which the rates of one system are looked at, those near its turns among them."""
     train = system.train
     turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)

@@ -2,15 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from pyarrow import compute
-
 from orchestrator.identity import canonical
-from orchestrator.plan.moved_weights import SEED
+from orchestrator.plan.ablation_check.weights import SEED
 from orchestrator.plan.settings import System
 from trainables.acting import task_acting
 from trainables.assembly import reads_steps
@@ -34,8 +31,6 @@ EXAMPLES = 2
 KEPT = 64
 MOST_MADE = 20_000
 """Examples of a corpus that is made for a comparison, in some seconds."""
-MOST_MEASURED = 200_000
-"""The same where nothing but the longest is asked for."""
 
 
 def acting_on_data(system: System, read: list[str]) -> dict[str, Any]:
@@ -70,20 +65,6 @@ def same_data(before: System, after: System, read: Sequence[str], most: int = MO
         return False  # reported by who builds them in earnest
 
 
-def longest_input(system: System, read: Sequence[str], enough: int) -> int:
-    """Tokens of the longest input of the splits `read`: as announced, or as made where more than `enough` are
-    announced and examples are quickly made, since a law may bound what it all but never draws.
-    """
-    found = 0
-    for info in splits(system.task):
-        length = info.length_max
-        if info.name in read and length > enough and _is_made(system.task, MOST_MEASURED):
-            with suppress(ValueError):  # reported by who builds them in earnest
-                length = min(length, _longest(canonical(system.settings["task"]), info.name))
-        found = max(found, length if info.name in read else 0)
-    return found
-
-
 def _is_stored(task: Settings, most: int) -> bool:
     """Whether all splits are stored, of generated examples, no more than `most` of a kind."""
     return not any(info.streamed for info in splits(task)) and _is_made(task, most)
@@ -100,14 +81,6 @@ def _is_made(task: Settings, most: int) -> bool:
     values = settled(task).model_dump().items()
     counts = [value for name, value in values if type(value) is int and name != "data_seed"]
     return max(counts, default=0) <= most
-
-
-@lru_cache(KEPT)
-def _longest(task: str, split: str) -> int:
-    """Tokens of the longest example of `split` of the task given as JSON. Raises ValueError."""
-    config = task_config(json.loads(task))
-    table = task_module(task_name(config)).build(config, split)
-    return int(compute.max(compute.list_value_length(table["tokens"])).as_py())
 
 
 @lru_cache(KEPT)

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator.plan.ablation_check.probe import Probe
+from orchestrator.plan.ablation_check.structure import reshaped_share
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.probe import Probe
 from orchestrator.plan.settings import checked
-from orchestrator.plan.structure import reshaped_share
 from orchestrator.plan.types import Change
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 
@@ -19,7 +19,7 @@ MOST = 0.5
 _TAKES_AWAY = re.compile(r"^(?:minus|no|without)[-_](.+)$")
 
 
-def notes(arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> tuple[str, ...]:
+def named_otherwise(arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> tuple[str, ...]:
     """What to look at twice in `arm`, which is compared with `reference`, one sentence each.
 
     Raises ValueError for what cannot be built.

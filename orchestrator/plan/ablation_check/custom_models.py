@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
-from orchestrator.plan.proof import rounded
+from orchestrator.plan.ablation_check.built_in_arms import rounded
 from orchestrator.plan.types import ArmProof
 from trainables.extensions import said
 from trainables.generator_state import seed_generators
@@ -208,7 +208,7 @@ def differences_of(
 
     `again` is the model of `before` when it is built once more: where that is another, nothing is proved.
     """
-    from orchestrator.plan.structure import tree_difference
+    from orchestrator.plan.ablation_check.structure import tree_difference
 
     again = before if again is None else again
     is_built = (before.shapes, before.modules) == (again.shapes, again.modules)

@@ -1,21 +1,12 @@
-"""Whether the code of training does what its settings say, by short trainings of a tiny model.
+"""Short trainings of a tiny model: those that differ in a field of training must measure something else."""
 
-Where a field acts is declared beside it (`trainables.acting`); that it does act is seen here: two trainings
-that differ in nothing else must differ in what is learned or measured, those of decoding on a task whose
-answers are written. Which values are tried is declared too (`Tried`), so the answer is the same for every
-trial, and costs one training a value.
-"""
-
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
 import torch
 
-from trainables.acting import Tried, tried
 from trainables.data.split import Split, content_hash
-from trainables.decoding.config import DecodeConfig
 from trainables.metrics import TRAIN_FLOPS
 from trainables.protocol import Job
 from trainables.settings import Settings
@@ -53,35 +44,8 @@ GIVEN: Final = frozenset(
 """Metrics that settings and clocks decide: a field that reaches nothing but these does nothing."""
 
 
-class Rehearsals:
-    """Short trainings, each made once."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[Any, ...]] = {}
-        self._acting: dict[str, bool] = {}
-
-    def acts(self, field: str) -> bool:
-        """Whether another value of the `field` of training changes what is learned or measured.
-
-        True for fields that do not say how to find out.
-        """
-        if field not in self._acting:
-            mark = tried(TrainConfig, field)
-            self._acting[field] = mark is None or len({self._trained(field, each, mark) for each in mark}) > 1
-        return self._acting[field]
-
-    def _trained(self, field: str, value: Any, mark: Tried) -> tuple[Any, ...]:
-        task = WRITTEN if field in DecodeConfig.model_fields else TASK
-        settings = TRAIN | mark.beside | {field: value}
-        config = TrainConfig.model_validate(settings).model_dump(mode="json")
-        key = json.dumps([task["name"], config], sort_keys=True)
-        if key not in self._seen:
-            self._seen[key] = _measured(task, config)
-        return self._seen[key]
-
-
-def _measured(task: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """All that a training measured, report by report."""
+def measured(task: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return all that a training measures, report by report."""
     training = _Rehearsal(Job({"task": task, "model": MODEL, "train": config}, SEED, "confirm", (TEST,)))
     found = []
     while not training.finished:

@@ -1,0 +1,1 @@
+"""Whether an ablation arm differs from what it is compared with."""

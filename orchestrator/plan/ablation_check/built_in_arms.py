@@ -1,0 +1,211 @@
+"""Builds and runs every arm of the built-in trainable; one that changes nothing is refused."""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from orchestrator.plan.ablation_check.acting_settings import Sweep
+from orchestrator.plan.ablation_check.differences import (
+    FUNCTIONAL,
+    LEARNS,
+    LEARNS_MOVED,
+    differ,
+    evidence,
+    evidence_where_searched,
+    shows,
+)
+from orchestrator.plan.ablation_check.named_otherwise import named_otherwise
+from orchestrator.plan.ablation_check.passes import Pass
+from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_outside
+from orchestrator.plan.ablation_check.structure import tree_difference
+from orchestrator.plan.ablation_check.weights import SEED, Weights
+from orchestrator.plan.arms import BuiltInArm, CheckedArm
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.limits import too_large
+from orchestrator.plan.settings import System, checked
+from orchestrator.plan.types import ArmProof
+from search_spaces.dimensions import key_of
+from search_spaces.paths import MISSING, leaves, lookup, with_value
+from trainables.assembly import batch_cost, build_model
+from trainables.settings import shallower
+from trainables.training.step import misfit
+
+DIGITS = 4
+"""Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
+NAMED = 4
+"""Weights that a note names."""
+SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True, learns=True)
+"""The gradient of a memory is in the second chunk."""
+ALLOWED = (
+    "no difference to {reference} was found, which allow_no_effect permits: what is measured of it may be "
+    "what is measured of the baseline"
+)
+
+
+def prove(
+    arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep, faults: Faults
+) -> ArmProof | None:
+    """Build and run `arm` and what it is compared with.
+
+    Returns:
+        What was seen; None if the arm cannot be trained. What is wrong with the arm goes to `faults`.
+    """
+    place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
+    try:
+        structure = probe.structure(arm.system)
+        if (why := too_large(arm.system, probe.parameters)) is not None:
+            raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
+        _require_training(arm.system)
+        before = probe.structure(reference.system) if reference else structure
+        run = probe.narrow(arm.system)
+        first = probe.measure(run, LEARNS)
+        found = _found(arm, reference, probe, sweep)
+        noted = tuple(_notes(arm, reference, found, probe, sweep)) if _are_notes_wanted(arm, probe) else ()
+    except ValueError as error:
+        faults.add(f"{arm.name} cannot be trained: {error}", *place, about=("trained", str(error)))
+        return None
+    if not isfinite(first.loss) or not isfinite(first.norm):
+        faults.add(
+            f"{arm.name} must begin with a finite loss and gradient, got loss={first.loss} and "
+            f"gradient={first.norm}",
+            *place,
+        )
+        return None
+    if reference is not None and arm.changes and not shows(found):
+        if arm.request.allow_no_effect:
+            noted = (*noted, ALLOWED.format(reference=reference.name))
+        else:
+            _refuse_no_effect(arm, reference, found, faults)
+    return ArmProof(
+        arm=arm.name,
+        parameters=structure.parameters,
+        module_tree_added=tree_difference(before, structure),
+        module_tree_removed=tree_difference(structure, before),
+        flops_min=structure.flops_min,
+        flops_max=structure.flops_max,
+        loss=rounded(first.loss),
+        gradient_norm=rounded(first.norm),
+        functional_change=bool(FUNCTIONAL & set(found)),
+        evidence=found,
+        notes=noted,
+        run_with=_run_with(arm.system, run),
+    )
+
+
+def _found(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep) -> tuple[str, ...]:
+    """In what `arm` differs from `reference`; where in nothing, with what its search draws."""
+    if reference is None:
+        return ()
+    found = evidence(probe, reference.system, arm.system, sweep)
+    if shows(found):
+        return found
+    drop = arm.request.drop
+    return evidence_where_searched(probe, reference.system, arm.system, sweep, drop) or found
+
+
+def _require_training(system: System) -> None:
+    """Raises ValueError where the way a step is taken does not fit the model."""
+    if system.train.parts > 1 or system.train.checkpoint_activations:
+        ghost = build_model(system.model, system.shape, SEED, "meta")
+        if (why := misfit(ghost, system.train)) is not None:
+            raise ValueError(why)
+
+
+def _run_with(system: System, run: System) -> dict[str, Any]:
+    """Settings of the model that was run where it is smaller than that of `system`."""
+    before = dict(leaves(system.settings["model"], "model."))
+    ran = shallower(run.model, LAYERS).model_dump(mode="json")
+    return {path: value for path, value in leaves(ran, "model.") if before.get(path) != value}
+
+
+def rounded(value: float) -> float:
+    """Return `value` with as many digits as are the same on every machine."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[str], faults: Faults) -> None:
+    paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
+    alone = f"; that {' and '.join(found)} differ shows in nothing" if found else ""
+    override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if it is meant"
+    faults.add(
+        f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, what is "
+        "computed, learned, measured and written is the same (losses, gradients and layers run at several "
+        f"weights, long inputs, counted operations){alone}. Drop it, or change something that has an effect"
+        f"{override}",
+        *arm.request.keys(paths[0]),
+    )
+
+
+def _are_notes_wanted(arm: BuiltInArm, probe: Probe) -> bool:
+    """A model from outside may fail where a note is looked for, which is a fault."""
+    return not probe.faults_only or is_outside(arm.system)
+
+
+def _notes(
+    arm: BuiltInArm, reference: BuiltInArm | None, found: Sequence[str], probe: Probe, sweep: Sweep
+) -> Iterator[str]:
+    """What to look at twice; nothing is refused for it. Raises ValueError for what cannot be run."""
+    if reference is not None:
+        yield from named_otherwise(arm, reference, probe)
+        yield from _idle_fields(arm, reference, probe, sweep)
+        if found == ("measuring",):
+            yield "it learns what it is compared with learns, and is only measured otherwise"
+    parts, whole = arm.system.train.parts, batch_cost(arm.system.model)
+    if parts > 1 and whole is not None and arm.system.train.auxiliary_weight:
+        yield f"{whole} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
+    known = _unreached(reference, probe) if reference is not None else ()
+    if unreached := [name for name in _unreached(arm, probe) if name not in known]:
+        more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
+        yield (
+            f"no gradient reaches {', '.join(unreached[:NAMED])}{more} at any of the weights tried, nor on "
+            f"inputs of {min(SEVERAL_CHUNKS.length, arm.system.shape.length_max)} tokens"
+        )
+
+
+def _unreached(arm: BuiltInArm, probe: Probe) -> list[str]:
+    """Weights that no gradient reaches."""
+    narrow = probe.narrow(arm.system)
+    left = list(probe.structure(narrow).shapes)
+    for asked in (LEARNS, LEARNS_MOVED, SEVERAL_CHUNKS):
+        if left:
+            reached = probe.measure(narrow, asked).gradient or {}
+            left = [name for name in left if name not in reached]
+    return left
+
+
+def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep) -> Iterator[str]:
+    """Fields among several that could be left as they were, and the arm would be the same."""
+    paths = () if arm.request.is_baseline else tuple(arm.request.changes)
+    for path in paths if len(paths) > 1 else ():
+        before = lookup(reference.system.settings, path)
+        if before is MISSING or path.endswith(".name"):
+            continue
+        left = checked(with_value(arm.system.settings, path, before))
+        if isinstance(left, System) and not differ(probe, left, arm.system, sweep):
+            yield f"setting {path} changes nothing beside the rest; leave it out, or see what it needs"
+
+
+def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
+    """Refuse two arms that are one system under two names, and two such cells of the grid."""
+    seen: dict[Hashable, CheckedArm[Any]] = {}
+    same = set[str]()
+    for arm in arms:
+        if arm.request.control:
+            continue
+        other = seen.setdefault(key_of(arm.system.settings), arm)
+        if other is arm or arm.reference in same:  # what cells have in common all arms have in both
+            continue
+        if arm.request.is_baseline:
+            same.add(arm.name)
+            axis = _axis(arm.request.cell, other.request.cell)
+            faults.add(
+                f"{arm.name} is the same system as {other.name}: drop one of them", *arm.request.keys(axis)
+            )
+        elif not other.request.is_baseline:
+            faults.add(f"is the same system as {other.name}: drop one of them", "arms", arm.request.label)
+
+
+def _axis(cell: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """An axis on which two cells differ as they are written, if there is one."""
+    differing = (path for path in cell if key_of(cell[path]) != key_of(other.get(path, MISSING)))
+    return next(differing, next(iter(cell)))

@@ -1,0 +1,216 @@
+"""In what two systems differ once they are built and run.
+
+A change counts if a trial computes, learns, selects, measures or writes anything else with it. One that
+leaves every output as it is still counts if it changes the work that is done: early exit, for one, is an arm
+because other layers are run. Two systems that agree in their acting settings, in losses, gradients and
+layers run at several weights, in evaluations of short and long inputs, and in counted operations are one
+system under two names. Weights that nothing reads and FLOPs that only a formula has are no difference.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.plan.ablation_check.acting_settings import Sweep, unlike_settings
+from orchestrator.plan.ablation_check.drawn_data import same_data
+from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
+from orchestrator.plan.ablation_check.probe import LAYERS, Probe
+from orchestrator.plan.ablation_check.weights import Weights
+from orchestrator.plan.settings import System, checked
+from orchestrator.plan.spaces import assigned, condition_values, ends
+from search_spaces.dimensions import Space, Value
+from search_spaces.paths import leaves
+from trainables.costs import depth_range, most_layers
+from trainables.decoding.config import LENGTH_MARGIN
+from trainables.layers.boundaries import NUM_BOUNDARIES
+from trainables.settings import shallower, within
+from trainables.task_catalog import splits
+
+FIRST = Pass(Weights.INITIAL, LENGTH, trains=True)
+LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True, learns=True)
+LEARNS_MOVED = Pass(Weights.RANDOM, READ_LENGTH, trains=True, learns=True)
+READS = (
+    Pass(Weights.LATE, READ_LENGTH),
+    Pass(Weights.INITIAL, READ_LENGTH),
+    Pass(Weights.RANDOM, LENGTH, examples=32),
+    Pass(Weights.RANDOM_AGAIN, READ_LENGTH),
+    Pass(Weights.EARLY, READ_LENGTH),
+    Pass(Weights.INITIAL, 256),
+    Pass(Weights.INITIAL, 1024),
+)
+"""Evaluations: late and early halting, many examples with close halting probabilities, chunks and windows."""
+READS_OF_SMALL = (Pass(Weights.RANDOM, LENGTH, examples=512), Pass(Weights.RANDOM, LENGTH, 512, trains=True))
+"""More examples, for thresholds that lie close and for dropout of few elements."""
+SMALL = 1_000_000
+"""Most parameters of a model that is run on so many."""
+LONGEST_READ = 4096
+"""Most tokens of inputs that are read for sizes of chunks and windows."""
+UNSHOWN = ("weights", "FLOPs")
+"""Differences that alone prove nothing."""
+FUNCTIONAL = frozenset({"loss", "gradient", "costs", "layers run", "outputs"})
+
+
+def differences(
+    probe: Probe, before: System, after: System, sweep: Sweep, first: Pass = FIRST
+) -> Iterator[tuple[str, ...]]:
+    """Yield in what `after` differs from `before`, by a word each; the cheapest to find first.
+
+    Different models are compared by the pass `first`, then by all others.
+
+    Words are those of `unlike_settings`, `weights`, `FLOPs`, those of `Measurements.unlike`, `gradient`,
+    `operations` and `layers`. Raises ValueError for what cannot be run.
+    """
+    settings = unlike_settings(before, after, sweep)
+    yield tuple(word for word in settings if word != "task")
+    longest = sweep.longest(before, after)
+    before, after = (_within_inputs(system, longest) for system in (before, after))
+    if probe.same_model(before, after):
+        # Another weight of a cost shows in the gradient, if the cost has one.
+        if before.train != after.train:
+            one, other = probe.narrow_pair(before, after)
+            for asked in (LEARNS, LEARNS_MOVED):
+                words = _unlike(probe, one, other, asked)
+                yield words if "gradient" in words else ()
+    else:
+        old, new = probe.structure(before), probe.structure(after)
+        yield ("weights",) if old.shapes != new.shapes else ()
+        yield ("FLOPs",) if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else ()
+        for pair in _quick_first(probe, before, after):
+            yield _unlike(probe, *pair, first)
+            yield from _of_models(probe, *pair, longest)
+    if "task" in settings and not _same_examples(before, after, sweep):
+        yield ("task",)
+
+
+def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
+    """Return whether `differences` shows anything. Raises ValueError for what cannot be run."""
+    return any(shows(words) for words in differences(probe, before, after, sweep))
+
+
+def shows(found: Iterable[str]) -> bool:
+    """Return whether there is more than what proves nothing alone."""
+    return any(word not in UNSHOWN for word in found)
+
+
+def evidence(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
+    """Return in what both differ, up to the first pass that shows anything; in settings first.
+
+    Raises ValueError for what cannot be run.
+    """
+    found: dict[str, None] = {}
+    for words in differences(probe, before, after, sweep, FIRST if probe.faults_only else LEARNS):
+        found.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
+        if shows(words) and (probe.faults_only or FUNCTIONAL & found.keys()):
+            break
+    task = "task" in unlike_settings(before, after, sweep) and shows(found)
+    return tuple(dict.fromkeys([*found, *(["task"] if task else [])]))
+
+
+def read_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
+    """Return whether an evaluation of one checkpoint gives the same with both. Raises ValueError."""
+    longest = sweep.longest(before, after)
+    return probe.same_model(before, after) or not any(
+        words for pair in _quick_first(probe, before, after) for words in _evaluations(probe, *pair, longest)
+    )
+
+
+def _quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
+    """Both with narrow models where they are wide; then both as they are."""
+    quick = probe.narrow_pair(before, after)
+    if quick[0] is not before:
+        yield quick
+    yield before, after
+
+
+def _of_models(probe: Probe, before: System, after: System, longest: int) -> Iterator[tuple[str, ...]]:
+    yield from _evaluations(probe, before, after, longest)
+    yield _unlike(probe, before, after, LEARNS)
+    yield _unlike(probe, before, after, LEARNS_MOVED)
+    if _are_small(probe, before, after):
+        yield _unlike(probe, before, after, READS_OF_SMALL[1])
+
+
+def _evaluations(probe: Probe, before: System, after: System, longest: int) -> Iterator[tuple[str, ...]]:
+    reach = min(longest, LONGEST_READ, 2 * max(_changed_sizes(before, after), default=0))
+    asked = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
+    asked += [READS_OF_SMALL[0]] if _are_small(probe, before, after) else []
+    for one in asked:
+        yield _unlike(probe, before, after, one, longest)
+    yield ("operations",) if probe.operations(before) != probe.operations(after) else ()
+    # Of layers beyond those that are run only their number is known.
+    deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
+    if deep and len({_layers(system, longest) for system in (before, after)}) > 1:
+        yield ("layers",)
+
+
+def _unlike(
+    probe: Probe, before: System, after: System, asked: Pass, longest: int | None = None
+) -> tuple[str, ...]:
+    old, new = (probe.measure(system, asked, longest) for system in (before, after))
+    return tuple(new.unlike(old))
+
+
+def _are_small(probe: Probe, *systems: System) -> bool:
+    return all(probe.parameters(system) <= SMALL for system in systems)
+
+
+def _changed_sizes(before: System, after: System) -> list[int]:
+    """Whole numbers in the fields of the model where both differ."""
+    one, other = (dict(leaves(system.settings["model"])) for system in (before, after))
+    changed = [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
+    return [value for value in changed if type(value) is int]
+
+
+def _layers(system: System, length: int) -> tuple[int, int]:
+    """Least and greatest number of layers that an input of `length` tokens can take."""
+    least, most = depth_range(system.model, length)
+    # An answer is written by a decoder that does not know how long it will be.
+    most = most if system.shape.head == "sequence" else most_layers(system.model, length)
+    return min(least, most), most
+
+
+def _same_examples(before: System, after: System, sweep: Sweep) -> bool:
+    """Whether trials of both read the same examples, as far as few enough are generated to see it."""
+    read = [info.name for info in splits(before.task) if info.role != "test"]
+    return same_data(before, after, [*read, *sweep.tests])
+
+
+def _within_inputs(system: System, longest: int) -> System:
+    """`system` without weights for offsets that no input of `longest` tokens has: they are never read."""
+    answers = LENGTH_MARGIN * (system.shape.answer_length_max or 0)
+    model = within(system.model, max(longest, answers, system.train.decode_length_max or 0) + NUM_BOUNDARIES)
+    if model is system.model:
+        return system
+    return replace(system, model=model, settings={**system.settings, "model": model.model_dump(mode="json")})
+
+
+def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Value]]:
+    """Yield every dimension of `space` at each of its ends, alone, with what it depends on."""
+    for dimension in space.dimensions:
+        if dimension.path not in left_out:
+            for value in ends(dimension.domain):
+                yield {**condition_values(dimension, space), dimension.path: value}
+
+
+def evidence_where_searched(
+    probe: Probe, before: System, after: System, sweep: Sweep, left_out: Collection[str]
+) -> tuple[str, ...]:
+    """Return `evidence` of both with one searched field, but those `left_out`, at one of its ends.
+
+    Empty where nothing shows, or where nothing is searched.
+    """
+    for draw in draws(sweep.searched, left_out):
+        one, other = (_with(system.settings, draw) for system in (before, after))
+        if one is None or other is None:
+            continue
+        with suppress(ValueError):  # what cannot be run there is reported of the search
+            if shows(found := evidence(probe, one, other, sweep)):
+                return found
+    return ()
+
+
+def _with(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
+    made = assigned(settings, draw)
+    found = None if made is None else checked(made)
+    return found if isinstance(found, System) else None

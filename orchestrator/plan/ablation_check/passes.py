@@ -1,0 +1,188 @@
+"""One pass of a model over synthetic examples, and what is measured of it.
+
+Examples are the same for all models of a task. Two passes of one model agree up to the order of their sums.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isclose, sqrt
+
+import torch
+from torch import nn
+
+from orchestrator.plan.ablation_check.weights import SEED, Weights, move
+from orchestrator.plan.settings import System
+from trainables.assembly import as_fault
+from trainables.counting import Flops, only_counted_kernels
+from trainables.data.synthetic import synthetic_batch
+from trainables.layers.dropout import set_dropout_context
+from trainables.layers.plain import evaluation_stream
+from trainables.threads import cpu_threads
+from trainables.training.step import objective
+from trainables.types import Batch, Output, TaskShape
+
+LENGTH = 8
+"""Tokens of the longer of two short examples: a wide and deep model takes a fraction of a second."""
+READ_LENGTH = 64
+EXAMPLES = 2
+KEPT_BATCHES = 64
+ROUNDING = 1e-4
+"""Relative difference of losses and gradients that the order of sums may make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """How a model is run: at which weights, on how many examples of at most how many tokens."""
+
+    point: Weights
+    length: int
+    examples: int = EXAMPLES
+    trains: bool = False
+    """Whether dropout acts and the loss that training minimises is computed; else the model is evaluated."""
+    learns: bool = False
+    """Whether the gradient of that loss is computed too."""
+
+
+Gradient = Mapping[str, tuple[float, float]]
+"""Norm and sum of the gradient by parameter; parameters that it does not reach are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """What one pass measured."""
+
+    quantities: Mapping[str, tuple[float, ...]]
+    """By name: `loss` (the one that training minimises, then those by example), `costs` (ponder and auxiliary
+    cost, weighted), `layers run` and `depth` (layers kept) by example, `outputs` (losses, hits and ponder
+    costs by example)."""
+    gradient: Gradient | None = None
+
+    @property
+    def loss(self) -> float:
+        """Loss that training minimises."""
+        return self.quantities["loss"][0]
+
+    @property
+    def norm(self) -> float:
+        """Norm of the whole gradient."""
+        return sqrt(sum(norm**2 for norm, _ in (self.gradient or {}).values()))
+
+    def unlike(self, other: "Measurements") -> Iterator[str]:
+        """Yield the names of what differs from `other` by more than rounding."""
+        for name, mine in self.quantities.items():
+            others = other.quantities.get(name, ())
+            if name in ("layers run", "depth"):
+                same = mine == others
+            else:
+                same = len(mine) == len(others) and all(map(close, mine, others))
+            if not same:
+                yield name
+        if not self._learns_as(other):
+            yield "gradient"
+
+    def _learns_as(self, other: "Measurements") -> bool:
+        mine, others = self.gradient or {}, other.gradient or {}
+        limit = ROUNDING * max(self.norm, other.norm)
+        return mine.keys() == others.keys() and all(
+            abs(one - two) <= limit
+            for name in mine
+            for one, two in zip(mine[name], others[name], strict=True)
+        )
+
+
+def close(one: float, other: float) -> bool:
+    """Return whether two losses or costs differ by no more than rounding."""
+    return isclose(one, other, rel_tol=ROUNDING)
+
+
+def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Measurements:
+    """Run `model`, which has its initial weights, once.
+
+    Args:
+        system: Settings that the model was built from.
+        model: The model; its weights are moved.
+        asked: How it is run.
+        longest: Tokens that no input may exceed.
+
+    Returns:
+        What the pass measured.
+
+    Raises:
+        ValueError: The model cannot be run.
+    """
+    batch = made_batch(system.shape, min(asked.length, longest), asked.examples)
+    # One thread: sums are then the same on every machine.
+    with cpu_threads(1):
+        output = run(system, model, asked.point, batch, trains=asked.trains, gradients=asked.trains)
+        encoded = output.encoded
+        layers = {"layers run": _numbers(encoded.computed), "depth": _numbers(encoded.depth)}
+        if not asked.trains:
+            measured = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
+            return Measurements({"outputs": measured, **layers})
+        loss = objective(output, system.train)
+        auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
+        costs = (
+            system.train.ponder_weight * float(encoded.ponder.detach().mean()),
+            system.train.auxiliary_weight * auxiliary,
+        )
+        losses = (float(loss.detach()), *_numbers(output.loss))
+        found = {"loss": losses, "costs": costs, **layers}
+        return Measurements(found, _gradient(model, loss) if asked.learns else None)
+
+
+def run(
+    system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool, gradients: bool = True
+) -> Output:
+    """Return what `model` makes of `batch` at `point`. Raises ValueError if it cannot be run."""
+    model.train(trains)
+    move(model, point)
+    set_dropout_context(model, SEED, 0)
+    with torch.set_grad_enabled(gradients), as_fault(system.model, "run on a batch"):
+        if trains:
+            output = model(batch)
+        else:
+            with evaluation_stream(model, SEED):
+                output = model(batch)
+    assert isinstance(output, Output)
+    return output
+
+
+def counted(system: System, model: nn.Module, point: Weights) -> int:
+    """Return the FLOPs of one evaluation, without fused kernels of a CPU, which cannot be counted."""
+    with cpu_threads(1), only_counted_kernels(), Flops() as operations:
+        run(system, model, point, batch_of(system, READ_LENGTH), trains=False, gradients=False)
+    return int(operations.total)
+
+
+def batch_of(system: System, length: int = LENGTH) -> Batch:
+    """Return two examples of at most `length` tokens, and no more than are trained on."""
+    return made_batch(system.shape, min(length, system.shape.length_max))
+
+
+def made_batch(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
+    """Return so many examples of a task of `shape`, the longest of `length` tokens."""
+    made = _kept(shape, length, examples)
+    steps = None if made.steps is None else made.steps.clone()
+    return Batch(made.tokens.clone(), made.mask.clone(), made.labels.clone(), steps)
+
+
+@lru_cache(KEPT_BATCHES)
+def _kept(shape: TaskShape, length: int, examples: int) -> Batch:
+    return synthetic_batch(shape, examples, length, SEED)
+
+
+def _numbers(values: torch.Tensor) -> tuple[float, ...]:
+    return tuple(values.detach().tolist())
+
+
+def _gradient(model: nn.Module, loss: torch.Tensor) -> Gradient:
+    named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    names, weights = zip(*named, strict=True)
+    grads = torch.autograd.grad(loss, weights, allow_unused=True)
+    found = {
+        name: (float(torch.linalg.vector_norm(grad)), float(grad.sum()))
+        for name, grad in zip(names, grads, strict=True)
+        if grad is not None
+    }
+    return {name: sums for name, sums in found.items() if any(sums)}

@@ -1,0 +1,225 @@
+"""Builds the systems of a plan and runs them on synthetic examples; each is built and measured once.
+
+Initial weights and dropout come from random streams named after modules. Two systems that differ only in what
+has no effect therefore agree in every pass, and nothing but a change itself can make a difference.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+from orchestrator.identity import canonical
+from orchestrator.plan.ablation_check.passes import Measurements, Pass, batch_of, counted, measure, run
+from orchestrator.plan.ablation_check.structure import Structure
+from orchestrator.plan.ablation_check.weights import SEED, Weights
+from orchestrator.plan.format import bytes_amount
+from orchestrator.plan.limits import too_large
+from orchestrator.plan.metrics import reported
+from orchestrator.plan.settings import System, common_factor, divided, widths
+from trainables import catalog
+from trainables.acting import TrialFacts, acting
+from trainables.assembly import build_model, drawn_by_constructors
+from trainables.settings import shallower
+from trainables.threads import cpu_threads
+from trainables.training.evaluate import halting
+from trainables.types import TaskShape
+
+LAYERS = 64
+"""Most layers that are run; parameters and FLOPs are those of the whole model."""
+NARROW = 64
+"""Width near which models are run, wherever their width does not matter."""
+COPIES = 3
+"""Weights, their gradients and activations, in units of the weights' memory."""
+
+
+class Probe:
+    """Builds and runs systems, and keeps what was measured."""
+
+    def __init__(self, *, faults_only: bool = False) -> None:
+        """Keep nothing yet.
+
+        Args:
+            faults_only: Look only for what is refused; notes and all evidence but the first are left out.
+        """
+        self.faults_only = faults_only
+        self._structures: dict[str, Structure] = {}
+        self._measured: dict[tuple[str, str, Pass, int], Measurements] = {}
+        self._halting: dict[tuple[str, Weights], dict[str, float]] = {}
+        self._metrics: dict[str, tuple[str, ...]] = {}
+        self._operations: dict[str, int] = {}
+        self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
+        self._keys: dict[int, tuple[Mapping[str, Any], TaskShape, str]] = {}
+        self._last: tuple[str, nn.Module, dict[str, torch.Tensor]] | None = None
+
+    def narrow(self, system: System) -> System:
+        """Return `system` with a narrow model, see `divided`: what shows there shows in `system`."""
+        return self.narrow_pair(system, system)[0]
+
+    def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
+        """Return both with narrow models, in which they differ only if they do as they are.
+
+        All widths of both are divided by one number. Where that cannot be, both are returned as they are.
+        """
+        factor = common_factor(widths(one), widths(other), NARROW)
+        quick = self._divided(one, factor), self._divided(other, factor)
+        return quick if quick[0] is not one and quick[1] is not other else (one, other)
+
+    def same_model(self, one: System, other: System) -> bool:
+        """Return whether both have the same model, built for the same task."""
+        return self._key(one) == self._key(other)
+
+    def structure(self, system: System) -> Structure:
+        """Return what `system` is made of and costs. Raises ValueError if it cannot be built."""
+        key = self._key(system)
+        if key not in self._structures:
+            ghost = build_model(system.model, system.shape, SEED, torch.device("meta"))
+            self._structures[key] = Structure.of(system, ghost)
+        return self._structures[key]
+
+    def parameters(self, system: System) -> int:
+        """Return the number of its parameters. Raises ValueError if `system` cannot be built."""
+        return self.structure(system).parameters
+
+    def measure(self, system: System, asked: Pass, longest: int | None = None) -> Measurements:
+        """Return what one pass measures; inputs have at most `longest` tokens, or those of training.
+
+        Raises ValueError if the system cannot be run here.
+        """
+        most = longest or system.shape.length_max
+        key = (self._key(system), _loss_settings(system) if asked.trains else "", asked, most)
+        learned = self._measured.get((*key[:2], replace(asked, learns=True), most)) if asked.trains else None
+        if key not in self._measured and learned is not None:
+            self._measured[key] = replace(learned, gradient=None)
+        if key not in self._measured:
+            self._measured[key] = measure(system, self._model(system), asked, most)
+        return self._measured[key]
+
+    def metrics(self, system: System) -> tuple[str, ...]:
+        """Return the names of all that a trial of `system` reports while searching.
+
+        Raises ValueError for what cannot be run, here or on any machine.
+        """
+        if (why := too_large(system, self.parameters)) is not None:
+            raise ValueError(why)
+        key = canonical([system.settings["task"], system.settings["train"], self._key(system)])
+        if key not in self._metrics:
+            narrow = self.narrow(system)
+            with cpu_threads(1):
+                output = run(narrow, self._model(narrow), Weights.INITIAL, batch_of(narrow), trains=True)
+            self._metrics[key] = reported(system, batch_of(system), output)
+        return self._metrics[key]
+
+    def halting(self, system: System, point: Weights) -> dict[str, float]:
+        """Return the quantities that only halting moves, of two examples at weights `point`."""
+        key = (self._key(system), point)
+        if key not in self._halting:
+            with cpu_threads(1):
+                output = run(system, self._model(system), point, batch_of(system), trains=True)
+            self._halting[key] = halting(output.encoded)
+        return self._halting[key]
+
+    def operations(self, system: System) -> int:
+        """Return the FLOPs that are counted in an evaluation. Raises ValueError if it cannot be run here."""
+        key = self._key(system)
+        if key not in self._operations:
+            self._operations[key] = counted(system, self._model(system), Weights.RANDOM)
+        return self._operations[key]
+
+    def _divided(self, system: System, factor: int) -> System:
+        key = id(system), factor
+        if key not in self._narrow:
+            # The system is kept, so that no other gets its id.
+            self._narrow[key] = system, divided(system, factor)
+        return self._narrow[key][1]
+
+    def _model(self, system: System) -> nn.Module:
+        """Return the model with its initial weights; the last one that was asked for is reused."""
+        key = self._key(system)
+        if self._last is None or self._last[0] != key:
+            self._last = None
+            structure = self.structure(system)
+            _require_memory(structure)
+            _require_streams(system, structure)
+            model = _built(system)
+            if is_outside(system):
+                _require_repeated(system, model, _built(system))
+                model = _built(system)
+            self._last = key, model, {name: each.clone() for name, each in model.state_dict().items()}
+        _, model, initial = self._last
+        model.load_state_dict(initial)
+        return model
+
+    def _key(self, system: System) -> str:
+        """Equal for systems that are built alike: of a task a model knows its shape alone."""
+        model, shape = system.settings["model"], system.shape
+        known = self._keys.get(id(model))
+        if known is None or known[0] is not model or known[1] != shape:
+            known = model, shape, canonical([model, asdict(shape)])
+            self._keys[id(model)] = known  # which keeps the model, so that no other gets its id
+        return known[2]
+
+
+def is_outside(system: System) -> bool:
+    """Return whether the model comes from a package of somebody else."""
+    return catalog.is_outside("models", system.settings["model"]["name"])
+
+
+def _loss_settings(system: System) -> str:
+    """The settings of training that the loss of a step reads."""
+    return canonical(acting(system.train, TrialFacts(system.shape.head))["loss"])
+
+
+def _require_memory(structure: Structure) -> None:
+    """Raises ValueError for a model that would bring this machine down when it is run once."""
+    needed = COPIES * structure.parameters * torch.get_default_dtype().itemsize
+    if needed > (free := psutil.virtual_memory().available):
+        raise ValueError(
+            f"a model must fit into memory to be tried, got {structure.parameters:,} parameters that take "
+            f"{bytes_amount(needed)} where {bytes_amount(free)} are free; make it smaller or take more memory"
+        )
+
+
+def _require_streams(system: System, structure: Structure) -> None:
+    """Raises ValueError for a model of which arms with equal seeds would not start alike."""
+    if not structure.plain:
+        return
+    drawn = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
+    if drawn:
+        raise ValueError(
+            f"{drawn[0]} must be drawn by a method reset_parameters of the module it belongs to, so that it "
+            f"has the same random stream in every arm, got one that a constructor draws; {_move(drawn[0])}"
+        )
+
+
+def _move(name: str) -> str:
+    """What to do about a tensor that a constructor draws."""
+    if ".parametrizations." not in name:
+        return "move it there"
+    owner, _, rest = name.partition(".parametrizations.")
+    weight = f"{owner.rpartition('.')[2]}.{rest.split('.')[0]}"
+    return (
+        "a parametrized weight is drawn by the module around it: in its reset_parameters, assign a tensor "
+        f"that is drawn there to self.{weight}"
+    )
+
+
+def _require_repeated(system: System, *models: nn.Module) -> None:
+    """Raises ValueError for a model whose passes differ by themselves: they would tell any two arms apart."""
+    batch = batch_of(system)
+    losses = [run(system, each, Weights.INITIAL, batch, trains=True).loss.detach() for each in models]
+    if not torch.equal(*map(torch.nan_to_num, losses)):
+        message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
+        raise ValueError(
+            "a model must give the same for the same weights, inputs and seed, got losses of "
+            f"{message} in two passes; let it draw from PyTorch's generators alone, or from named streams"
+        )
+
+
+def _built(system: System) -> nn.Module:
+    model = shallower(system.model, LAYERS)
+    with cpu_threads(1):
+        return build_model(model, system.shape, SEED, "cpu", build_model(model, system.shape, SEED, "meta"))

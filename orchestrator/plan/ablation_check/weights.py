@@ -1,0 +1,51 @@
+"""Weights at which models are compared: the initial ones, and others that are moved away from them.
+
+At their initial weights two models may agree although they can differ: two thresholds of halting, for one,
+may both be reached in the same layer. What is moved is drawn from random streams named after parameters, so
+it is the same in every model.
+"""
+
+from enum import IntEnum
+
+import torch
+from torch import nn
+
+from trainables.streams import torch_stream
+
+SEED = 0
+_FAR = 4.0
+_NOISE = 0.5
+
+
+class Weights(IntEnum):
+    """Weights at which a model is run."""
+
+    INITIAL = 0
+    """As the model draws them."""
+    EARLY = 1
+    """Vectors are random; a lone bias, such as that of a halting probability, is high: halting is early."""
+    LATE = 2
+    """The same with lone biases low: halting is late."""
+    RANDOM = 3
+    """Vectors are random, and so are matrices of one output and those that begin as zeros: a halting
+    probability depends on the input."""
+    RANDOM_AGAIN = 4
+    """As RANDOM, drawn anew."""
+
+
+@torch.no_grad()
+def move(model: nn.Module, point: Weights) -> None:
+    """Move the initial weights of `model` to `point`."""
+    if point == Weights.INITIAL:
+        return
+    for name, parameter in model.named_parameters():
+        alone, vector = parameter.numel() == 1, parameter.ndim == 1
+        gate = point >= Weights.RANDOM and not alone and not vector
+        gate = gate and (len(parameter) == 1 or not parameter.any())
+        stream = torch_stream(SEED, "move", int(point), name)
+        if alone:
+            parameter.add_({Weights.EARLY: _FAR, Weights.LATE: -_FAR}.get(point, 0.0))
+        elif vector:
+            parameter.add_(torch.randn(parameter.shape, generator=stream), alpha=_NOISE)
+        elif gate:
+            parameter.copy_(_FAR * torch.randn(parameter.shape, generator=stream))
