@@ -21,6 +21,13 @@ class BoxContract(ModelContract):
     def every_causal(self) -> dict[str, dict[str, Any]]:
         return causal_arms(self.model) if "causal" in self._fields() else super().every_causal()
 
+    def every_graphed(self) -> dict[str, dict[str, Any]]:
+        """Two arms of GUTLB, whose passes have thousands of operators; TLB and GUT have its parts."""
+        found = super().every_graphed()
+        if self.model != "gutlb":
+            return found
+        return {label: raw for label, raw in found.items() if label == BASE or "halt.unit=token" in label}
+
 
 @cache
 def arms(model: str) -> dict[str, dict[str, Any]]:

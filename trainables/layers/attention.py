@@ -135,7 +135,7 @@ def attend_packed(
     run. `bias` is added to the logits, in their padded form; `flash` cannot do that.
     """
     keys = seen.packing
-    whole = reach is None or q.shape[0] == seen.keys.shape[0]
+    whole = (reach is None or q.shape[0] == seen.keys.shape[0]) and not keys.padded
     kernel = choose(backend, q, dropping=drop is not None, biased=bias is not None, whole=whole)
     if kernel == "flash":
         return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
@@ -160,7 +160,7 @@ def attend_among(
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
     """`attend` of all tokens to those of their row, given queries, keys and values before any rotation."""
-    kernel = choose(backend, qkv, dropping=drop is not None)
+    kernel = choose(backend, qkv, dropping=drop is not None, whole=not tokens.packing.padded)
     if kernel == "flash":
         q, k, v = qkv.unbind(1)
         q, k = tokens.query_rotation(q).to(v.dtype), tokens.key_rotation(k).to(v.dtype)
@@ -192,7 +192,7 @@ def _barred(
             del queries.made["reach", keys.width, dtype]
             return _barred(queries, keys, reach, q)
         return barred  # type: ignore[no-any-return]
-    if keys.full:
+    if keys.dense and not keys.padded:
         return None
     return keys.once(  # type: ignore[no-any-return]
         ("barred", heads, dtype),
@@ -213,7 +213,8 @@ def choose(
 ) -> Kernel:
     """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run.
 
-    `biased`: a bias is added to logits. `whole`: every token is a query, as flash-attn requires.
+    `biased`: a bias is added to logits. `whole`: every token is a query and no key is
+    padding, as flash-attn requires.
     """
     if backend == "math":
         return "math"

@@ -248,9 +248,9 @@ class Packing:
         return self.row.shape[0] == self.num_rows * self.width
 
     @property
-    def full(self) -> bool:
-        """Whether every place of the padded form holds a real token; known from shapes alone."""
-        return self.dense
+    def padded(self) -> bool:
+        """Whether some of the packed tokens may be padding (`layers.padded_chunks`)."""
+        return False
 
     @property
     def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:

@@ -24,9 +24,9 @@ class PaddedRows(Packing):
     """Rows that keep their padding among their packed tokens: only the first `counts` of each are real."""
 
     @property
-    def full(self) -> bool:
-        """False: some tokens may be padding."""
-        return False
+    def padded(self) -> bool:
+        """True: some tokens may be padding."""
+        return True
 
     @property
     def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:

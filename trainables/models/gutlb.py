@@ -42,7 +42,13 @@ from trainables.models._universal import (
     run_to_halt,
     states_between_layers,
 )
-from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.recurrence.chunks import (
+    FLASH_PADDED,
+    Chunked,
+    ChunkedSettings,
+    chunks_flops,
+    chunks_saved_bytes,
+)
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import SharedDepth
 from trainables.types import Encoded
@@ -85,6 +91,11 @@ class Encoder(Chunked):
 
 
 states_between = states_between_layers
+
+
+def ungraphed(config: Config) -> str | None:
+    """Why its training steps cannot be captured; None where they can."""
+    return FLASH_PADDED if config.attention == "flash" else None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -30,7 +30,13 @@ from trainables.layers.costs import (
 )
 from trainables.layers.memory import offered
 from trainables.layers.tokens import Tokens
-from trainables.recurrence.chunks import Chunked, ChunkedSettings, chunks_flops, chunks_saved_bytes
+from trainables.recurrence.chunks import (
+    FLASH_PADDED,
+    Chunked,
+    ChunkedSettings,
+    chunks_flops,
+    chunks_saved_bytes,
+)
 from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
@@ -64,6 +70,11 @@ class Encoder(Chunked):
             assert isinstance(block, Block)
             states = block(states, replace(tokens, recalled=offered(block, memory, tokens)))
         return states
+
+
+def ungraphed(config: Config) -> str | None:
+    """Why its training steps cannot be captured; None where they can."""
+    return FLASH_PADDED if config.attention == "flash" else None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

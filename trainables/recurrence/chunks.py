@@ -7,7 +7,7 @@ text and published runs differ we follow the runs: no START and END, although th
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -32,6 +32,10 @@ Layers = Callable[
 ]
 """Runs the layers on one chunk, given its states, its tokens, the memory of its rows and its number; gives
 the states alone where all layers run on every token."""
+
+
+FLASH_PADDED: Final = "attention 'flash' cannot leave out the padding of captured chunks"
+"""Why steps with that kernel cannot be captured; other settings of it choose another."""
 
 
 class ChunkedSettings(BlockSettings, CausalSettings):

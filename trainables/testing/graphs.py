@@ -20,7 +20,7 @@ from trainables.training.step import Learner, compute_gradients
 from trainables.types import Batch
 
 LENGTHS: Final = ((5, 1, 9, 3, 7), (6, 6, 6, 6, 6), (3, 20, 11, 2, 2), (20, 20, 20, 1, 20))
-"""Of batches that have the same number of rows, and of which all but the last have one shape when filled."""
+"""Of batches that have one shape when they are filled."""
 DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
 SUMS: Final = ("loss", "ponder cost", "hits", "predictions")
 Found = dict[str, Tensor]

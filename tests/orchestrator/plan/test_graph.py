@@ -37,6 +37,10 @@ def test_with_a_gpu_it_is_planned() -> None:
     ("baseline", "why"),
     [
         (graphed({"name": "sut", "width": 16}), r"train\.graph.*got sut: the host decides"),
+        (
+            graphed({"name": "tlb", "width": 16, "heads": 2, "attention": "flash"}, precision="bf16"),
+            r"train\.graph.*got tlb: attention 'flash' cannot leave out the padding",
+        ),
         (graphed(checkpoint_activations=True), "graph must be false with checkpoint_activations"),
         (graphed(ranks=2), "graph must be false with ranks"),
         (graphed(batch_tokens=64, order="bucketed"), "graph must be false with batch_tokens"),
