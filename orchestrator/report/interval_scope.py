@@ -32,7 +32,7 @@ def interval_scope(plan: Plan, report: Report, readings: Readings) -> IntervalSc
     return IntervalScope(
         varied=tuple(varied),
         shared=tuple(shared),
-        method="paired t",
+        method="moderated paired t" if any(each.prior for each in report.verdicts) else "paired t",
         level=answer.level,
         comparisons=answer.family,
         unchecked_tests=unchecked_splits(plan, answer, readings),

@@ -239,7 +239,7 @@ class _NodeReader:
         return {**inherited, **found}
 
     def _inherited(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
-        """The fields that a merge key (<<) gives the mapping at `keys`; of several sources the first counts."""
+        """The fields that a merge key (<<) gives the mapping at `keys`; the first source counts."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         found: dict[str, Any] = {}
         for source in reversed(sources):
