@@ -171,10 +171,10 @@ def _crossed(
     for repeat, arm in product(range(search.repeats), arms):
         others = [reference for one, reference in pairs if one.name == arm.name]
         others += [one for one, reference in pairs if reference.name == arm.name]
-        own = _found(arm, search, repeat, limits)
+        own = _found(arm, search, repeat, limits, confirm)
         wanted = product(others, pairs_of(confirm, search, repeat))
         for number, (other, (rank, seed)) in enumerate(wanted):
-            chosen = [other.digest, _found(other, search, repeat, limits)]
+            chosen = [other.digest, _found(other, search, repeat, limits, confirm)]
             name = digest(arm.digest, own, CROSS, chosen, seed)
             made = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
             yield replace(made, settings_of=other.name)

@@ -5,6 +5,7 @@ What is no token of a chunk is padding, which nothing attends to and no mean cou
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,8 +82,9 @@ class PaddedCut:
         row = uploaded(np.repeat(np.arange(rows), longest), device)
         column = columns.repeat(rows)
         turns, reach = rotations(column, longest, head_width, dtype), column + 1 if causal else None
+        made: dict[Any, Any] = {}
         chunks = [
-            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach), exists)
+            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, made=made), exists)
             for count, place, exists in zip(counts, places, first < packing.counts, strict=True)
         ]
         each = length.index_select(0, packing.row)
