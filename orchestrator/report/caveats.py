@@ -1,4 +1,4 @@
-"""What a report holds beside its numbers: warnings about comparisons, and the scope of its intervals."""
+"""What a report holds beside its numbers: warnings, retried and failed trials, the scope of its intervals."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -37,3 +37,26 @@ class IntervalScope:
     """Comparisons that the level holds for together."""
     unchecked_tests: tuple[str, ...]
     """Splits of primary outcomes of which no digests show that all arms had the same examples."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedTrial:
+    """A failed trial that was retried."""
+
+    trial_id: str
+    arm: str
+    phase: str
+    number: int
+    seed: int
+    at: tuple[float, ...]
+    """Times of the retries, in Unix seconds."""
+    repeat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedReadings:
+    """Checkpoints of an arm that were read again under one setting, and of which no seed has a value."""
+
+    arm: str
+    setting: str
+    seeds: int

@@ -13,6 +13,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report import answers, equal_cost, extensions, published
 from orchestrator.report.answer_warnings import answer_warnings
 from orchestrator.report.arm_changes import arm_changes
+from orchestrator.report.caveats import FailedReadings, RetriedTrial
 from orchestrator.report.controls import beside_verdicts
 from orchestrator.report.factorial import FactorialEffect, factorial_effects
 from orchestrator.report.interval_scope import SCOPE, interval_scope, scope_words
@@ -25,10 +26,8 @@ from orchestrator.report.types import (
     ArmTally,
     Cell,
     Effect,
-    FailedReadings,
     Report,
     ReportContext,
-    RetriedTrial,
     SearchBest,
 )
 from orchestrator.scopes import counted_name

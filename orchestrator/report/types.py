@@ -9,7 +9,7 @@ from orchestrator.metric_splits import MetricSplits
 from orchestrator.plan.format import decimals
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.arm_changes import ArmChanges
-from orchestrator.report.caveats import IntervalScope, ReportWarning
+from orchestrator.report.caveats import FailedReadings, IntervalScope, ReportWarning, RetriedTrial
 from orchestrator.report.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.factorial import FactorialEffect
 from orchestrator.report.readings import NOT_MEASURED
@@ -230,29 +230,6 @@ class SearchBest:
     """Search trials that it was chosen from."""
     reports: int = 1
     """Reports of the trial whose best value is shown; 1 unless the scope is `best`."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetriedTrial:
-    """A failed trial that was retried."""
-
-    trial_id: str
-    arm: str
-    phase: str
-    number: int
-    seed: int
-    at: tuple[float, ...]
-    """Times of the retries, in Unix seconds."""
-    repeat: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FailedReadings:
-    """Checkpoints of an arm that were read again under one setting, and of which no seed has a value."""
-
-    arm: str
-    setting: str
-    seeds: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Types say what can be decided of one value alone; `checks` says what holds between values.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Annotated, Any, Literal
 
@@ -436,33 +436,22 @@ class Spec(Section):
     def content(self) -> dict[str, Any]:
         """All that is asked for, as JSON values; what is absent is left out."""
         dumped: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
-        if isinstance(dumped.get("search"), dict):
-            dumped["search"] = {
-                key: value
-                for key, value in dumped["search"].items()
-                if key not in _LATER or value not in ({}, [], None)
-            }
-            if dumped["search"]["repeats"] == 1:
-                del dumped["search"]["repeats"]
-        for arm in dumped["arms"].values():
-            if not arm.get("allow_no_effect"):
-                arm.pop("allow_no_effect", None)
-        for later in (
-            ("halting_examples", "cross", "resample_data") if isinstance(dumped.get("confirm"), dict) else ()
-        ):
-            if not dumped["confirm"].get(later):
-                dumped["confirm"].pop(later, None)
-        if dumped["on_error"] == "stop":  # specs without it keep their digests
-            del dumped["on_error"]
-        if isinstance(answer := dumped.get("answer"), dict):
-            for later in ("pool", "split", "variance"):
-                if answer.get(later) is None:
-                    answer.pop(later, None)
+        sections = [dumped, dumped.get("search"), dumped.get("confirm"), dumped.get("answer")]
+        for section in (*filter(None, sections), *dumped["arms"].values()):
+            for field, default in _LATER.items():
+                if field in section and section[field] in default:
+                    del section[field]
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 
-_LATER = frozenset({"first", "constraints"})
-"""Fields of a search that came later: left out where they say nothing, so that specs keep their digests."""
+_LATER: Mapping[str, Sequence[Any]] = {
+    **dict.fromkeys(("first", "constraints"), ([], {}, None)),
+    "repeats": (1,),
+    **dict.fromkeys(("halting_examples", "cross", "resample_data", "allow_no_effect"), (0, False)),
+    **dict.fromkeys(("pool", "split", "variance"), (None,)),
+    "on_error": ("stop",),
+}
+"""Values of later fields under which they are left out: specs without these fields keep their digests."""
 
 
 def _said_of(row: Published, each: PublishedValue) -> dict[str, Any]:
