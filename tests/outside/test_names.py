@@ -108,10 +108,18 @@ def test_a_spec_with_a_name_of_the_box_that_a_package_gives_too_is_refused_by_li
     found = haltsweep(command, str(tmp_path / "both.yaml"))
     assert found.code == 2, found
     shown = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
+    assert shown == ["9: search.spaces[0]: the search space 'halting' must be in one place"]
+    without = (
+        (tmp_path / "both.yaml")
+        .read_text()
+        .replace("spaces: [halting]", "also: {train.lr: {float: [1.0e-4, 1]}}")
+    )
+    (tmp_path / "both.yaml").write_text(without)
+    found = haltsweep(command, str(tmp_path / "both.yaml"))
+    shown = [line.rpartition("both.yaml:")[2].split(", got")[0] for line in found.err.splitlines()]
     assert shown == [
         "4: baseline.task.name: the task 'listops' must be in one place",
         "5: baseline.model.name: the model 'universal' must be in one place",
-        "9: search.spaces[0]: the search space 'halting' must be in one place",
     ]
 
 

@@ -148,7 +148,7 @@ def _unlike(
     probe: Probe, before: System, after: System, asked: Pass, longest: int | None = None
 ) -> tuple[str, ...]:
     old, new = (probe.measure(system, asked, longest) for system in (before, after))
-    return tuple(new.unlike(old))
+    return new.unlike(old)
 
 
 def _are_small(probe: Probe, *systems: System) -> bool:

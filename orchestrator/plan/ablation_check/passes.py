@@ -3,7 +3,7 @@
 Examples are the same for all models of a task. Two passes of one model agree up to the order of their sums.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isclose, sqrt
@@ -68,18 +68,19 @@ class Measurements:
         """Norm of the whole gradient."""
         return sqrt(sum(norm**2 for norm, _ in (self.gradient or {}).values()))
 
-    def unlike(self, other: "Measurements") -> Iterator[str]:
-        """Yield the names of what differs from `other` by more than rounding."""
-        for name, mine in self.quantities.items():
-            others = other.quantities.get(name, ())
-            if name in ("layers run", "depth"):
-                same = mine == others
-            else:
-                same = len(mine) == len(others) and all(map(close, mine, others))
-            if not same:
-                yield name
+    def unlike(self, other: "Measurements") -> tuple[str, ...]:
+        """Return the names of what differs from `other` by more than rounding.
+
+        `costs` only where they are so small a part of the loss that neither it nor the gradient shows them.
+        """
+        found = [
+            name for name, mine in self.quantities.items() if not _same(name, mine, other.quantities[name])
+        ]
         if not self._learns_as(other):
-            yield "gradient"
+            found.insert(found.index("loss") + 1 if "loss" in found else 0, "gradient")
+        if "loss" in found or "gradient" in found:
+            found = [name for name in found if name != "costs"]
+        return tuple(found)
 
     def _learns_as(self, other: "Measurements") -> bool:
         mine, others = self.gradient or {}, other.gradient or {}
@@ -89,6 +90,12 @@ class Measurements:
             for name in mine
             for one, two in zip(mine[name], others[name], strict=True)
         )
+
+
+def _same(name: str, one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    if name in ("layers run", "depth"):
+        return one == other
+    return len(one) == len(other) and all(map(close, one, other))
 
 
 def close(one: float, other: float) -> bool:

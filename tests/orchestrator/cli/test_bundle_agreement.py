@@ -60,7 +60,7 @@ def test_spec_plan_and_data_must_say_what_the_ledger_says(haltsweep, tmp_path):
         shown = haltsweep("verify", again(files, {name: content}))
         assert shown.code == 1
         assert what in shown.out
-    Path("agreeing.py").write_text(BONUS + "# the same results\n")
+    Path("agreeing.py").write_text(BONUS + "SAME_RESULTS = True\n")
     with forgotten(tmp_path):
         shown = haltsweep("verify", "agreeing.bundle.zip", "--rerun", "1")
     assert "to the last digit; by other code than then: agreeing:train (digest " in shown.out

@@ -105,7 +105,10 @@ NO_FIELD = ("set: {gate: false}", "set: {gat: false}")
         ),
         (
             "torch",
-            [("also: {lr", "also: {gate: {choice: [no, yes]}, lr")],
+            [
+                ("also: {lr", "also: {gate: {choice: [no, yes]}, lr"),
+                ("set: {gate: false}}", "set: {gate: false}, drop: [gate]}"),
+            ],
             "search: gate must be true or false in all arms, got true and the text 'no', which Python takes",
         ),
         (

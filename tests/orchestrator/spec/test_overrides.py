@@ -212,7 +212,8 @@ def test_profile_then_overrides(whole: Path) -> None:
             [
                 (
                     "override 'confirm.seds=[1]': confirm.seds: confirm has no key 'seds'. "
-                    "Did you mean 'seeds'? Known: best, seeds, stop, splits, resample_data, halting_examples"
+                    "Did you mean 'seeds'? Known: best, seeds, stop, splits, resample_data, "
+                    "halting_examples, cross"
                 ),
                 "override 'bad': an override must be key=value, got 'bad'",
                 (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from orchestrator.plan.ablation_check.differences import LEARNS
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.settings import System, checked
 from trainables import task_catalog
@@ -85,5 +86,5 @@ def test_the_planner_knows_the_metrics_and_proves_the_system(model: dict[str, An
     assert isinstance(system, System)
     known = Probe().metrics(system)
     assert {"valid/exact_match", "valid/accuracy", "valid/accuracy_whole", "valid/longer"} < set(known)
-    assert Probe().gradient(system).norm > 0
+    assert Probe().measure(system, LEARNS).norm > 0
     assert Probe().structure(system).flops_max > 0
