@@ -1,6 +1,8 @@
 """How often Python looks for garbage: seldom while modules are imported, for what they make stays."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 USUAL = gc.get_threshold()
 SELDOM = 100_000
@@ -17,3 +19,15 @@ def look_as_usual() -> None:
     if gc.get_threshold() != USUAL:
         gc.freeze()
         gc.set_threshold(*USUAL)
+
+
+@contextmanager
+def garbage_collection_off() -> Iterator[None]:
+    """Disable the garbage collector while many lasting objects are created, then restore its state."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

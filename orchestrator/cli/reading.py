@@ -10,6 +10,7 @@ from orchestrator.cli.locations import command, find_sweep
 from orchestrator.conductor.budget import budget_end, error_end
 from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
+from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
@@ -45,7 +46,8 @@ class Opened:
                     kept.append(event)
                 yield event
 
-        return records(passing(), self.plan), measurements(kept)
+        with garbage_collection_off():
+            return records(passing(), self.plan), measurements(kept)
 
     def newest_records(self, *, brief: bool = False) -> list[Record]:
         """The same at a fraction of the cost, but that `best` is the last measurement.

@@ -1,6 +1,5 @@
 """`haltsweep status`: how far a sweep is, whether it runs, and what failed."""
 
-import gc
 import json
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from orchestrator.cli.tracked import tracking_of
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import outlook_of
 from orchestrator.errors import InputError
+from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.format import setting_words
 from orchestrator.scopes import counted_name
@@ -73,12 +73,8 @@ def status(
         from orchestrator.cli.watching import watch_sweep
 
         watch_sweep(name, runs_root(runs), storage)
-    # Thousands of records are made and kept: the collector would only walk them, a fifth of the time.
-    gc.disable()
-    try:
+    with garbage_collection_off():
         _show(name, runs, storage, trials=trials, as_json=as_json)
-    finally:
-        gc.enable()
 
 
 def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
