@@ -123,7 +123,7 @@ class TestLaunched:
         assert "trials: 8 finished" in launched.out
         assert f"report:  {RUNS}/tiny/report/report.html" in launched.out
         assert "compare: haltsweep ui tiny --runs 'my runs'" in launched.out
-        assert launched.out.splitlines()[-1].startswith("undecided: minus-gate in ")
+        assert launched.out.splitlines()[-2].startswith("undecided: minus-gate in ")
 
     def test_leaves_report_records_and_mlflow(self, launched, shell):
         folder = sweep_of(shell)
