@@ -444,6 +444,12 @@ def test_what_differs_beside_names_and_constant_costs_is_not_refused(
     assert {"loss", "gradient"} <= set(evidence)
 
 
+def test_the_weight_of_a_small_cost_that_is_learned_from_is_not_refused() -> None:
+    assert (
+        plan(spec_of(system(model=SPARSE), {"other": {"train.auxiliary_weight": 0.011}})).proofs[1].evidence
+    )
+
+
 @pytest.mark.parametrize("name", HONEST_TASKS)
 def test_an_arm_of_other_data_is_not_refused(name: str) -> None:
     task, sets = HONEST_TASKS[name]
