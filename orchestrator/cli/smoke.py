@@ -29,9 +29,11 @@ def smoke(plan: "Plan", data_dir: Path) -> None:
     failed = False
     seen: dict[str, FirstReport] = {}
     reports = first_reports(plan, data_dir)
-    for arm in plan.arms:
+    arms = {arm.name: arm for arm in plan.arms}
+    for _ in arms:
         with redirect_stdout(sys.stderr):  # what training code prints goes where messages go
-            found = seen[arm.name] = next(reports)
+            found = next(reports)
+        arm, seen[found.arm] = arms[found.arm], found
         failed = failed or bool(found.error)
         result = found.error or "; ".join(["ok", *_remarks(arm, seen)])
         (complain if found.error else say)(f"{plan.name}: smoke test of {arm.name}: {result}")

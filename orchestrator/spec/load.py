@@ -55,12 +55,6 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     return SpecFile(spec.model_copy(update={"profiles": {}}), found)
 
 
-def changed_document(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> Document:
-    """The file at `path` with `profile` and then `overrides` applied, faulty or not."""
-    written = document.read_file(path)
-    return _changed(written, overrides, profile) if isinstance(written.data, dict) else written
-
-
 def _changed(written: Document, overrides: Sequence[str], profile: str | None) -> Document:
     found = copy.deepcopy(written)
     if profile is not None:

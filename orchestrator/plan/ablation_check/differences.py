@@ -40,8 +40,10 @@ READS = (
     Pass(Weights.INITIAL, 1024),
 )
 """Evaluations: late and early halting, many examples with close halting probabilities, chunks and windows."""
-READS_OF_SMALL = (Pass(Weights.RANDOM, LENGTH, examples=512), Pass(Weights.RANDOM, LENGTH, 512, trains=True))
-"""More examples, for thresholds that lie close and for dropout of few elements."""
+READS_OF_SMALL = tuple(Pass(each, LENGTH, examples=512) for each in Weights if each >= Weights.RANDOM)
+"""Evaluations of more examples, for thresholds that lie close and halting that differs between examples."""
+TRAINS_SMALL = tuple(replace(each, trains=True) for each in READS_OF_SMALL)
+"""Training passes on as many, for dropout of few elements."""
 SMALL = 1_000_000
 """Most parameters of a model that is run on so many."""
 LONGEST_READ = 4096
@@ -129,13 +131,13 @@ def _of_models(probe: Probe, before: System, after: System, longest: int) -> Ite
     yield _unlike(probe, before, after, LEARNS)
     yield _unlike(probe, before, after, LEARNS_MOVED)
     if _are_small(probe, before, after):
-        yield _unlike(probe, before, after, READS_OF_SMALL[1])
+        yield from (_unlike(probe, before, after, each) for each in TRAINS_SMALL)
 
 
 def _evaluations(probe: Probe, before: System, after: System, longest: int) -> Iterator[tuple[str, ...]]:
     reach = min(longest, LONGEST_READ, 2 * max(_changed_sizes(before, after), default=0))
     asked = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
-    asked += [READS_OF_SMALL[0]] if _are_small(probe, before, after) else []
+    asked += READS_OF_SMALL if _are_small(probe, before, after) else []
     for one in asked:
         yield _unlike(probe, before, after, one, longest)
     yield ("operations",) if probe.operations(before) != probe.operations(after) else ()

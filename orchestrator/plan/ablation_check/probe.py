@@ -32,6 +32,7 @@ LAYERS = 64
 """Most layers that are run; parameters and FLOPs are those of the whole model."""
 NARROW = 64
 """Width near which models are run, wherever their width does not matter."""
+KEPT_MODELS = 2
 COPIES = 3
 """Weights, their gradients and activations, in units of the weights' memory."""
 
@@ -53,7 +54,7 @@ class Probe:
         self._operations: dict[str, int] = {}
         self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
         self._keys: dict[int, tuple[Mapping[str, Any], TaskShape, str]] = {}
-        self._last: tuple[str, nn.Module, dict[str, torch.Tensor]] | None = None
+        self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
         """Return `system` with a narrow model, see `divided`: what shows there shows in `system`."""
@@ -137,10 +138,11 @@ class Probe:
         return self._narrow[key][1]
 
     def _model(self, system: System) -> nn.Module:
-        """Return the model with its initial weights; the last one that was asked for is reused."""
+        """Return the model with its initial weights; the last two are kept, since two are compared."""
         key = self._key(system)
-        if self._last is None or self._last[0] != key:
-            self._last = None
+        if key not in self._models:
+            while len(self._models) >= KEPT_MODELS:
+                del self._models[next(iter(self._models))]
             structure = self.structure(system)
             _require_memory(structure)
             _require_streams(system, structure)
@@ -148,8 +150,8 @@ class Probe:
             if is_outside(system):
                 _require_repeated(system, model, _built(system))
                 model = _built(system)
-            self._last = key, model, {name: each.clone() for name, each in model.state_dict().items()}
-        _, model, initial = self._last
+            self._models[key] = model, {name: each.clone() for name, each in model.state_dict().items()}
+        model, initial = self._models[key]
         model.load_state_dict(initial)
         return model
 

@@ -31,6 +31,8 @@ class Weights(IntEnum):
     probability depends on the input."""
     RANDOM_AGAIN = 4
     """As RANDOM, drawn anew."""
+    RANDOM_THIRD = 5
+    """As RANDOM, drawn a third time."""
 
 
 @torch.no_grad()

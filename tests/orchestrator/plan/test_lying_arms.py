@@ -444,6 +444,14 @@ def test_what_differs_beside_names_and_constant_costs_is_not_refused(
     assert {"loss", "gradient"} <= set(evidence)
 
 
+CHUNKS_OF_DEPTH = {"name": "gutlb", "width": 16, "heads": 2, "max_layers": 3}
+
+
+@pytest.mark.parametrize("sets", [{"model.halt.threshold": 0.9985}, {"model.early_exit": "batch"}])
+def test_what_shows_in_few_of_many_examples_is_not_refused(sets: Mapping[str, Any]) -> None:
+    assert "layers run" in plan(spec_of(system(model=CHUNKS_OF_DEPTH), {"other": sets})).proofs[1].evidence
+
+
 def test_the_weight_of_a_small_cost_that_is_learned_from_is_not_refused() -> None:
     assert (
         plan(spec_of(system(model=SPARSE), {"other": {"train.auxiliary_weight": 0.011}})).proofs[1].evidence
