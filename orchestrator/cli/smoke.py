@@ -47,8 +47,10 @@ def _remarks(arm: "Arm", seen: "Mapping[str, FirstReport]") -> list[str]:
     own = seen[arm.name]
     if own.metrics_again and (moved := _unlike(own.metrics, own.metrics_again)) == own.metrics.keys():
         names = ", ".join(sorted(moved))
-        told = f"a second run with the same seed reported other values of {names}"
-        return [f"{told}: seed all random generators from trial.seed, or differences between arms are noise"]
+        message = f"a second run with the same seed reported other values of {names}"
+        return [
+            f"{message}: seed all random generators from trial.seed, or differences between arms are noise"
+        ]
     reference = seen.get(arm.reference)
     first = next(iter(seen.values()))
     steady = first.metrics.keys() - _unlike(first.metrics, first.metrics_again)
@@ -58,8 +60,8 @@ def _remarks(arm: "Arm", seen: "Mapping[str, FirstReport]") -> list[str]:
     if not shared or shared & _unlike(own.metrics, reference.metrics):
         return []
     names, fields = ", ".join(sorted(shared)), ", ".join(change.path for change in arm.changes)
-    told = f"its first report is that of {arm.reference} (equal: {names})"
-    return [f"{told}: perhaps the code does not read {fields}"]
+    message = f"its first report is that of {arm.reference} (equal: {names})"
+    return [f"{message}: perhaps the code does not read {fields}"]
 
 
 def _unlike(one: "Mapping[str, Any]", other: "Mapping[str, Any]") -> set[str]:

@@ -3,7 +3,7 @@
 Of each comparison both arms run at what the search of each of them chose, on the same seeds. So a
 difference at the settings of the reference, or of the arm, is due to what the arm changes, given these
 settings; the luck of the searches has no part in it. That is another question than the verdict answers,
-which is whether the arm is better when both are tuned. All of these differences are a family of their own at
+which is whether the arm is better when both are tuned. All of these differences form a separate family at
 the level of the verdicts.
 """
 

@@ -137,7 +137,7 @@ class ArmVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CrossVerdict:
-    """What may be said of an arm and its reference at one and the same settings."""
+    """Comparison of an arm and its reference at the same settings."""
 
     arm: str
     reference: str

@@ -89,7 +89,7 @@ def sorts_rows(packing: Packing) -> bool:
 
 
 def kernels_are_cheap(x: Tensor) -> bool:
-    """Whether a kernel on the device of `x` costs little beside the memory that it reads."""
+    """Return whether launching a kernel on the device of `x` is cheap compared with reading its memory."""
     return not x.is_cuda
 
 

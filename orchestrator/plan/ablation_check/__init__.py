@@ -1,1 +1,1 @@
-"""Whether an ablation arm differs from what it is compared with."""
+"""Checks that every ablation arm differs from what it is compared with."""

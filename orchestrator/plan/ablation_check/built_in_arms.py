@@ -182,7 +182,7 @@ def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
             continue
         left = checked(with_value(arm.system.settings, path, before))
         if isinstance(left, System) and not differ(probe, left, arm.system, sweep):
-            yield f"setting {path} changes nothing beside the rest; leave it out, or see what it needs"
+            yield f"setting {path} has no effect beside the other changes; leave it out, or see what it needs"
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:

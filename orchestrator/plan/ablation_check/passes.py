@@ -169,13 +169,13 @@ def batch_of(system: System, length: int = LENGTH) -> Batch:
 
 def made_batch(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
     """Return so many examples of a task of `shape`, the longest of `length` tokens."""
-    made = _kept(shape, length, examples)
+    made = _cached_batch(shape, length, examples)
     steps = None if made.steps is None else made.steps.clone()
     return Batch(made.tokens.clone(), made.mask.clone(), made.labels.clone(), steps)
 
 
 @lru_cache(KEPT_BATCHES)
-def _kept(shape: TaskShape, length: int, examples: int) -> Batch:
+def _cached_batch(shape: TaskShape, length: int, examples: int) -> Batch:
     return synthetic_batch(shape, examples, length, SEED)
 
 

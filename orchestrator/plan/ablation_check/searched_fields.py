@@ -108,7 +108,7 @@ def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]
 
 
 def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | None:
-    """What alone `dimension` changes that no search asks for; None where it changes an objective.
+    """Return what `dimension` changes instead of an objective; None if it changes an objective.
 
     Raises ValueError for what cannot be run.
     """

@@ -39,7 +39,7 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
 
 
 def _behave_alike(one: BuiltInArm, other: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:
-    """Whether nothing tells them apart; False where they cannot be run here, for want of memory."""
+    """Return whether both arms behave alike; False if they cannot be run here for lack of memory."""
     try:
         pair = probe.narrow_pair(other.system, one.system)
         if not close(*(probe.measure(each, FIRST).loss for each in pair)):

@@ -293,22 +293,22 @@ NAMED: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
     "half": (
         system(),
         {"model.gate": False, "train.beam_size": 4},
-        "setting train.beam_size changes nothing beside the rest",
+        "setting train.beam_size has no effect beside the other changes",
     ),
     "half-of-a-model": (
         system(),
         {"model.gate": False, "model.head_width": 8},
-        "setting model.head_width changes nothing beside the rest",
+        "setting model.head_width has no effect beside the other changes",
     ),
     "half-of-a-schedule": (
         system(),
         {"train.lr": 1.0e-3, "train.schedule": "warmup"},
-        "setting train.schedule changes nothing beside the rest",
+        "setting train.schedule has no effect beside the other changes",
     ),
     "half-of-a-choice": (
         system(train=ONCE),
         {"train.lr": 1.0e-3, "train.select": "last"},
-        "setting train.select changes nothing beside the rest",
+        "setting train.select has no effect beside the other changes",
     ),
 }
 LIES = [(group, name) for group, (_, arms, _) in GROUPS.items() for name in arms]

@@ -120,7 +120,7 @@ def test_all_of_them_are_told_at_once_with_what_else_is_wrong_with_the_file(writ
     ],
 )
 def test_what_the_field_could_have_or_must_say_itself_is_left_to_the_planner(whole, override):
-    read_to_plan(whole, [override])
+    assert read_to_plan(whole, [override]).spec.name
 
 
 def test_a_model_from_outside_leaves_the_sizes_of_training_to_be_told(whole):
@@ -176,7 +176,7 @@ def test_a_plan_that_nobody_could_make_is_refused_with_the_file(whole):
 @pytest.mark.parametrize("override", ["search.trials_per_arm=0", "baseline=12"])
 def test_a_fault_of_ordinary_size_is_no_oversized_spec(whole, override):
     with pytest.raises(SpecError) as caught:
-        read_to_plan(whole, [override])
+        assert read_to_plan(whole, [override]).spec.name
     assert not isinstance(caught.value, OversizedSpec)
 
 
