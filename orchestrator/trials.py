@@ -210,9 +210,12 @@ class Record:
     @property
     def standing(self) -> str:
         """Its outcome for people, who would look for the error of a trial that "crashed" without a start."""
-        if self.outcome is None:
-            return "open"
-        return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
+        return "open" if self.outcome is None else standing_of(self.outcome, self.attempts)
+
+
+def standing_of(kind: OutcomeKind, attempts: int) -> str:
+    """Return the outcome of a trial that was started `attempts` times, for people."""
+    return "never began" if kind.failed and attempts == 0 else kind.value
 
 
 OfArm = TypeVar("OfArm", PlannedTrial, Record)

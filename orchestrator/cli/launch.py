@@ -187,7 +187,7 @@ def resume(
     asked = driver or (None if address is None else Driver.RAY)
     if asked is not None:
         _check_driver(asked, address, debug=debug)
-    folder, made = found(name, runs_root(runs))
+    folder, made, _ = found(name, runs_root(runs))
     again = _retry(folder, made, retry or (), from_scratch=from_scratch)
     if retry and again is None:
         return

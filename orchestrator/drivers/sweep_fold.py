@@ -13,11 +13,13 @@ from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.identity import digest
+from orchestrator.json_values import to_json_values
 from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.ledger_snapshot import lines
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the fold or the JSON of its state changes: snapshots of another format are not read."""
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -79,7 +81,8 @@ class SweepFold:
         """Return the fold with the state of a snapshot at position `seq`; None if it cannot be read."""
         fold = cls(plan)
         try:
-            chunks = map(json.loads, _lines(content))
+            chunks = map(json.loads, lines(content))
+            next(chunks)  # sums for `status`
             fold.held.load(next(chunks))
             ids = {each.trial_id: each.trial_id for each in plan.trials}  # a text is kept once
             for _ in range(next(chunks)):
@@ -92,6 +95,7 @@ class SweepFold:
         return fold
 
     def _chunks(self) -> Iterator[Any]:
+        yield to_json_values(snapshot.ended_trials(self.conductor, self.attempts))
         yield self.held.to_json()
         attempts = ([name, each.to_json()] for name, each in self.attempts.items())
         yield -(-len(self.attempts) // snapshot.CHUNK)
@@ -104,12 +108,3 @@ def made_for(plan: Plan) -> str:
     """Return a digest of all that a state depends on besides the events."""
     ids = "".join(each.trial_id for each in plan.trials)
     return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)
-
-
-def _lines(content: bytes) -> Iterator[bytes]:
-    unpacker, rest = zlib.decompressobj(), b""
-    for start in range(0, len(content), 1 << 16):
-        *lines, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")
-        yield from lines
-    if rest or not unpacker.eof:
-        raise ValueError("a snapshot must end with a line break")

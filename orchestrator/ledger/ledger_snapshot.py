@@ -1,5 +1,7 @@
 """The snapshot of a sweep as a value, apart from its table so that workers import no database library."""
 
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -11,3 +13,14 @@ class LedgerSnapshot:
     made_for: str
     """Digest of the plan and of the format of the content: another plan or format cannot use it."""
     content: bytes
+    """Compressed lines."""
+
+
+def lines(content: bytes) -> Iterator[bytes]:
+    """Decompress the content of a snapshot line by line. Raises ValueError or zlib.error if it is damaged."""
+    unpacker, rest = zlib.decompressobj(), b""
+    for start in range(0, len(content), 1 << 16):
+        *found, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")
+        yield from found
+    if rest or not unpacker.eof:
+        raise ValueError("a snapshot must end with a line break")

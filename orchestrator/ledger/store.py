@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -313,13 +313,21 @@ class Ledger:
         """All events as they are chained (`chain.CHAINED`), each with its digest. Raises as `events`."""
         return self._reader.rows(0)
 
-    def newest(self, *, brief: bool = False) -> Iterator[Event]:
+    def newest(
+        self, *, after: int = 0, also: Collection[str] = (), every_report: bool = False
+    ) -> Iterator[Event]:
         """All events that make records, of the measurements only the last of every trial: a quick look.
 
-        `brief`: of trials that have ended for good no assignments, and when they began only if they failed.
-        Raises StoreError for the first that is not as it was written.
+        Args:
+            after: Position of an event; earlier events are left out.
+            also: Ids of trials of which earlier events are returned, too.
+            every_report: Whether all measurements are returned.
+
+        Raises:
+            StoreError: An event is not as it was written; raised for the first.
         """
-        return map(from_row, self._reader.newest_rows(brief=brief))
+        rows = self._reader.newest_rows(after=after, also=also, every_report=every_report)
+        return map(from_row, rows)
 
     def verify(self) -> list[Fault]:
         """Everything in the log that is not as it was written; empty if all is well."""
