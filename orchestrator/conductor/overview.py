@@ -69,8 +69,9 @@ class EndedTrials:
     """Number of skipped trials by reason."""
     infeasible: dict[str, int] = field(default_factory=dict)
     """Number of infeasible trials by reason."""
-    open_trials: list[str] = field(default_factory=list)
-    """In a snapshot: ids of trials that had been asked for and had not ended."""
+    open_trials: dict[str, int] = field(default_factory=dict)
+    """In a snapshot: trials that had been asked for and had not ended, by id, with the positions of their
+    `asked` events."""
 
     @classmethod
     def kept(cls, snapshot: LedgerSnapshot) -> "EndedTrials | None":

@@ -28,14 +28,19 @@ CHUNK = 1000
 """Trials in one JSON value: bounds the memory."""
 
 
-def ended_trials(conductor: "Conductor", attempts: Mapping[str, Attempts]) -> EndedTrials:
-    """Return sums over the trials whose end is among the events, and the ids of those without an end."""
+def ended_trials(
+    conductor: "Conductor", attempts: Mapping[str, Attempts], asked: Mapping[str, int]
+) -> EndedTrials:
+    """Return sums over the trials whose end is among the events.
+
+    `asked`: positions of the `asked` events of all other trials.
+    """
     plan, found = conductor._plan, EndedTrials()
     objectives = plan.search.objectives if plan.search is not None else ()
     for trial_id, of_trial in attempts.items():
         state = conductor._states[trial_id]
         if of_trial.ended is None or state.outcome is None:
-            found.open_trials.append(trial_id)
+            found.open_trials[trial_id] = asked[trial_id]
             continue
         found.add(
             state.planned,

@@ -1,6 +1,6 @@
 """Reads the rows of one sweep and checks that they are as they were written."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, or_, select
@@ -59,11 +59,12 @@ class Reader:
             if len(rows) < READ_ROWS:
                 return
 
-    def newest_rows(self, *, after: int, also: Collection[str], every_report: bool) -> list[Sequence[Any]]:
+    def newest_rows(self, *, after: int, also: Mapping[str, int], every_report: bool) -> list[Sequence[Any]]:
         """Rows of all events that make records, of measurements the last of every trial, oldest first.
 
-        Rows up to position `after` are returned only of the trials `also`. All measurements and checkpoints
-        of retried trials are read: the retry's first step decides which count.
+        Rows up to position `after` are returned only of the trials `also`, which have none before the
+        positions given with them. All measurements and checkpoints of retried trials are read: the retry's
+        first step decides which count.
 
         Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
         missing between them is not looked at. Raises StoreError for the first that is not as written.
@@ -79,9 +80,10 @@ class Reader:
                 raise self._damaged(each)
         return [row[:-1] for row in rows]
 
-    def _newest(self, after: int, also: Collection[str], *, every_report: bool) -> Select[Any]:
-        mine, measured = self._mine, events.c.step.is_not(None)
-        if after:
+    def _newest(self, after: int, also: Mapping[str, int], *, every_report: bool) -> Select[Any]:
+        since = min([after, *(asked - 1 for asked in also.values())])
+        mine, measured = and_(self._mine, events.c.seq > since), events.c.step.is_not(None)
+        if also:
             mine = and_(mine, or_(events.c.seq > after, events.c.trial_id.in_(also)))
         last = (
             select(events.c.trial_id, func.max(events.c.step).label("step"))

@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, insert, select, update
@@ -314,13 +314,13 @@ class Ledger:
         return self._reader.rows(0)
 
     def newest(
-        self, *, after: int = 0, also: Collection[str] = (), every_report: bool = False
+        self, *, after: int = 0, also: Mapping[str, int] = MappingProxyType({}), every_report: bool = False
     ) -> Iterator[Event]:
         """All events that make records, of the measurements only the last of every trial: a quick look.
 
         Args:
             after: Position of an event; earlier events are left out.
-            also: Ids of trials of which earlier events are returned, too.
+            also: Trials of which earlier events are returned, too, with positions of their `asked` events.
             every_report: Whether all measurements are returned.
 
         Raises:

@@ -20,6 +20,7 @@ from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.driving import run_in_turn
 from tests.support.logs import Clock, MemoryLog, record
+from tests.support.overviews import overview
 from tests.support.plans import make_arm, make_plan
 from trainables.protocol import Measurement
 

@@ -7,6 +7,7 @@ import pytest
 from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, remaining
 from orchestrator.ledger.fold import records
 from tests.support.logs import Clock, MemoryLog, record
+from tests.support.overviews import overview
 from tests.support.plans import make_plan
 from trainables.protocol import Measurement
 
