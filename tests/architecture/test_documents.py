@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from orchestrator.cli.main import app
-from orchestrator.drivers.rehearsal import rehearse
+from orchestrator.execution.trial.rehearsal import rehearse
 from orchestrator.plan.planner import plan
 from orchestrator.spec.load import read_spec
 from tests.architecture.source import ROOT, text, tracked

@@ -23,8 +23,8 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow_runs import default_uri
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_runs import default_uri
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles, read_records
 from orchestrator.tracking.sync import artifact_root
 from tests.support.histories import history, trial_of

@@ -108,10 +108,10 @@ def naive(trials: int, folder: Path) -> dict[str, Any]:
 
 def ours(trials: int, folder: Path) -> dict[str, Any]:
     """Everything on."""
-    from orchestrator.drivers import launch
-    from orchestrator.drivers.launch_folder import Setup
-    from orchestrator.drivers.pipe import Connected
-    from orchestrator.drivers.ray_child import RayChild
+    from orchestrator.execution.ray.pipe import Connected
+    from orchestrator.execution.ray.ray_child import RayChild
+    from orchestrator.execution.sweep import launch
+    from orchestrator.execution.sweep.launch_folder import Setup
     from orchestrator.identity import SweepFolder
     from orchestrator.spec.section import Resources
     from orchestrator.tracking.background import Follower

@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.cli.commands.track import write_report
 from orchestrator.cli.reading import opened
-from orchestrator.cli.track import write_report
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.store import Ledger

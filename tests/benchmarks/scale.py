@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.drivers.jobs import Attempt
-from orchestrator.drivers.launch import run_sweep
-from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.recorder import Recorder
+from orchestrator.execution.sweep.launch import run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.trial.jobs import Attempt
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.recorder import Recorder
+from orchestrator.execution.inline import run_inline
+from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import AnswerPlan, Arm, Change, Plan
-from orchestrator.report.summary import arm_metrics, summarise
+from orchestrator.report.build.summary import arm_metrics, summarise
 from orchestrator.spec.section import Objective
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.drivers.launch import resume_sweep, run_sweep
-from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.node_check import origin_of
-from orchestrator.drivers.open_sweep import SweepResult
+from orchestrator.execution.ray.node_check import origin_of
+from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.execution.sweep.open_sweep import SweepResult
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.store import Ledger
@@ -107,7 +107,7 @@ def origin() -> dict[str, Any]:
 def _session(place: Place, die_at: int, sender: Any = None, known: dict[str, Any] | None = None) -> None:
     place.data.mkdir(parents=True, exist_ok=True)
     moments = _Moments(place.root / "runs", die_at)
-    with patch("orchestrator.drivers.launch.origin_of", (lambda *_: known) if known else origin_of):
+    with patch("orchestrator.execution.sweep.launch.origin_of", (lambda *_: known) if known else origin_of):
         go(place)
     if sender is not None:
         sender.send(moments.seen)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.cli.progress import View
-from orchestrator.drivers.live_view import Listeners
+from orchestrator.cli.display.progress import View
 from orchestrator.errors import HaltsweepError
+from orchestrator.execution.live_view import Listeners
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
@@ -62,7 +62,7 @@ def main() -> int:
         os.environ[HURRY] = "1"
     try:
         with (
-            patch("orchestrator.drivers.open_sweep.PATIENCE_S", args.wait),
+            patch("orchestrator.execution.sweep.open_sweep.PATIENCE_S", args.wait),
             _filling(args.root, args.fill_at),
         ):
             go(place, args.driver, watch=watch, **more)

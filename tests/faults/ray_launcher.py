@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from orchestrator.drivers import ray_child
-from orchestrator.drivers.live_view import Listeners
-from orchestrator.drivers.ray_settings import ray_environment, without_spare_servers
 from orchestrator.errors import HaltsweepError
+from orchestrator.execution.live_view import Listeners
+from orchestrator.execution.ray import ray_child
+from orchestrator.execution.ray.ray_settings import ray_environment, without_spare_servers
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place, go

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from orchestrator.cli.main import app
-from orchestrator.drivers.launch_folder import launched_plan
+from orchestrator.execution.sweep.launch_folder import launched_plan
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from tests.architecture.source import ROOT

@@ -14,9 +14,9 @@ from sqlalchemy import text
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
-from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.outage import Outage
+from orchestrator.ledger.sql.engine import connect, transaction
+from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.faults.chaos import Place, check_log
 from tests.faults.outage_launcher import HERE, sweep
@@ -287,7 +287,7 @@ def proxy(
 ) -> Iterator[Proxy]:
     if not request.param:
         # The server does not hear that its client is gone: the lock stays until it gives up.
-        monkeypatch.setattr("orchestrator.ledger.engine.ABANDONED_MS", 300)
+        monkeypatch.setattr("orchestrator.ledger.sql.engine.ABANDONED_MS", 300)
     made = Proxy(tmp_path, server, passes=request.param)
     yield made
     made.close()

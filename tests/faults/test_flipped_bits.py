@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.drivers.launch_folder import Setup, launched_plan, publish, read_setup
-from orchestrator.drivers.worker_checkpoints import Damaged, complete, write
 from orchestrator.errors import StoreError
+from orchestrator.execution.checkpoints.worker_checkpoints import Damaged, complete, write
+from orchestrator.execution.sweep.launch_folder import Setup, launched_plan, publish, read_setup
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.tracking import projections

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers.folder_watch import FolderGone, FolderWatch
 from orchestrator.errors import StoreError
+from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
-from orchestrator.ledger.database import Replaced
+from orchestrator.ledger.sql.database import Replaced
 from orchestrator.ledger.store import Ledger
 from tests.faults.chaos import Place, check_log
 from tests.faults.outage_launcher import HERE, sweep
@@ -90,7 +90,7 @@ def test_nothing_is_made_where_a_folder_was(tmp_path):
 
 
 def _session_with(place, act):
-    from orchestrator.drivers.live_view import Listeners
+    from orchestrator.execution.live_view import Listeners
     from tests.faults.chaos import go
 
     place.data.mkdir(parents=True, exist_ok=True)

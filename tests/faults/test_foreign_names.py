@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from orchestrator.abandoned import RAY
+from orchestrator.files.abandoned import RAY
 from tests.support.commands import Shell
 from tests.support.temporary import short_folder
 from trainables.process_identity import origin

@@ -22,7 +22,7 @@ OWN_PROC = 'mount -t proc {options} proc /proc && exec "$@"'
 
 OWNER = """
 import sys, tempfile
-from orchestrator.abandoned import CHECKPOINTS, RAY, clear_abandoned
+from orchestrator.files.abandoned import CHECKPOINTS, RAY, clear_abandoned
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS
 clear_abandoned()
@@ -36,7 +36,7 @@ if sys.argv[1] == "wait":
 STRANGER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from orchestrator.drivers.removal import remove_rows
+from orchestrator.execution.sweep.removal import remove_rows
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder, LeaseHeld
 from orchestrator.ledger.store import Ledger

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers.launch import run_sweep
-from orchestrator.drivers.launch_folder import Setup
 from orchestrator.errors import StoreError
+from orchestrator.execution.sweep.launch import run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources

@@ -15,8 +15,8 @@ import yaml
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
-from orchestrator.drivers.rehearsal import rehearse
 from orchestrator.errors import PlanError
+from orchestrator.execution.trial.rehearsal import rehearse
 from orchestrator.plan.planner import plan_file
 from tests.support.commands import TINY
 from tests.support.examples import examples

@@ -17,16 +17,16 @@ import torch
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
-from orchestrator.drivers import inline
-from orchestrator.drivers.recorder import Recorder
+from orchestrator.execution import inline
+from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
-from orchestrator.report.json_file import as_json
-from orchestrator.report.summary import arm_metrics, summarise
-from orchestrator.report.write import write
+from orchestrator.report.build.summary import arm_metrics, summarise
+from orchestrator.report.writers.json_file import as_json
+from orchestrator.report.writers.write import write
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
@@ -96,7 +96,7 @@ class Empty:
     def database(cls) -> bytes:
         if not cls._content:
             with tempfile.TemporaryDirectory() as folder:
-                from orchestrator.tracking.mlflow_runs import RunStore
+                from orchestrator.tracking.mlflow.mlflow_runs import RunStore
 
                 file = Path(folder) / "mlflow.db"
                 RunStore(f"sqlite:///{file}", "none", Path(folder)).close()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from orchestrator.drivers.launch import resume_sweep
+from orchestrator.execution.sweep.launch import resume_sweep
 from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place, check_log
 from tests.support.logs import content

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Engine, event
 
-from orchestrator.drivers.launch import run_sweep
-from orchestrator.drivers.launch_folder import Setup, read_setup
-from orchestrator.drivers.removal import finish, leftovers, remove
 from orchestrator.errors import StoreError
+from orchestrator.execution.sweep.launch import run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup, read_setup
+from orchestrator.execution.sweep.removal import finish, leftovers, remove
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger

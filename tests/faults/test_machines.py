@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from orchestrator.drivers.launch_folder import launched_plan
 from orchestrator.errors import StoreError
+from orchestrator.execution.sweep.launch_folder import launched_plan
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger

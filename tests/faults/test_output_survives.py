@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-from orchestrator.drivers.launch import resume_sweep, run_sweep
-from orchestrator.drivers.launch_folder import Setup
+from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.spec.section import Resources
 from tests.faults.chaos import Place
 from tests.support.commands import COMMAND, PATIENCE_S

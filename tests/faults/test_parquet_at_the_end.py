@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers.live_view import Listeners
+from orchestrator.execution.live_view import Listeners
 from orchestrator.tracking import state
 from orchestrator.tracking.background import LOG
 from orchestrator.tracking.parquet import read_records

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 ASK = (
     "import sys; from orchestrator.plan.types import Resources;"
-    "from orchestrator.drivers.survey import require_nodes;"
+    "from orchestrator.execution.ray.survey import require_nodes;"
     "require_nodes(sys.argv[1], Resources(gpus=1), None)"
 )
 
@@ -61,9 +61,9 @@ def test_a_cluster_that_can_grow_is_asked_all_the_same(tmp_path):
 
 def test_another_ray_in_the_environment_is_not_mistaken_for_this_machine():
     code = (
-        "from orchestrator.drivers.ray_settings import ray_environment\n"
+        "from orchestrator.execution.ray.ray_settings import ray_environment\n"
         "with ray_environment(private=True):\n"
-        "    from orchestrator.drivers.ray_cluster import cluster, ray\n"
+        "    from orchestrator.execution.ray.ray_cluster import cluster, ray\n"
         "    with cluster(None, 3): assert ray.cluster_resources()['CPU'] == 3"
     )
     elsewhere = {**os.environ, "RAY_ADDRESS": "ray://127.0.0.1:1"}

@@ -10,8 +10,8 @@ import requests
 from sqlalchemy import create_engine, text
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.ledger.engine import ask
-from orchestrator.tracking.mlflow_runs import TrackingOutage, check_uri, outages
+from orchestrator.ledger.sql.engine import ask
+from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage, check_uri, outages
 from tests.support.commands import TINY, Answer, Shell, answer, interrupt, wait_for
 from tests.support.mlflow_server import Server
 from tests.support.postgres import postgres

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.cli import waiting
-from orchestrator.drivers import open_sweep
-from orchestrator.drivers.live_view import Listeners
-from orchestrator.drivers.open_sweep import SweepResult
+from orchestrator.cli.display import waiting
+from orchestrator.execution.live_view import Listeners
+from orchestrator.execution.sweep import open_sweep
+from orchestrator.execution.sweep.open_sweep import SweepResult
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

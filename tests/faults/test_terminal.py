@@ -11,9 +11,9 @@ from tests.support.commands import PATIENCE_S
 
 DRAWING = """
 import os, signal, sys, threading, time
-from orchestrator.cli.progress import View
-from orchestrator.drivers.signals import Heard, interrupts
-from orchestrator.drivers.live_view import Snapshot
+from orchestrator.cli.display.progress import View
+from orchestrator.execution.signals import Heard, interrupts
+from orchestrator.execution.live_view import Snapshot
 from orchestrator.conductor.conductor import Conductor
 from tests.support.plans import make_plan
 

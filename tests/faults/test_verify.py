@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import verifying
+from orchestrator.cli.commands.track import publish, write_report
+from orchestrator.cli.commands.verify import _line, _sum, findings
 from orchestrator.cli.reading import opened
-from orchestrator.cli.track import publish, write_report
-from orchestrator.cli.verify import _line, _sum, findings
-from orchestrator.drivers.launch_folder import Setup, read_setup
-from orchestrator.drivers.launch_folder import publish as publish_folder
 from orchestrator.errors import StoreError
-from orchestrator.findings import BAD, Finding
+from orchestrator.execution.sweep.launch_folder import Setup, read_setup
+from orchestrator.execution.sweep.launch_folder import publish as publish_folder
+from orchestrator.files.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
-from orchestrator.tracking.mlflow_reading import read_runs
+from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 from orchestrator.tracking.projections import Projections
 from tests.faults.chaos import Place, _session, go
 from tests.support.commands import COMMAND, Shell, tree

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import space_catalog
-from orchestrator.drivers.node_check import code_digest
 from orchestrator.errors import InputError
+from orchestrator.execution.ray.node_check import code_digest
+from orchestrator.search import space_catalog
 from orchestrator.spec.schema import MODULE_NAME, json_schema
 from tests.support.distributions import SPEC, distribution, gru_kit
 from tests.support.in_process import Run

@@ -4,7 +4,8 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.report import panels, style, write
+from orchestrator.report.figures.figures import panels, style
+from orchestrator.report.writers import write
 
 _BLANK = {
     "png": base64.b64decode(

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.drivers.jobs import Attempt
-from orchestrator.drivers.recorder import Recorder
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.trial.jobs import Attempt
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from tests.support.workloads import SECONDS_PER_STEP, score
 from trainables.protocol import Measurement

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli import console
+from orchestrator.cli.display import console
 from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
 from orchestrator.cli.main import run
 from tests.support.blank_figures import draw_none

@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
-from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.recorder import Recorder
+from orchestrator.execution.inline import run_inline
+from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

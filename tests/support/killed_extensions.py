@@ -12,9 +12,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.drivers.extend_folder import commit, complete
-from orchestrator.drivers.launch_folder import Setup, publish
-from orchestrator.file_digests import damaged_files, kept_file
+from orchestrator.execution.sweep.extend_folder import commit, complete
+from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.files.file_digests import damaged_files, kept_file
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Extension

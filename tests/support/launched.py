@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.recorder import Recorder
 from orchestrator.errors import LeaseLost
+from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease

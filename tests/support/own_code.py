@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.drivers.open_sweep import OpenSweep
+from orchestrator.execution.sweep.open_sweep import OpenSweep
 
 BONUS = """
 def train(settings, trial):
@@ -27,7 +27,7 @@ def interrupted_in_the_first_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("orchestrator.drivers.launch._drive", first_only)
+        patched.setattr("orchestrator.execution.sweep.launch._drive", first_only)
         yield
 
 

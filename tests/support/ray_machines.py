@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.drivers.ray_settings import SETTINGS
+from orchestrator.execution.ray.ray_settings import SETTINGS
 
 RAY = [sys.executable, "-P", str(Path(__file__).with_name("ray_node.py"))]
 PATIENCE_S = 300.0

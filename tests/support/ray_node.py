@@ -2,7 +2,7 @@
 
 from ray.scripts.scripts import main
 
-from orchestrator.drivers.ray_settings import without_spare_servers
+from orchestrator.execution.ray.ray_settings import without_spare_servers
 
 if __name__ == "__main__":
     with without_spare_servers():

@@ -13,7 +13,7 @@ import torch
 from orchestrator.cli import main
 from orchestrator.plan.planner import plan
 from orchestrator.plan.serialise import from_json, to_json
-from orchestrator.report import page
+from orchestrator.report.writers import page
 from orchestrator.spec.load import read_spec
 from tests.support import child_servers
 from tests.support.commands import TINY

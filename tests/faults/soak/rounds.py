@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 from orchestrator.ledger.store import Ledger
-from orchestrator.tracking.mlflow_runs import RunStore
+from orchestrator.tracking.mlflow.mlflow_runs import RunStore
 from orchestrator.tracking.sync import sync
 from tests.faults.chaos import Place, go
 from tests.faults.soak import audit, processes

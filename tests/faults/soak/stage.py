@@ -21,7 +21,10 @@ SILENT_S = 300.0
 """A sweep that does not go on for so long does not go on."""
 TRIES = 6
 """Sessions in a row that ended by themselves without a step."""
-MODULES = {"follower": "orchestrator.tracking.follower", "ray-driver": "orchestrator.drivers.ray_process"}
+MODULES = {
+    "follower": "orchestrator.tracking.follower",
+    "ray-driver": "orchestrator.execution.ray.ray_process",
+}
 NAMES = {"worker": WORKERS, "raylet": "raylet", "gcs": "gcs_server"}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.cli.extend import arms_of
+from orchestrator.cli.commands.extend import arms_of
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.spec.overrides import parse

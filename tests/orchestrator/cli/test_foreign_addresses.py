@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from tests.support.commands import TINY, Shell
 from tests.support.finished import finished

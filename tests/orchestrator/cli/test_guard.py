@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.cli import guard, waiting
+from orchestrator.cli import guard
+from orchestrator.cli.display import waiting
 from orchestrator.cli.guard import outside_names
 from orchestrator.cli.planning import planning
 from orchestrator.plan.planner import plan_file

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cli import hours
 from orchestrator.cli.hours import hours_of
-from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -25,7 +25,7 @@ TOOK_S = 600.0
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(hours, "machine", lambda: HERE)
-    monkeypatch.setattr("orchestrator.drivers.slots.this_machine", lambda _: {"CPU": 2.0, "GPU": 0.0})
+    monkeypatch.setattr("orchestrator.execution.slots.this_machine", lambda _: {"CPU": 2.0, "GPU": 0.0})
 
 
 def ran(root, plan, kinds=(OutcomeKind.FINISHED,) * 3, machine=HERE):

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.status import SweepState, state_of
-from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.cli.commands.status import SweepState, state_of
 from orchestrator.errors import InputError
+from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
-from orchestrator.ledger.engine import ask
 from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.sql.engine import ask
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import DEAD, trial_of

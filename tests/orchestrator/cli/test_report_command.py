@@ -2,9 +2,9 @@
 
 import pytest
 
+from orchestrator.cli.commands.track import WATCH_S, write_report, write_while_running
 from orchestrator.cli.reading import opened
-from orchestrator.cli.track import WATCH_S, write_report, write_while_running
-from orchestrator.file_digests import damaged_files
+from orchestrator.files.file_digests import damaged_files
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

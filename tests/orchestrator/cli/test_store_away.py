@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from orchestrator.drivers import checkpoint_stores
-from orchestrator.drivers.checkpoint_stores import Elsewhere
+from orchestrator.execution.checkpoints import checkpoint_stores
+from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere
 from tests.support.commands import tree
 from tests.support.failing_store import AWAY, PROTOCOL
 from tests.support.finished import finished

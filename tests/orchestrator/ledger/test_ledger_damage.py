@@ -14,10 +14,10 @@ from sqlalchemy import text
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
-from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.schema import SCHEMA_VERSION
+from orchestrator.ledger.sql.engine import connect, transaction
+from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
 from orchestrator.trials import Outcome, OutcomeKind

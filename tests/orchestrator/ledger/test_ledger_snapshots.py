@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.sweep_fold import SweepFold
 from orchestrator.errors import LeaseLost
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.deletion import delete_sweep
-from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
+from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Record
 from tests.support.driving import run_in_turn

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.errors import PlanError
-from orchestrator.plan.render import render
+from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import ArmLimits, Limits
 from tests.orchestrator.plan.small import SEARCH, spec

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.errors import PlanError
-from orchestrator.plan.extending import changes_allowed, extended
-from orchestrator.plan.extension_rules import Begun
-from orchestrator.plan.render import render
+from orchestrator.plan.display.render import render
+from orchestrator.plan.extension.extending import changes_allowed, extended
+from orchestrator.plan.extension.extension_rules import Begun
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, full

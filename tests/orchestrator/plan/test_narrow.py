@@ -13,7 +13,7 @@ from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, R
 from orchestrator.plan.ablation_check.passes import Measurements, Pass
 from orchestrator.plan.ablation_check.probe import NARROW, Probe
 from orchestrator.plan.planner import plan
-from orchestrator.plan.settings import System, checked
+from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Spec
 from tests.orchestrator.plan.small import BASELINE, spec
 from trainables.assembly import build_model

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from orchestrator.errors import PlanError
+from orchestrator.plan.display.render import look_twice
 from orchestrator.plan.planner import plan_file
-from orchestrator.plan.render import look_twice
 from tests.support.own_code import forgotten
 
 SPEC = """

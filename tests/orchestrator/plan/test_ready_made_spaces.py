@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator import space_catalog as catalog
+from orchestrator.search import space_catalog as catalog
 from tests.orchestrator.plan.small import BASELINE, SEARCH, spec
 from tests.support.planned import plan
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.plan.extending import changes_allowed, extended
-from orchestrator.plan.extension_rules import Begun
+from orchestrator.plan.extension.extending import changes_allowed, extended
+from orchestrator.plan.extension.extension_rules import Begun
 from orchestrator.plan.planned_trials import confirm_seeds
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension

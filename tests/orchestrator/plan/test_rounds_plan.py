@@ -5,8 +5,8 @@ import re
 import pytest
 from rich.console import Console
 
+from orchestrator.plan.display.render import render
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.statistics.sequential import expected_seeds
 from tests.orchestrator.plan.small import ARMS, spec

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator.plan.render import render
+from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Plan
-from orchestrator.report.notices import notices
+from orchestrator.report.caveats.notices import notices
 from tests.orchestrator.plan.small import BASELINE, spec
 from tests.orchestrator.report.studies import study
 from tests.support.planned import plan

@@ -13,7 +13,7 @@ from orchestrator.errors import InputError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.report.panels import images
+from orchestrator.report.figures.panels import images
 from orchestrator.tracking.flat import TRIALS
 from tests.support.commands import PATIENCE_S, tree
 from tests.support.finished import finished

@@ -10,7 +10,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow_runs import RunStore
+from orchestrator.tracking.mlflow.mlflow_runs import RunStore
 from tests.support.plans import make_plan
 
 

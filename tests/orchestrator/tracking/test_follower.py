@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.file_digests import write_manifest
+from orchestrator.files.file_digests import write_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -24,7 +24,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking import follower as followers
 from orchestrator.tracking.background import LOG, Follower, start_follower
 from orchestrator.tracking.follower import FollowerLoop
-from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import Counts, MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile

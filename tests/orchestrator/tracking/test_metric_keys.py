@@ -10,7 +10,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.sync import artifact_root
 from tests.support.histories import DEAD, measurement, trial_of
 from tests.support.mlflow_db import runs

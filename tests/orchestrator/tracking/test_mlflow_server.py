@@ -11,7 +11,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import start_follower
-from orchestrator.tracking.mlflow_runs import TrackingOutage
+from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage
 from orchestrator.tracking.state import read_state
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync

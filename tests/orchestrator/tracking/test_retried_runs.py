@@ -8,7 +8,7 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.histories import DEAD, measurement, trial_of
