@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from orchestrator.execution.sweep.open_sweep import SweepResult
     from orchestrator.plan.types import Plan
-    from orchestrator.report.build.types import Report
     from orchestrator.report.figures.panels import Image
+    from orchestrator.report.results.types import Report
     from orchestrator.spec.load import SpecFile
     from orchestrator.tracking.summary import ArmSummary
 

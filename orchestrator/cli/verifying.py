@@ -229,7 +229,7 @@ def parquet(whole: Whole) -> Iterator[Finding]:
 def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every run in MLflow, compared with the ledger."""
     from orchestrator.cli.display.tracked import store_of, tracked
-    from orchestrator.report.build.summary import arm_metrics, summarise
+    from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
     from orchestrator.tracking.mlflow.mlflow_check import compare

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source import PACKAGES, ROOT, found, imported, module_name, packaged
-from tests.support.commands import PATIENCE_S, TINY
+from tests.support.processes.commands import PATIENCE_S, TINY
 
 ONLY_IN = {
     "ray": ["orchestrator/execution/ray_*.py"],
@@ -202,7 +202,8 @@ def test_reading_loads_no_framework(folder):
     code = (
         "import orchestrator.execution.sweep.launch, orchestrator.execution.inline, orchestrator.cli.reading"
     )
-    code += ", orchestrator.report.build.summary, orchestrator.report.writers.tables, orchestrator.execution.sweep.recorder"
+    code += ", orchestrator.report.results.summary, orchestrator.report.writers.tables"
+    code += ", orchestrator.execution.sweep.recorder"
     assert not loaded_by(code, folder) & HEAVY
 
 

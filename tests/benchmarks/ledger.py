@@ -27,8 +27,8 @@ from orchestrator.tracking.mlflow.mlflow_runs import default_uri
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles, read_records
 from orchestrator.tracking.sync import artifact_root
-from tests.support.histories import history, trial_of
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.histories import history, trial_of
 from trainables.protocol import Measurement
 
 METRICS = ("train/loss", "valid/accuracy", "valid/depth", "valid/loss", "valid/ponder", "valid/saved")

@@ -116,7 +116,7 @@ def ours(trials: int, folder: Path) -> dict[str, Any]:
     from orchestrator.spec.section import Resources
     from orchestrator.tracking.background import Follower
     from orchestrator.trials import OutcomeKind
-    from tests.support.plans import make_arm, make_plan
+    from tests.support.specs.plans import make_arm, make_plan
 
     arms = [make_arm(f"arm-{number}", steps=REPORTS) for number in range(ARMS)]
     plan = make_plan(

@@ -41,9 +41,9 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
-from tests.support.driving import DONE, measurement
-from tests.support.plans import make_arm, make_plan
-from tests.support.workloads import PATH
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import DONE, measurement
+from tests.support.sweeps.workloads import PATH
 
 REPORTS = 5
 LONG_REPORTS = 1000

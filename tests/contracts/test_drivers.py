@@ -26,9 +26,9 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
-from tests.support.logs import content
-from tests.support.plans import make_arm, make_plan
-from tests.support.workloads import PATH
+from tests.support.processes.logs import content
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.workloads import PATH
 
 ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
 FAULTS = {

@@ -14,8 +14,8 @@ from trainables.metrics import split_and_quantity
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
     from orchestrator.plan.types import Arm
-    from orchestrator.report.build.types import Report
-    from orchestrator.report.build.winner import Winner
+    from orchestrator.report.results.types import Report
+    from orchestrator.report.results.winner import Winner
     from orchestrator.spec.types import Spec
 
 LONGEST_NAME = 64
@@ -35,8 +35,8 @@ def best(
     """Write a spec of the best system to standard output; its first lines say what it was chosen by."""
     from orchestrator.cli.reading import opened
     from orchestrator.files.file_digests import read_sound
-    from orchestrator.report.build.summary import summarise
-    from orchestrator.report.build.winner import winner
+    from orchestrator.report.results.summary import summarise
+    from orchestrator.report.results.winner import winner
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.scalars import dump
 

@@ -95,8 +95,8 @@ def report_files(
     from orchestrator.bundle.contents import REPORT
     from orchestrator.conductor.budget import budget_end
     from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
-    from orchestrator.report.build.details import details
-    from orchestrator.report.build.summary import summarise
+    from orchestrator.report.results.details import details
+    from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write
 
     confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}

@@ -48,8 +48,8 @@ def _side(name: str, runs: Path, names: list[str]) -> "Side":
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.file_digests import kept_file, read_kept
-    from orchestrator.report.build.summary import summarise
     from orchestrator.report.comparisons.comparison import Side
+    from orchestrator.report.results.summary import summarise
     from orchestrator.spec.load import load_spec
 
     with opened(name, runs) as sweep:
@@ -104,7 +104,7 @@ def _unmatched(found: "Comparison") -> Iterator[str]:
 
 
 def _grid(found: "Comparison") -> "Grid":
-    from orchestrator.report.build.types import interval_words
+    from orchestrator.report.results.types import interval_words
     from orchestrator.report.writers.tables import Grid
 
     rows = tuple(

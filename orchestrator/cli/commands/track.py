@@ -21,7 +21,7 @@ from search_spaces.wording import amount
 
 if TYPE_CHECKING:
     from orchestrator.cli.reading import Opened
-    from orchestrator.report.build.types import Report
+    from orchestrator.report.results.types import Report
     from orchestrator.tracking.summary import ArmSummary
 
 
@@ -134,8 +134,8 @@ def write_report(
     sweep: "Opened", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
 ) -> "Report":
     """The report of all that the ledger holds, put into the sweep's folder."""
-    from orchestrator.report.build.details import details
-    from orchestrator.report.build.summary import summarise
+    from orchestrator.report.results.details import details
+    from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write
 
     records, measured = sweep.measured_records()
@@ -148,7 +148,7 @@ def write_report(
 
 def summary_of(made: "Report") -> "ArmSummary":
     """What MLflow shows of the arms."""
-    from orchestrator.report.build.summary import arm_metrics, arm_tags
+    from orchestrator.report.results.summary import arm_metrics, arm_tags
     from orchestrator.tracking.summary import ArmSummary
 
     return ArmSummary(arm_metrics(made), arm_tags(made))

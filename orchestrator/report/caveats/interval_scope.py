@@ -3,10 +3,10 @@
 from typing import Final
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.build.readings import Readings
-from orchestrator.report.build.types import Report
-from orchestrator.report.caveats.caveats import IntervalScope
+from orchestrator.report.caveats.caveat_types import IntervalScope
 from orchestrator.report.comparisons.untested import unchecked_splits
+from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.types import Report
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 

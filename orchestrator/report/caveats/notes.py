@@ -5,12 +5,12 @@ from math import inf, isfinite
 from statistics import stdev
 
 from orchestrator.plan.planned_trials import SEARCH
-from orchestrator.report.build.contexts import context_notes
-from orchestrator.report.build.extensions import extended_after_results
-from orchestrator.report.build.searches import NO_CLAIM
-from orchestrator.report.build.types import PriorWork, Report, ended_word, number_words, worded
 from orchestrator.report.caveats.interval_scope import scope_words
 from orchestrator.report.caveats.notices import chosen_from
+from orchestrator.report.results.contexts import context_notes
+from orchestrator.report.results.extensions import extended_after_results
+from orchestrator.report.results.searches import NO_CLAIM
+from orchestrator.report.results.types import PriorWork, Report, ended_word, number_words, worded
 from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen

@@ -7,10 +7,10 @@ from orchestrator.plan.answer import SEEN
 from orchestrator.plan.display.format import amount as quantity_words
 from orchestrator.plan.display.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
-from orchestrator.report.build.arm_changes import ArmChanges
-from orchestrator.report.build.contexts import by_context
-from orchestrator.report.build.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
 from orchestrator.report.comparisons.answer_warnings import warning_lines
+from orchestrator.report.results.arm_changes import ArmChanges
+from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind, numbered
 from search_spaces.dimensions import same

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.types import Plan
-from orchestrator.report.build.arm_changes import ArmChanges, chosen_values, chosen_words
-from orchestrator.report.build.searches import place
-from orchestrator.report.build.types import ArmVerdict, Report
-from orchestrator.report.caveats.caveats import ReportWarning, WarningCode
+from orchestrator.report.caveats.caveat_types import ReportWarning, WarningCode
+from orchestrator.report.results.arm_changes import ArmChanges, chosen_values, chosen_words
+from orchestrator.report.results.searches import place
+from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Fixed, same
 from search_spaces.wording import amount

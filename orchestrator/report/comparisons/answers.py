@@ -12,10 +12,6 @@ from statistics import fmean
 from orchestrator.conductor.rounds import decisions, measured
 from orchestrator.plan.answer import answer_plan, better, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.build.extensions import exploratory
-from orchestrator.report.build.readings import NOT_MEASURED, Readings, by_seed_alone
-from orchestrator.report.build.statistics import estimate, of_paired, sign_flip_p, win_share, wins_of
-from orchestrator.report.build.types import ArmVerdict, Coverage, Effect, interval_words, p_words
 from orchestrator.report.comparisons.contrasts import (
     Comparisons,
     Contrast,
@@ -25,6 +21,10 @@ from orchestrator.report.comparisons.contrasts import (
 )
 from orchestrator.report.comparisons.failed_seeds import difference_bounds, withheld_words
 from orchestrator.report.comparisons.untested import Untested, why_untested
+from orchestrator.report.results.extensions import exploratory
+from orchestrator.report.results.readings import NOT_MEASURED, Readings, by_seed_alone
+from orchestrator.report.results.statistics import estimate, of_paired, sign_flip_p, win_share, wins_of
+from orchestrator.report.results.types import ArmVerdict, Coverage, Effect, interval_words, p_words
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.decision_chance import TIMES, DecisionChance, outlooks
 from orchestrator.statistics.missing import MOST_MISSING

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
-from orchestrator.report.build.origin import DATA, origin
-from orchestrator.report.build.readings import Readings, difference_of
-from orchestrator.report.build.statistics import Estimate, estimate, mean_difference, within
-from orchestrator.report.build.types import Cell, Report
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.origin import DATA, origin
+from orchestrator.report.results.readings import Readings, difference_of
+from orchestrator.report.results.statistics import Estimate, estimate, mean_difference, within
+from orchestrator.report.results.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
 from orchestrator.statistics.paired import minus
 from orchestrator.trials import OutcomeKind, Record

@@ -9,8 +9,8 @@ from typing import Any
 
 from orchestrator.plan.answer import better
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.build.readings import Readings, Seeded, by_seed_alone
 from orchestrator.report.comparisons.failed_seeds import difference_bounds
+from orchestrator.report.results.readings import Readings, Seeded, by_seed_alone
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import settled
 from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution

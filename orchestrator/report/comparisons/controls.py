@@ -11,12 +11,12 @@ from itertools import product
 from typing import Any
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.build.readings import Readings
-from orchestrator.report.build.statistics import rate_interval
-from orchestrator.report.build.types import ArmVerdict, ControlRate
 from orchestrator.report.comparisons.answers import judged, line_of, open_seeds
 from orchestrator.report.comparisons.contrasts import Comparisons, Contrast
 from orchestrator.report.comparisons.crossed import cross_verdicts
+from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.statistics import rate_interval
+from orchestrator.report.results.types import ArmVerdict, ControlRate
 from orchestrator.trials import Record
 
 AS_EXPECTED = "as it should be"

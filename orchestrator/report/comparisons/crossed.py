@@ -13,10 +13,10 @@ from itertools import product
 
 from orchestrator.plan.crossing import crossed_pairs, searched_fields, shared_fields
 from orchestrator.plan.types import AnswerPlan, Arm, Plan
-from orchestrator.report.build.readings import Readings
-from orchestrator.report.build.statistics import of_paired, wins_of
-from orchestrator.report.build.types import CrossVerdict, interval_words, p_words
 from orchestrator.report.comparisons.contrasts import goal_of, paired_seeds
+from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.statistics import of_paired, wins_of
+from orchestrator.report.results.types import CrossVerdict, interval_words, p_words
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
 from orchestrator.statistics.verdicts import Verdict, verdict
 from orchestrator.trials import Record

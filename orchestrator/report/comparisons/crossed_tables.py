@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.report.build.types import Report, Rows, interval_words, p_words, win_title, win_words
+from orchestrator.report.results.types import Report, Rows, interval_words, p_words, win_title, win_words
 from search_spaces.wording import amount
 
 

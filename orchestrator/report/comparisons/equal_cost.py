@@ -16,8 +16,8 @@ from statistics import fmean
 from orchestrator.identity import canonical
 from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import Plan
-from orchestrator.report.build.readings import Readings, difference_of
-from orchestrator.report.build.statistics import Estimate, estimate
+from orchestrator.report.results.readings import Readings, difference_of
+from orchestrator.report.results.statistics import Estimate, estimate
 from orchestrator.statistics.paired import minus
 from orchestrator.trials import OutcomeKind, Record
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.display.format import amount
-from orchestrator.report.build.statistics import Estimate
-from orchestrator.report.build.types import Report, Rows, interval_words, worded
 from orchestrator.report.comparisons.equal_cost import EqualCost
+from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.types import Report, Rows, interval_words, worded
 
 EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "

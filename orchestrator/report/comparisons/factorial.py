@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.build.readings import Readings, by_seed_alone, difference_of
-from orchestrator.report.build.statistics import Estimate, of_paired
 from orchestrator.report.comparisons.untested import why_untested
+from orchestrator.report.results.readings import Readings, by_seed_alone, difference_of
+from orchestrator.report.results.statistics import Estimate, of_paired
 from orchestrator.statistics.contrasts import Term, contrasts, terms
 from orchestrator.statistics.paired import Key, Paired, compare, deviation, resolution
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.report.build.types import Report, Rows, interval_words, number_words, p_words, worded
 from orchestrator.report.comparisons.factorial import FactorialEffect
+from orchestrator.report.results.types import Report, Rows, interval_words, number_words, p_words, worded
 from search_spaces.wording import amount
 
 LISTED = 2

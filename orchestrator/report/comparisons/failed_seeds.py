@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from orchestrator.report.build.readings import Readings, by_seed_alone
+from orchestrator.report.results.readings import Readings, by_seed_alone
 
 Range = tuple[float, float]
 

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.build.readings import Readings, by_seed_alone
+from orchestrator.report.results.readings import Readings, by_seed_alone
 from orchestrator.spec.metric_splits import MetricSplits
 from orchestrator.statistics.paired import same
 from orchestrator.statistics.verdicts import SEEDS_LEAST

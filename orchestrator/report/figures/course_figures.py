@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.report.build.compute import CostCurve
-from orchestrator.report.build.contexts import by_context, titled
-from orchestrator.report.build.curves import ArmCurve
-from orchestrator.report.build.details import Details
-from orchestrator.report.build.types import Report, worded
 from orchestrator.report.figures.number_marks import paint_numbers
 from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
-from orchestrator.report.halting.halting import DepthCurve
+from orchestrator.report.halting.depth import DepthCurve
+from orchestrator.report.results.compute import CostCurve
+from orchestrator.report.results.contexts import by_context, titled
+from orchestrator.report.results.curves import ArmCurve
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report, worded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.report.build.details import Details
-from orchestrator.report.build.types import Report
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels, depth_panels
-from orchestrator.report.figures.figures import metric_panels, outcome_panels
+from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.search_figures import search_panels
 from orchestrator.report.figures.style import Panel, rendered
 from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report
 
 
 def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:

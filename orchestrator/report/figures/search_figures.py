@@ -7,9 +7,9 @@ from math import isfinite, sqrt
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.plan.display.format import value_words
-from orchestrator.report.build.searches import SearchCourse, SearchTrial
-from orchestrator.report.figures.figures import NAMED
+from orchestrator.report.figures.interval_figures import NAMED
 from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, key_below, shortened
+from orchestrator.report.results.searches import SearchCourse, SearchTrial
 from orchestrator.statistics.search_quality import ExpectedBest
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Powers, same
 

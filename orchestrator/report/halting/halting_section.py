@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.report.build.details import Details
-from orchestrator.report.build.types import Report, worded
 from orchestrator.report.figures.course_figures import depth_panels
 from orchestrator.report.halting.halting_maps import ArmMaps
 from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tallies import BinnedDepth
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report, worded
 from orchestrator.report.writers.page_parts import PageSection, Part, pictures
 from search_spaces.wording import amount
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.build.statistics import estimate
+from orchestrator.report.results.statistics import estimate
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 

@@ -4,8 +4,8 @@ import csv
 import io
 from typing import Any
 
-from orchestrator.report.build.statistics import Estimate
-from orchestrator.report.build.types import Cell, Effect, Report
+from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.types import Cell, Effect, Report
 from search_spaces.wording import visible
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -35,10 +35,10 @@ from dataclasses import asdict
 from typing import Any
 
 from orchestrator.plan.display.format import domain_words
-from orchestrator.report.build.details import Details
-from orchestrator.report.build.searches import SearchCourse
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.searches import SearchCourse
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.page_sections import arms_answered, cost_words
 
 

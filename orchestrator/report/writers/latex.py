@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notices import notices
 from orchestrator.report.figures.style import Panel
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.latex_letters import latex_letter
 from orchestrator.report.writers.tables import Grid, grids
 from search_spaces.wording import one_line, visible

@@ -5,11 +5,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.build.details import Details
-from orchestrator.report.build.searches import NO_CLAIM
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.searches import NO_CLAIM
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.page_sections import arms_answered, cost_words, sections
 from search_spaces.wording import one_line, visible
 

@@ -4,19 +4,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.display.format import amount, count, duration, value_words
-from orchestrator.report.build.arm_changes import in_full, is_cut
-from orchestrator.report.build.arm_changes import rows as change_rows
-from orchestrator.report.build.arm_facts import ArmFacts
-from orchestrator.report.build.contexts import by_context
-from orchestrator.report.build.details import Details
-from orchestrator.report.build.searches import SearchCourse
-from orchestrator.report.build.types import UNRUN, Report, interval_words, number_words, worded
 from orchestrator.report.caveats.notes import control_rate_words
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
-from orchestrator.report.figures.figures import metric_panels, outcome_panels
+from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.search_figures import search_panels
 from orchestrator.report.halting.halting_section import halting
+from orchestrator.report.results.arm_changes import in_full, is_cut
+from orchestrator.report.results.arm_changes import rows as change_rows
+from orchestrator.report.results.arm_facts import ArmFacts
+from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.searches import SearchCourse
+from orchestrator.report.results.types import UNRUN, Report, interval_words, number_words, worded
 from orchestrator.report.writers import tables
 from orchestrator.report.writers.page_parts import Card, PageSection, Part, pictures
 from orchestrator.spec.scopes import counted_name

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.display.format import setting_words
-from orchestrator.report.build import arm_changes
-from orchestrator.report.build.contexts import by_context, titled
-from orchestrator.report.build.statistics import Estimate
-from orchestrator.report.build.types import (
+from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, factorial_tables, repeat_tables
+from orchestrator.report.results import arm_changes
+from orchestrator.report.results.contexts import by_context, titled
+from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.types import (
     ArmVerdict,
     Cell,
     Effect,
@@ -21,7 +22,6 @@ from orchestrator.report.build.types import (
     win_words,
     worded,
 )
-from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, factorial_tables, repeat_tables
 from search_spaces.wording import amount, markdown_line, one_line
 
 if TYPE_CHECKING:

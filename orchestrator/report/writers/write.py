@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.files.file_digests import write_manifest
-from orchestrator.report.build.contexts import by_context
-from orchestrator.report.build.details import Details
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.notices import notices
-from orchestrator.report.figures.figures import metric_panels, outcome_panels
+from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.panels import all_panels
 from orchestrator.report.figures.style import Kind, Panel, rendered
+from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.latex import document

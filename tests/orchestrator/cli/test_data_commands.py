@@ -19,8 +19,8 @@ from orchestrator.cli.display.building import Bars
 from orchestrator.cli.display.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_words, sparkline
 from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
-from tests.support.commands import TINY, Shell, answer
-from tests.support.logs import Clock
+from tests.support.processes.commands import TINY, Shell, answer
+from tests.support.processes.logs import Clock
 from trainables.data.progress import report, report_waiting
 from trainables.locks import locked
 

@@ -13,8 +13,8 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import measurement, trial_of
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.histories import measurement, trial_of
 from trainables.protocol import Measurement
 
 HERE = {"cpu": "a cpu", "cpu_count": 2, "devices": []}

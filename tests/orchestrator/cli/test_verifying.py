@@ -14,8 +14,8 @@ from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from tests.support.driving import run_in_turn
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.driving import run_in_turn
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.conductor.messages import Progress
 from orchestrator.execution.live_view import LOOK_SHARE, SETTLED_S, VIEW_S, Snapshot, ThrottledView
-from tests.support.logs import Clock
+from tests.support.processes.logs import Clock
 
 
 @dataclass

@@ -6,7 +6,7 @@ from orchestrator.errors import InputError
 from orchestrator.execution.slots import missing_gpus, require_means, slots
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
 
 HALF = make_arm("half", Space((Dimension("train.precision", Choice(("fp32", "fp16"))),)))
 FIXED = make_arm("fixed", Space((Dimension("train.precision", Fixed("fp16")),)))

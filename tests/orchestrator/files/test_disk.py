@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from orchestrator.files.disk import FULL, is_full, refusal, remedy
-from tests.support.disks import clear, fill, small_disk
+from tests.support.stores.disks import clear, fill, small_disk
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

@@ -26,8 +26,8 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.sql.engine import ask, connect, explain
 from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
-from tests.support.histories import DEAD, history, measurement
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, history, measurement
 
 WRITER = """
 import sys

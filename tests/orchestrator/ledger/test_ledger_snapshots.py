@@ -23,10 +23,10 @@ from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Record
-from tests.support.driving import run_in_turn
-from tests.support.histories import history
-from tests.support.plans import make_plan
-from tests.support.repeated import repeated_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.driving import run_in_turn
+from tests.support.sweeps.histories import history
+from tests.support.sweeps.repeated import repeated_plan
 
 PLAN = make_plan(2)
 REPEATED = repeated_plan(2, controls=1, sampler="tpe", posthoc=({"model.shift": 0.5},))

@@ -26,9 +26,9 @@ from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.examples import examples
-from tests.support.histories import DEAD, history, measurement, trial_of
-from tests.support.plans import make_plan
+from tests.support.specs.examples import examples
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, history, measurement, trial_of
 
 FINISHED = Outcome(OutcomeKind.FINISHED, "all steps done")
 

@@ -8,7 +8,7 @@ from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import ArmLimits, Limits
 from tests.orchestrator.plan.small import SEARCH, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 EACH = {"device_hours": 2.0, "target": 0.95, "no_improvement": 2}
 

@@ -11,7 +11,7 @@ from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.statistics.sequential import expected_seeds
 from tests.orchestrator.plan.small import ARMS, spec
 from tests.orchestrator.statistics.looks import spent
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 TWO = {name: ARMS[name] for name in ("minus-gate", "minus-transition")}
 STOP = {"seeds": 8, "stop": "decided", "splits": ["near-iid"]}

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.report.build.readings import Readings
-from orchestrator.report.build.summary import summarise
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.comparisons.answers import decided_early
+from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.tables import headline
 from orchestrator.report.writers.write import markdown
 from orchestrator.trials import OutcomeKind

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orchestrator.report.build.statistics import Estimate
-from orchestrator.report.build.types import interval_words, number_words, p_words
+from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.types import interval_words, number_words, p_words
 from orchestrator.report.writers.tables import searched, tallies
 from tests.orchestrator.report.studies import study
 

@@ -19,7 +19,7 @@ from orchestrator.report.writers import page as page_module
 from orchestrator.report.writers.page import page
 from orchestrator.report.writers.tables import costs
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.build.test_origin import KNOWN, made_with
+from tests.orchestrator.report.results.test_origin import KNOWN, made_with
 from tests.orchestrator.report.studies import study
 from tests.orchestrator.report.writers.test_page import read
 

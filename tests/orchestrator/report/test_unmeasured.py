@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.conductor.rounds import _question, _values
-from orchestrator.report.build.summary import arm_metrics, arm_tags
-from orchestrator.report.build.types import Report
-from orchestrator.report.build.winner import winner
+from orchestrator.report.results.summary import arm_metrics, arm_tags
+from orchestrator.report.results.types import Report
+from orchestrator.report.results.winner import winner
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import grids, headline

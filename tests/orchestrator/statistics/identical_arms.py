@@ -29,10 +29,10 @@ from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.planner import plan_file
-from orchestrator.report.build.statistics import rate_interval
-from orchestrator.report.build.types import Report
+from orchestrator.report.results.statistics import rate_interval
+from orchestrator.report.results.types import Report
 from orchestrator.spec.load import to_yaml
-from tests.support import child_servers
+from tests.support.processes import child_servers
 
 HOME = Path(orchestrator.__file__).parent
 STARTER = HOME / "starters/digits.yaml"

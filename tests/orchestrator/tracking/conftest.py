@@ -11,7 +11,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.mlflow.mlflow_runs import RunStore
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from orchestrator.tracking.mlflow.mlflow_check import compare
 from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
-from tests.support.histories import begun, history
+from tests.support.sweeps.histories import begun, history
 
 READ = (
     Input("synthetic/train", "0" * 32, "train", "synthetic/0/train.arrow"),

@@ -22,9 +22,9 @@ from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, FATES, begun, history, measurement, trial_of
-from tests.support.mlflow_db import runs
-from tests.support.plans import make_arm, make_plan
+from tests.support.mlflow.mlflow_db import runs
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.histories import DEAD, FATES, begun, history, measurement, trial_of
 from trainables.protocol import Measurement
 
 STATUS = {

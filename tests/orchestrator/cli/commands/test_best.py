@@ -8,12 +8,12 @@ import pytest
 
 from orchestrator import read
 from orchestrator.cli.commands import best
-from orchestrator.report.build.winner import Winner
+from orchestrator.report.results.winner import Winner
 from orchestrator.spec.load import load_spec
 from orchestrator.spec.scalars import dump
 from orchestrator.trials import OutcomeKind, Record
-from tests.support.commands import TINY
-from tests.support.plans import make_arm
+from tests.support.processes.commands import TINY
+from tests.support.specs.plans import make_arm
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 

@@ -20,10 +20,10 @@ from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json, to_json
-from tests.support.commands import TINY, tree
-from tests.support.finished import finished
-from tests.support.histories import history
-from tests.support.plans import make_plan
+from tests.support.processes.commands import TINY, tree
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.finished import finished
+from tests.support.sweeps.histories import history
 from trainables.metrics import Metric
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"

@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.cli import planning
 from orchestrator.cli.display import waiting
-from tests.support.commands import TINY
+from tests.support.processes.commands import TINY
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+EXPERIMENTS = Path(__file__).parents[4] / "experiments"
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.cli.commands import compare
-from tests.support.commands import TINY
-from tests.support.own_code import forgotten
+from tests.support.processes.commands import TINY
+from tests.support.training_code.own_code import forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 

@@ -20,11 +20,11 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Extension
 from orchestrator.spec.load import load_spec
 from orchestrator.tracking.parquet import read_records
-from tests.support.commands import TINY, tree
-from tests.support.finished import finished
-from tests.support.launched import launched
-from tests.support.own_code import forgotten
-from tests.support.plans import make_plan
+from tests.support.processes.commands import TINY, tree
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.finished import finished
+from tests.support.sweeps.launched import launched
+from tests.support.training_code.own_code import forgotten
 
 INLINE = ("--driver", "inline")
 WIDE = "arms.wide={why: more room, set: {model.width: 32}}"

@@ -8,7 +8,7 @@ from orchestrator.errors import LeaseLost
 from orchestrator.execution.sweep import launch as pipeline
 from orchestrator.execution.sweep.launch_folder import read_plan
 from orchestrator.identity import SweepFolder
-from tests.support.commands import TINY
+from tests.support.processes.commands import TINY
 from trainables.data.store import DataError
 
 

@@ -11,9 +11,9 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import trial_of
-from tests.support.launched import launched
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import trial_of
+from tests.support.sweeps.launched import launched
 
 PLAN = make_plan(2, trials_per_arm=3, seeds=())
 FIRST, SECOND, *_ = PLAN.trials

@@ -11,9 +11,9 @@ import pytest
 
 from orchestrator.cli.commands import records
 from orchestrator.tracking.flat import MEASURED
-from tests.support.commands import PATIENCE_S
-from tests.support.finished import finished
-from tests.support.plans import make_plan
+from tests.support.processes.commands import PATIENCE_S
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.finished import finished
 
 PLAN = make_plan(2)
 

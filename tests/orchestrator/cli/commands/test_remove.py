@@ -23,10 +23,10 @@ from orchestrator.ledger.summary import summaries
 from orchestrator.tracking.state import projection_lock
 from orchestrator.tracking.sync import sync
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
-from tests.support.commands import COMMAND, PATIENCE_S, tree
-from tests.support.histories import DEAD, history
-from tests.support.plans import make_plan
-from tests.support.postgres import postgres_url
+from tests.support.processes.commands import COMMAND, PATIENCE_S, tree
+from tests.support.specs.plans import make_plan
+from tests.support.stores.postgres import postgres_url
+from tests.support.sweeps.histories import DEAD, history
 
 PLAN = make_plan(2, trials_per_arm=1, seeds=())
 

@@ -16,10 +16,10 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.finished import tested as with_test_metrics
-from tests.support.histories import DEAD, history, measurement, trial_of
-from tests.support.launched import launched
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.finished import tested as with_test_metrics
+from tests.support.sweeps.histories import DEAD, history, measurement, trial_of
+from tests.support.sweeps.launched import launched
 
 PLAN = make_plan(2, trials_per_arm=6, seeds=())
 

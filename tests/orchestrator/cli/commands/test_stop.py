@@ -5,8 +5,8 @@ import pytest
 from orchestrator.cli.commands import stop as module
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from tests.support.launched import launched
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.launched import launched
 
 
 @pytest.fixture

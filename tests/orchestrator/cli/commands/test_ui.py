@@ -17,8 +17,8 @@ from orchestrator.cli.commands.ui import ended_by_signals, ui
 from orchestrator.errors import InputError
 from orchestrator.plan.serialise import to_json
 from orchestrator.tracking.mlflow import server
-from tests.support.mlflow_answers import Answers, answering, with_arms
-from tests.support.plans import make_plan
+from tests.support.mlflow.mlflow_answers import Answers, answering, with_arms
+from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,9 @@ from orchestrator.execution.signals import Heard
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record
-from tests.support.driving import run_in_turn
-from tests.support.logs import Clock, MemoryLog, record
-from tests.support.plans import make_arm, make_plan
+from tests.support.processes.logs import Clock, MemoryLog, record
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import run_in_turn
 from trainables.protocol import Measurement
 
 

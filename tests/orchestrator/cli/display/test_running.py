@@ -16,9 +16,9 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import measurement, trial_of
-from tests.support.launched import launched
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import measurement, trial_of
+from tests.support.sweeps.launched import launched
 
 LONG = "minus-global-halt-and-transition[model.max_layers=20,train.lr=0.001]"
 

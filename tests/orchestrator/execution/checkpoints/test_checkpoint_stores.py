@@ -24,10 +24,10 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import OutcomeKind
-from tests.support.failing_store import AWAY, PROTOCOL
-from tests.support.plans import SETTINGS, make_plan
-from tests.support.s3 import SECRET, s3_server
-from tests.support.workloads import PATH
+from tests.support.specs.plans import SETTINGS, make_plan
+from tests.support.stores.failing_store import AWAY, PROTOCOL
+from tests.support.stores.s3 import SECRET, s3_server
+from tests.support.sweeps.workloads import PATH
 from trainables.protocol import Job, Measurement
 
 TRIAL = Path("somewhere/checkpoints/trial")
@@ -388,7 +388,7 @@ def test_all_trials_finish_though_the_store_goes_away_for_seconds(tmp_path):
         recorder = Recorder(plan, ledger, lease, folder, checkpoints=InStore(uri))
         run_inline(
             recorder,
-            "tests.support.failing_store:StoreUser",
+            "tests.support.stores.failing_store:StoreUser",
             data_dir=tmp_path / "data",
             checkpoint_seconds=0.0,
             checkpoints=uri,
@@ -401,7 +401,8 @@ def test_all_trials_finish_though_the_store_goes_away_for_seconds(tmp_path):
 
 def test_a_process_that_ends_leaves_no_copies(tmp_path):
     program = (
-        "import sys; from pathlib import Path; from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere;"
+        "import sys; from pathlib import Path;"
+        "from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere;"
         "from trainables.protocol import Measurement; Elsewhere(sys.argv[1]).write(Path('checkpoints/trial'),"
         "Measurement(1, 0.5, {}), lambda folder: (folder / 'weights').touch())"
     )

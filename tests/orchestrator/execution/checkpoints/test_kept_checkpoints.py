@@ -12,8 +12,8 @@ from orchestrator.ledger.fold import records
 from orchestrator.plan.extension.extending import extended
 from orchestrator.plan.types import Extension
 from orchestrator.trials import OutcomeKind
-from tests.support.histories import history
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import history
 
 SEEDS = tuple(range(1, MOST_NAMED + 3))
 

@@ -19,8 +19,8 @@ from orchestrator.execution.ray.node_check import (
 )
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.identity import SweepFolder
-from tests.support.plans import make_plan
-from tests.support.workloads import PATH
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.workloads import PATH
 
 TASK = {"name": "listops", "trees": 300, "depth_max": 2, "arguments_max": 3, "train_length_max": 20}
 TASK |= {"near_iid_examples": 20, "valid_examples": 20, "test_examples": 20, "length_ranges": [[20, 40]]}

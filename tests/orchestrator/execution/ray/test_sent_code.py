@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.execution.ray.sent_code import code_to_send, runtime_environment
-from tests.support.own_code import importable
+from tests.support.training_code.own_code import importable
 from trainables.source_files import source_files
 
 FILES = {

@@ -16,8 +16,8 @@ from orchestrator.execution.sweep.open_sweep import open_sweep
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json, read_plan
-from tests.support.commands import PATIENCE_S
-from tests.support.killed_extensions import ADDED, NEW, OLD
+from tests.support.processes.commands import PATIENCE_S
+from tests.support.sweeps.killed_extensions import ADDED, NEW, OLD
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 
 def test_a_kill_at_any_moment_leaves_the_old_plan_or_the_new_one(tmp_path):
-    command = [sys.executable, "-m", "tests.support.killed_extensions", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.support.sweeps.killed_extensions", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     states = json.loads(done.stdout)

@@ -18,7 +18,7 @@ from orchestrator.execution.sweep import launch_folder
 from orchestrator.execution.sweep.launch_folder import Setup, launched_plan, publish, read_setup
 from orchestrator.files.file_digests import sealed, unsealed
 from orchestrator.identity import SweepFolder
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
 from trainables.process_identity import origin, process_label
 
 PLAN = make_plan(1, trials_per_arm=1, seeds=())

@@ -19,10 +19,10 @@ from orchestrator.ledger.lease import Holder, LeaseHeld
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import holds, summaries
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
-from tests.support.histories import DEAD
-from tests.support.plans import make_plan
-from tests.support.postgres import postgres_url
-from tests.support.workloads import PATH
+from tests.support.specs.plans import make_plan
+from tests.support.stores.postgres import postgres_url
+from tests.support.sweeps.histories import DEAD
+from tests.support.sweeps.workloads import PATH
 
 PLAN = make_plan(1, trials_per_arm=1, seeds=())
 

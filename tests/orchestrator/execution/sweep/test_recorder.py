@@ -14,9 +14,9 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Resources
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
-from tests.support.driving import DONE, Worker, attempts, measurement, run_in_turn
-from tests.support.logs import NOWHERE, Clock, MemoryLog, record
-from tests.support.plans import make_arm, make_plan
+from tests.support.processes.logs import NOWHERE, Clock, MemoryLog, record
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import DONE, Worker, attempts, measurement, run_in_turn
 from trainables.protocol import Job, Measurement
 
 STOPPED = Outcome(OutcomeKind.STOPPED, "interrupted")

@@ -17,11 +17,11 @@ from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import DeathCause, OutcomeKind
 from search_spaces.paths import with_values
-from tests.support.driving import Worker, run_in_turn
-from tests.support.examples import examples
-from tests.support.logs import MemoryLog, content, record
-from tests.support.plans import make_arm, make_plan
-from tests.support.repeated import repeated_plan
+from tests.support.processes.logs import MemoryLog, content, record
+from tests.support.specs.examples import examples
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import Worker, run_in_turn
+from tests.support.sweeps.repeated import repeated_plan
 
 
 def plan_of(sampler: str = "random", scope: str = "last") -> Plan:

@@ -12,8 +12,8 @@ from orchestrator.isolation.messages import ChildEnded
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from orchestrator.trials import DeathCause, OutcomeKind
-from tests.support.logs import MemoryLog, record
-from tests.support.plans import make_arm, make_plan
+from tests.support.processes.logs import MemoryLog, record
+from tests.support.specs.plans import make_arm, make_plan
 
 NUMBERS = itertools.count()
 """Modules have names of their own: what this process has imported stays imported."""

@@ -13,7 +13,7 @@ from orchestrator.plan.types import Change
 from search_spaces.dimensions import Space
 from tests.orchestrator.plan.small import SEARCH, full, one_arm, spec
 from tests.orchestrator.report.studies import study
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 
 def text(found: Any) -> str:

@@ -10,7 +10,7 @@ from orchestrator.plan.extension.extension_rules import CAN, Begun
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import AnswerPlan, Extension
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
 
 SPEC = {
     "name": "one",

@@ -9,7 +9,7 @@ from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import read_spec, to_yaml
 from search_spaces.dimensions import Constraint
 from tests.orchestrator.plan.small import SEARCH, full
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 ALSO = {
     "model.feedforward_width": {"int": [4, 12]},

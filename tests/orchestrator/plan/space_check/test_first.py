@@ -11,7 +11,7 @@ from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.space_check.first import looked_up
 from orchestrator.spec.load import read_spec, to_yaml
 from tests.orchestrator.plan.small import SEARCH, baseline, full
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 PUBLISHED = {"model.max_layers": 10, "train.ponder_weight": 0.1, "model.halt.threshold": 0.999}
 SHALLOW = {**PUBLISHED, "model.max_layers": 15, "train.lr": 1e-3}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from orchestrator.plan.space_check.objective_words import objective_lines, reversed_goals
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
 from trainables.metrics import Metric
 
 

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan.space_check.spaces import related
 from tests.orchestrator.plan.small import ARMS, SEARCH, baseline, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 
 def searched(also: dict[str, Any], **parts: Any) -> Any:

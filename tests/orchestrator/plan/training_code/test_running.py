@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.plan.training_code.running import running_lines
 from tests.orchestrator.plan.small import baseline, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.build.summary import arm_tags, summarise
 from orchestrator.report.caveats.notes import in_words, notes
+from orchestrator.report.results.summary import arm_tags, summarise
 from orchestrator.report.writers.json_file import as_json
 from search_spaces.dimensions import Dimension, Float, Space
 from tests.orchestrator.report.comparisons.test_answer_warnings import search

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import Change
-from orchestrator.report.build.arm_changes import ArmChanges
 from orchestrator.report.caveats.notes import in_words, notes
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.arm_changes import ArmChanges
 from orchestrator.report.writers.page import page
 from orchestrator.report.writers.tables import costs, headline
 from orchestrator.report.writers.write import markdown

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.types import Report
 from tests.orchestrator.report.studies import study
 from trainables.protocol import Measurement
 

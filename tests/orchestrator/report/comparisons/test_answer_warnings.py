@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, Change, SearchPlan
-from orchestrator.report.build.summary import summarise
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
-from orchestrator.report.build.summary import arm_metrics, arm_tags, summarise
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notes import in_words, notes
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import Grid, grids, headline

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.report.build.statistics import estimate, mean_difference
-from orchestrator.report.build.summary import summarise
 from orchestrator.report.comparisons.comparison import Side, compare
+from orchestrator.report.results.statistics import estimate, mean_difference
+from orchestrator.report.results.summary import summarise
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.build.test_winner import SCORE, played
-from tests.support.plans import make_plan
+from tests.orchestrator.report.results.test_winner import SCORE, played
+from tests.support.specs.plans import make_plan
 
 ANSWER = AnswerPlan(("test/score",), None, 0.05, 1)
 SEEDS = (1, 2, 3)

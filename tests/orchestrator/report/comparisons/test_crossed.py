@@ -9,13 +9,13 @@ import pytest
 from scipy import stats
 
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.report.build.summary import summarise
 from orchestrator.report.caveats.notes import notes
+from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import grids
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_repeats import OUTCOME, record
-from tests.support.repeated import repeated_plan
+from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
 GAIN = {"arm-1": 0.3, "arm-0": 0.0}

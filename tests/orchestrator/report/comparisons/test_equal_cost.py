@@ -7,14 +7,14 @@ import pytest
 
 from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
-from orchestrator.report.build.details import details
-from orchestrator.report.build.summary import summarise
 from orchestrator.report.caveats.notices import notices
 from orchestrator.report.comparisons.equal_cost import interpolated
+from orchestrator.report.results.details import details
+from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.write import markdown
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
-from tests.support.own_code import forgotten
+from tests.support.training_code.own_code import forgotten
 from trainables.extensions import look_in
 from trainables.protocol import Measurement
 

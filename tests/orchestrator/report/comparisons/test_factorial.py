@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.build.summary import summarise
-from orchestrator.report.build.types import Report
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.comparisons.factorial import FactorialEffect
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.tables import grids
 from orchestrator.report.writers.write import write
 from orchestrator.statistics.paired import compare, critical

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.report.build.summary import arm_metrics, arm_tags, summarise
+from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import METRICS, SPLITS, study
 from tests.orchestrator.report.test_repeats import OUTCOME as SCORE
 from tests.orchestrator.report.test_repeats import record as repeated_record
-from tests.support.repeated import repeated_plan
+from tests.support.sweeps.repeated import repeated_plan
 from trainables.metrics import Metric
 
 OUTCOME = f"{SPLITS[0]}/accuracy"

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, ArmProof, Plan
-from orchestrator.report.build.summary import arm_metrics, arm_tags, summarise
-from orchestrator.report.build.types import ArmVerdict, Report
 from orchestrator.report.caveats.notes import in_words
+from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
+from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.page import page
 from orchestrator.report.writers.write import markdown

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from orchestrator.report.build.details import Details
 from orchestrator.report.caveats.notes import notes
+from orchestrator.report.results.details import Details
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.page import page
 from orchestrator.report.writers.page_sections import sections

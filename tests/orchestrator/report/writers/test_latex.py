@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.figures.figures import outcome_panels, style
+from orchestrator.report.figures import style
+from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.figures.panels import all_panels
 from orchestrator.report.figures.style import rendered
 from orchestrator.report.writers.latex import LONG, WIDEST, document, escaped, side_by_side
@@ -17,7 +18,7 @@ from orchestrator.report.writers.tables import grids
 from orchestrator.report.writers.write import write
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import study
-from tests.support.commands import PATIENCE_S
+from tests.support.processes.commands import PATIENCE_S
 
 HOSTILE = r"50% of $x_1 & \input{/etc/passwd} {[#^~<|>\"`'-"
 TABULAR = re.compile(r"\\begin\{tabular\}\{@\{\}(.*?)@\{\}\}\n(.*?)\\end\{tabular\}", re.DOTALL)

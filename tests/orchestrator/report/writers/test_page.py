@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from orchestrator.report.build.summary import summarise
+from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.page import page
 from orchestrator.report.writers.tables import answers, costs, grids, metrics
 from orchestrator.report.writers.write import write

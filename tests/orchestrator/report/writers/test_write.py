@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from orchestrator.report.build.statistics import estimate
-from orchestrator.report.build.types import ArmTally, Cell, Report
+from orchestrator.report.results.statistics import estimate
+from orchestrator.report.results.types import ArmTally, Cell, Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.write import markdown, write
 from trainables.metrics import look_up

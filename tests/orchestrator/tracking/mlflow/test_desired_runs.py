@@ -18,9 +18,9 @@ from orchestrator.tracking.mlflow.mlflow_runs import Stored
 from orchestrator.tracking.mlflow.points import Point, metric_key
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import history, trial_of
-from tests.support.logs import HOLDER
-from tests.support.plans import make_plan
+from tests.support.processes.logs import HOLDER
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import history, trial_of
 from trainables.protocol import Measurement
 
 PROVENANCE = {"command": ["/a/bin/haltsweep", "launch", "spec.yaml"], "commit": "c0ffee"}

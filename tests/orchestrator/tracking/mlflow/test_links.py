@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import InputError, StoreError
 from orchestrator.tracking.mlflow.arms_view import NAMED_TAG, NOTE_TAG, TAG, arms_view, same_view, view_tags
 from orchestrator.tracking.mlflow.links import find_links
-from tests.support.mlflow_answers import answering, with_arms
+from tests.support.mlflow.mlflow_answers import answering, with_arms
 
 
 def query(link: str) -> dict[str, list[str]]:

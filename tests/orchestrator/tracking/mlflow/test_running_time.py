@@ -18,9 +18,9 @@ from orchestrator.tracking.mlflow.running_time import KEY, RunningTime
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, trial_of
-from tests.support.mlflow_db import runs
-from tests.support.plans import make_plan
+from tests.support.mlflow.mlflow_db import runs
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, trial_of
 
 FINISHED = Outcome(OutcomeKind.FINISHED, "done")
 HOUR = 3600.0
