@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, PhaseWork, Watch
-from orchestrator.json_values import from_json_values
+from orchestrator.files.json_values import from_json_values
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, lines
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective

@@ -8,7 +8,7 @@ from typing import Any, Final
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.types import Plan
-from orchestrator.scopes import CountedReports
+from orchestrator.spec.scopes import CountedReports
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record, Trial, is_usable
 from trainables.protocol import Measurement

@@ -6,9 +6,9 @@ import pytest
 
 from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, remaining
 from orchestrator.ledger.fold import records
-from tests.support.logs import Clock, MemoryLog, record
-from tests.support.overviews import overview
-from tests.support.plans import make_plan
+from tests.support.processes.logs import Clock, MemoryLog, record
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.overviews import overview
 from trainables.protocol import Measurement
 
 
