@@ -1,6 +1,6 @@
 """Reports of one context each, in which nothing of another context can stand beside its arms."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -41,22 +41,26 @@ def context_notes(report: Report) -> list[str]:
     return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
 
 
-def _inside(report: Report, context: ReportContext) -> Report:
-    def own(found: Iterable[T]) -> tuple[T, ...]:
-        return tuple(each for each in found if each.arm in context.arms)
+def of_arms(report: Report, arms: Sequence[str]) -> Report:
+    """Return the report of some of its arms, given in its order."""
+    kept = frozenset(arms)
 
+    def own(found: Iterable[T]) -> tuple[T, ...]:
+        return tuple(each for each in found if each.arm in kept)
+
+    contexts = (
+        replace(each, arms=tuple(arm for arm in each.arms if arm in kept)) for each in report.contexts
+    )
     cells, posthoc = own(report.cells), own(report.posthoc)
     measured = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
     return replace(
         report,
-        arms=context.arms,
+        arms=tuple(arms),
         metrics=tuple(metric for metric in report.metrics if metric in measured),
         cells=cells,
         posthoc=posthoc,
         effects=own(report.effects),
         tallies=own(report.tallies),
-        floors=context.floors,
-        prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
         verdicts=own(report.verdicts),
         controls=own(report.controls),
         crossed=own(report.crossed),
@@ -65,9 +69,18 @@ def _inside(report: Report, context: ReportContext) -> Report:
         equal_costs=own(report.equal_costs),
         setting_effects=own(report.setting_effects),
         changes=own(report.changes),
-        factorial=tuple(each for each in report.factorial if each.cell in context.arms),
+        factorial=tuple(each for each in report.factorial if each.cell in kept),
         failed_readings=own(report.failed_readings),
-        unranked={arm: many for arm, many in report.unranked.items() if arm in context.arms},
+        unranked={arm: many for arm, many in report.unranked.items() if arm in kept},
+        contexts=tuple(each for each in contexts if each.arms),
+    )
+
+
+def _inside(report: Report, context: ReportContext) -> Report:
+    return replace(
+        of_arms(report, context.arms),
+        floors=context.floors,
+        prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
         contexts=(),
         pooled=(),
     )

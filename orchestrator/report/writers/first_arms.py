@@ -1,0 +1,80 @@
+"""Limits of what a report shows, so that drawing and opening it takes seconds with thousands of arms, too."""
+
+from collections.abc import Container, Iterable
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from orchestrator.report.results.contexts import of_arms
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report
+
+SHOWN = 200
+"""Most arms that a page shows."""
+DRAWN = 25
+"""Most arms that have figures of their own."""
+LEFT_OUT = (
+    "Cards, tables and figures are of the first {shown} of {arms:,} arms; report.md, report.csv and report.json "
+    "have all of them."
+)
+NOT_DRAWN = (
+    "Figures are of the first {drawn} of {arms:,} arms; `haltsweep report` with `--figures svg` writes all."
+)
+
+
+class _OfArm(Protocol):
+    @property
+    def arm(self) -> str: ...
+
+
+T = TypeVar("T", bound=_OfArm)
+
+
+def shown_arms(report: Report, details: Details | None) -> tuple[Report, Details | None]:
+    """Return both of the arms that a page shows."""
+    if len(report.arms) <= SHOWN:
+        return report, details
+    part = of_arms(report, report.arms[:SHOWN])
+    if details is None:
+        return part, None
+    arms = frozenset(part.arms)
+    return part, replace(
+        _details_of(details, arms), arms=_of(details.arms, arms), costs=_of(details.costs, arms)
+    )
+
+
+def drawn_arms(report: Report, details: Details) -> Details:
+    """Return the details of the arms that have figures of their own."""
+    arms = frozenset(report.arms[:DRAWN])
+    costs = (
+        each if each.arm in arms else replace(each, path="", points=each.points[:1]) for each in details.costs
+    )
+    return replace(_details_of(details, arms), costs=tuple(costs))
+
+
+def not_drawn(report: Report) -> tuple[str, ...]:
+    """Return a sentence about arms without figures of their own; nothing if all have some."""
+    arms = len(report.arms)
+    return (NOT_DRAWN.format(drawn=DRAWN, arms=arms),) if arms > DRAWN else ()
+
+
+def left_out(report: Report) -> list[str]:
+    """Return a sentence about arms that the page of `report` leaves out; nothing if it shows all."""
+    arms = len(report.arms)
+    return [LEFT_OUT.format(shown=SHOWN, arms=arms)] if arms > SHOWN else []
+
+
+def _of(found: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
+    return tuple(each for each in found if each.arm in arms)
+
+
+def _details_of(details: Details, arms: Container[str]) -> Details:
+    return replace(
+        details,
+        searches=_of(details.searches, arms),
+        curves=_of(details.curves, arms),
+        depths=_of(details.depths, arms),
+        maps=replace(details.maps, arms=_of(details.maps.arms, arms)),
+        lengths=_of(details.lengths, arms),
+        operators=_of(details.operators, arms),
+        experts=_of(details.experts, arms),
+    )
