@@ -48,9 +48,9 @@ def of_arms(report: Report, arms: Sequence[str]) -> Report:
     def own(found: Iterable[T]) -> tuple[T, ...]:
         return tuple(each for each in found if each.arm in kept)
 
-    contexts = (
-        replace(each, arms=tuple(arm for arm in each.arms if arm in kept)) for each in report.contexts
-    )
+    def of_context(context: ReportContext) -> ReportContext:
+        return replace(context, arms=tuple(arm for arm in context.arms if arm in kept))
+
     cells, posthoc = own(report.cells), own(report.posthoc)
     measured = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
     return replace(
@@ -72,7 +72,7 @@ def of_arms(report: Report, arms: Sequence[str]) -> Report:
         factorial=tuple(each for each in report.factorial if each.cell in kept),
         failed_readings=own(report.failed_readings),
         unranked={arm: many for arm, many in report.unranked.items() if arm in kept},
-        contexts=tuple(each for each in contexts if each.arms),
+        contexts=tuple(each for each in map(of_context, report.contexts) if each.arms),
     )
 
 

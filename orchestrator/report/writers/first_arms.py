@@ -8,16 +8,17 @@ from orchestrator.report.results.contexts import of_arms
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report
 
-SHOWN = 200
+SHOWN = 100
 """Most arms that a page shows."""
 DRAWN = 25
 """Most arms that have figures of their own."""
 LEFT_OUT = (
-    "Cards, tables and figures are of the first {shown} of {arms:,} arms; report.md, report.csv and report.json "
-    "have all of them."
+    "Cards, tables and figures are of the first {shown} of {arms:,} arms; report.md, report.csv and "
+    "report.json have all of them."
 )
 NOT_DRAWN = (
-    "Figures are of the first {drawn} of {arms:,} arms; `haltsweep report` with `--figures svg` writes all."
+    "Only the first {drawn} arms have figures of their own; `haltsweep report` with `--figures svg` writes "
+    "those of all."
 )
 
 
@@ -37,9 +38,8 @@ def shown_arms(report: Report, details: Details | None) -> tuple[Report, Details
     if details is None:
         return part, None
     arms = frozenset(part.arms)
-    return part, replace(
-        _details_of(details, arms), arms=_of(details.arms, arms), costs=_of(details.costs, arms)
-    )
+    own = _details_of(details, arms)
+    return part, replace(own, arms=_of(details.arms, arms), costs=_of(details.costs, arms))
 
 
 def drawn_arms(report: Report, details: Details) -> Details:
@@ -53,8 +53,7 @@ def drawn_arms(report: Report, details: Details) -> Details:
 
 def not_drawn(report: Report) -> tuple[str, ...]:
     """Return a sentence about arms without figures of their own; nothing if all have some."""
-    arms = len(report.arms)
-    return (NOT_DRAWN.format(drawn=DRAWN, arms=arms),) if arms > DRAWN else ()
+    return (NOT_DRAWN.format(drawn=DRAWN),) if len(report.arms) > DRAWN else ()
 
 
 def left_out(report: Report) -> list[str]:
