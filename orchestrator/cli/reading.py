@@ -41,18 +41,26 @@ class Opened:
         return records(self.ledger.events(), self.plan)
 
     def measured_records(self) -> tuple[list[Record], dict[str, list[Measurement]]]:
-        """The same, and every measurement of confirm trials by trial id; the log is read once."""
+        """The same, and every measurement of confirm trials by trial id; the log is read once.
+
+        `best` of other trials is by their newest measurements, unless earlier reports count too.
+        """
         confirmed = {each.trial_id for each in self.plan.trials if each.phase == "confirm"}
         kept: list[Event] = []
 
-        def passing() -> Iterator[Event]:
-            for event in self.ledger.events():
+        def passing(events: Iterable[Event]) -> Iterator[Event]:
+            for event in events:
                 if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
                     kept.append(event)
                 yield event
 
         with garbage_collection_off():
-            return records(passing(), self.plan), measurements(kept)
+            if not self._counts_earlier_reports:
+                found = records(passing(self.ledger.last_reports(confirmed)), self.plan)
+                if not self._lacks_objective(found):
+                    return found, measurements(kept)
+                kept.clear()
+            return records(passing(self.ledger.events()), self.plan), measurements(kept)
 
     def newest_records(self) -> list[Record]:
         """The same at a fraction of the cost, but that `best` is the last measurement.

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -308,6 +308,23 @@ class Ledger:
         Raises StoreError for the first that is not as it was written.
         """
         return map(from_row, self._reader.rows(after))
+
+    def last_reports(self, whole: Container[str]) -> Iterator[Event]:
+        """All events but the measurements that a newer one of their trial follows. Raises as `events`.
+
+        Of the trials `whole` all measurements are returned. The newest of the others come late: before the
+        next event of their trials that is none.
+        """
+        newest: dict[str, Sequence[Any]] = {}
+        for row in self._reader.rows(0):
+            _, _, _, trial_id, step, *_ = row
+            if step is not None and trial_id not in whole:
+                newest[trial_id] = row
+                continue
+            if trial_id in newest:
+                yield from_row(newest.pop(trial_id))
+            yield from_row(row)
+        yield from map(from_row, newest.values())
 
     def rows(self) -> Iterator[Sequence[Any]]:
         """All events as they are chained (`chain.CHAINED`), each with its digest. Raises as `events`."""
