@@ -9,8 +9,8 @@ import pytest
 from orchestrator.errors import PlanError
 from tests.orchestrator.plan.test_lying_arms import SPARSE, STRINGS, TRAIN, WRITER, spec_of, system
 from tests.support.planned import plan
-from tests.trainables.training.rehearsal import TASK, measured
-from tests.trainables.training.rehearsal import TRAIN as SHORT
+from tests.trainables.training.support.rehearsal import TASK, measured
+from tests.trainables.training.support.rehearsal import TRAIN as SHORT
 from trainables.assembly import model_config
 from trainables.data.order import Bucketed
 from trainables.settings import within
