@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.support.examples import examples
+from tests.support.specs.examples import examples
 from trainables import costs, task_catalog
 from trainables.assembly import build_model, misfit, model_config
 from trainables.data.synthetic import synthetic_batch

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.box import MODELS
-from tests.support.tensor_memory import peak_bytes
+from tests.support.numerics.tensor_memory import peak_bytes
+from tests.support.specs.box import MODELS
 from tests.trainables.training.support.fakes import Bag, some_batch
 from tests.trainables.training.support.steps import (
     DROPPED,
