@@ -4,6 +4,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+MOST_LINE = 1 << 28
+"""Bytes of a line: whoever wrote a ledger may have packed one without an end."""
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
@@ -22,5 +25,7 @@ def lines(content: bytes) -> Iterator[bytes]:
     for start in range(0, len(content), 1 << 16):
         *found, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")
         yield from found
+        if len(rest) > MOST_LINE:
+            raise ValueError(f"a line of a snapshot must have at most {MOST_LINE:,} bytes")
     if rest or not unpacker.eof:
         raise ValueError("a snapshot must end with a line break")

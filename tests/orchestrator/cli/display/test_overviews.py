@@ -1,5 +1,6 @@
 """What `status` shows is the same whether it reads all events or a snapshot and the events behind it."""
 
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from orchestrator.conductor.overview import FAILURES_KEPT, Overview
 from orchestrator.conductor.retrying import choose
 from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.identity import SweepFolder
+from orchestrator.ledger import ledger_snapshot
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
@@ -98,14 +100,18 @@ def test_a_retry_behind_the_snapshot_counts(tmp_path: Path) -> None:
     assert failures[1] < failures[0]
 
 
-@pytest.mark.parametrize("content", [b"", b"other", b"x\x9c"])
-def test_a_snapshot_of_another_version_is_passed_over(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"other", zlib.compress(b"[]\n"), zlib.compress(b'{"arms": 3}\n'), zlib.compress(b"x" * 999)],
+)
+def test_a_snapshot_that_holds_no_sums_is_passed_over(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan, log = plan_of(), MemoryLog()
     run_in_turn(record(plan, log))
-    monkeypatch = pytest.MonkeyPatch()
-    with monkeypatch.context() as patched:
-        patched.setattr(SweepFold, "content", lambda _: content)
-        found = seen(tmp_path, plan, log.written, len(log.written))
+    monkeypatch.setattr(ledger_snapshot, "MOST_LINE", 99)
+    monkeypatch.setattr(SweepFold, "content", lambda _: content)
+    found = seen(tmp_path, plan, log.written, len(log.written))
     assert shown(found) == shown(overview(plan, records(log.written, plan)))
 
 
