@@ -1,6 +1,6 @@
 """Reports of one context each, in which nothing of another context can stand beside its arms."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -41,12 +41,17 @@ def context_notes(report: Report) -> list[str]:
     return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
 
 
+def only(found: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
+    """Return what belongs to one of the arms."""
+    return tuple(each for each in found if each.arm in arms)
+
+
 def of_arms(report: Report, arms: Sequence[str]) -> Report:
     """Return the report of some of its arms, given in its order."""
     kept = frozenset(arms)
 
     def own(found: Iterable[T]) -> tuple[T, ...]:
-        return tuple(each for each in found if each.arm in kept)
+        return only(found, kept)
 
     def of_context(context: ReportContext) -> ReportContext:
         return replace(context, arms=tuple(arm for arm in context.arms if arm in kept))

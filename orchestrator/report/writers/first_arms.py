@@ -1,10 +1,9 @@
 """Limits of what a report shows, so that drawing and opening it takes seconds with thousands of arms, too."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import replace
-from typing import Protocol, TypeVar
 
-from orchestrator.report.results.contexts import of_arms
+from orchestrator.report.results.contexts import of_arms, only
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report
 
@@ -22,14 +21,6 @@ NOT_DRAWN = (
 )
 
 
-class _OfArm(Protocol):
-    @property
-    def arm(self) -> str: ...
-
-
-T = TypeVar("T", bound=_OfArm)
-
-
 def shown_arms(report: Report, details: Details | None) -> tuple[Report, Details | None]:
     """Return both of the arms that a page shows."""
     if len(report.arms) <= SHOWN:
@@ -39,7 +30,7 @@ def shown_arms(report: Report, details: Details | None) -> tuple[Report, Details
         return part, None
     arms = frozenset(part.arms)
     own = _details_of(details, arms)
-    return part, replace(own, arms=_of(details.arms, arms), costs=_of(details.costs, arms))
+    return part, replace(own, arms=only(details.arms, arms), costs=only(details.costs, arms))
 
 
 def drawn_arms(report: Report, details: Details) -> Details:
@@ -62,18 +53,14 @@ def left_out(report: Report) -> list[str]:
     return [LEFT_OUT.format(shown=SHOWN, arms=arms)] if arms > SHOWN else []
 
 
-def _of(found: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
-    return tuple(each for each in found if each.arm in arms)
-
-
 def _details_of(details: Details, arms: Container[str]) -> Details:
     return replace(
         details,
-        searches=_of(details.searches, arms),
-        curves=_of(details.curves, arms),
-        depths=_of(details.depths, arms),
-        maps=replace(details.maps, arms=_of(details.maps.arms, arms)),
-        lengths=_of(details.lengths, arms),
-        operators=_of(details.operators, arms),
-        experts=_of(details.experts, arms),
+        searches=only(details.searches, arms),
+        curves=only(details.curves, arms),
+        depths=only(details.depths, arms),
+        maps=replace(details.maps, arms=only(details.maps.arms, arms)),
+        lengths=only(details.lengths, arms),
+        operators=only(details.operators, arms),
+        experts=only(details.experts, arms),
     )
