@@ -231,7 +231,8 @@ def by_arm(trials: Iterable[OfArm]) -> Mapping[str, Sequence[OfArm]]:
 
 def with_usable_metrics(records: Iterable[Record]) -> list[Record]:
     """Return `records` without the metrics, as last reported, that statistics cannot use."""
-    return [each if each.last is None else replace(each, last=with_usable(each.last)) for each in records]
+    found = ((each, each.last and with_usable(each.last)) for each in records)
+    return [each if last is each.last else replace(each, last=last) for each, last in found]
 
 
 def with_usable(measurement: Measurement) -> Measurement:
