@@ -130,6 +130,31 @@ def test_confidence_rules_are_for_evaluation_and_run_all_loops() -> None:
     assert unshared.computed.tolist() == unshared.bound.tolist() == [2.0] * 3
 
 
+def test_a_number_stops_every_evaluation_after_as_many_loops() -> None:
+    told, given = build().eval(), batch([4, 4, 4], [9, 5, 7])
+    stopped = build(stop=4)
+    assert stopped.train()(given).encoded.depth.tolist() == [4] * 3
+    found = stopped.eval()(Batch(given.tokens, given.mask, given.labels, torch.tensor([1, 2, 6])))
+    torch.testing.assert_close(found.encoded.states, told(given).encoded.states)
+    assert found.encoded.depth.tolist() == found.encoded.computed.tolist() == [4.0] * 3
+    assert found.encoded.bound.tolist() == [4.0] * 3
+    beyond = build(stop=9, loops=2).eval()(given).encoded
+    assert beyond.depth.tolist() == [9.0] * 3
+    unshared = build(stop=9, loops=2, recurrence="unshared").eval()(given).encoded
+    whole = build(loops=2, recurrence="unshared").eval()(given).encoded
+    torch.testing.assert_close(unshared.states, whole.states)
+    assert unshared.depth.tolist() == [2.0] * 3
+
+
+def test_the_most_confident_loop_is_that_of_least_uncertainty_among_all() -> None:
+    given = batch([2, 5, 3], [9, 9, 9])
+    after = [build(stop=number).eval()(given).shares["uncertainty"] for number in range(1, 7)]
+    found = build(stop="instance").eval()(given)
+    least, place = torch.stack(after).min(0)
+    torch.testing.assert_close(found.shares["uncertainty"], least)
+    assert found.encoded.depth.tolist() == [float(each) + 1 for each in place]
+
+
 def test_confidence_does_not_hide_that_a_training_diverged() -> None:
     model = build(stop="instance").eval()
     model.embedding.weight.data.fill_(math.nan)
