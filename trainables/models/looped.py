@@ -355,6 +355,13 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:
     return min(trained[0], tested), max(trained[1], tested)
 
 
+def bound_layers(config: Config) -> int:
+    """Loops of an evaluation in which nothing halts."""
+    if config.stop != "oracle":
+        return config.tested or config.tried
+    return config.max_loops if config.loops == "task" else config.loops
+
+
 def forward_flops(config: Config, length: int, layers: int) -> float:
     """Encoder FLOPs of one sequence of `length` tokens on which `layers` loops are run.
 

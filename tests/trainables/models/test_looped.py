@@ -18,7 +18,9 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.models.looped import Config
 from trainables.training.config import train_config
+from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner, one_step
+from trainables.training.work import Work
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 SHAPE = TaskShape("positions", 8, num_classes=4, pad_id=7, length_max=9, steps_max=6)
@@ -144,6 +146,17 @@ def test_a_number_stops_every_evaluation_after_as_many_loops() -> None:
     whole = build(loops=2, recurrence="unshared").eval()(given).encoded
     torch.testing.assert_close(unshared.states, whole.states)
     assert unshared.depth.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("changes", [{}, {"stop": 4}, {"stop": "instance"}, {"loops": 3}, {"loops": 3, "stop": 5}])
+def test_flops_of_an_evaluation_are_those_of_the_loops_that_were_run(changes: dict[str, Any]) -> None:
+    config, given = model_config(SMALL | changes), batch([2, 5, 3], [9, 4, 7])
+    learner = Learner(build(**changes), train_config({"steps": 1}), seed=0)
+    work = Work(config, SHAPE, learner.config)
+    found = evaluate(learner, [given], work.samples)["flops"]
+    loops = build(**changes).eval()(given).encoded.computed.tolist()
+    expected = [costs.flops(config, SHAPE, *each) for each in zip((9, 4, 7), map(int, loops), strict=True)]
+    assert found == pytest.approx(sum(expected) / 3)
 
 
 def test_the_most_confident_loop_is_that_of_least_uncertainty_among_all() -> None:
