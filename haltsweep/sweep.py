@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from haltsweep.code import module_path
 from orchestrator import read
+from orchestrator.cli.display.fencing import tell_fenced
 from orchestrator.cli.earlier import found_by, spread_of
-from orchestrator.cli.fencing import tell_fenced
 from orchestrator.cli.locations import data_root, runs_root, tracked_by_launch
 from orchestrator.errors import FaultyInput, InputError
 from orchestrator.identity import SweepFolder
@@ -23,10 +23,10 @@ from trainables.extensions import is_importing, look_in
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orchestrator.drivers.open_sweep import SweepResult
+    from orchestrator.execution.sweep.open_sweep import SweepResult
     from orchestrator.plan.types import Plan
-    from orchestrator.report.panels import Image
-    from orchestrator.report.types import Report
+    from orchestrator.report.figures.panels import Image
+    from orchestrator.report.results.types import Report
     from orchestrator.spec.load import SpecFile
     from orchestrator.tracking.summary import ArmSummary
 
@@ -46,7 +46,7 @@ class SweepReport:
 
     def figures(self) -> "dict[str, Image]":
         """Return the figures of the report by name; a notebook displays them as images."""
-        from orchestrator.report.panels import images
+        from orchestrator.report.figures.panels import images
 
         return images(self.summary)
 
@@ -110,11 +110,11 @@ class Sweep:
             InputError: The spec or the training code is invalid.
             StoreError: The folder or the ledger of the sweep cannot be written.
         """
-        from orchestrator.drivers.launch import resume_sweep, run_sweep
-        from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, refuse_existing
-        from orchestrator.drivers.launch_undo import clear_unbegun
-        from orchestrator.drivers.live_view import Listeners
-        from orchestrator.drivers.signals import interrupts
+        from orchestrator.execution.live_view import Listeners
+        from orchestrator.execution.signals import interrupts
+        from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
+        from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup, refuse_existing
+        from orchestrator.execution.sweep.launch_undo import clear_unbegun
         from orchestrator.plan.serialise import read_plan
         from orchestrator.spec.load import to_yaml
 
@@ -206,8 +206,8 @@ def _plain(spec: Mapping[str, Any]) -> Any:
 
 def _write_report(folder: SweepFolder) -> "ArmSummary":
     """Write the report to the folder of the sweep; return its summary for MLflow."""
+    from orchestrator.cli.commands.track import summary_of, write_report
     from orchestrator.cli.reading import opened
-    from orchestrator.cli.track import summary_of, write_report
 
     with opened(str(folder.root), folder.root.parent) as sweep:
         return summary_of(write_report(sweep))

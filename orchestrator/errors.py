@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from orchestrator.redact import redact
+from orchestrator.files.redact import redact
 from search_spaces.wording import amount, printable
 
 

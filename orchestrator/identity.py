@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.sqlite_files import url_of
+from orchestrator.files.sqlite_files import url_of
 
 DIGEST_CHARACTERS = 16
 

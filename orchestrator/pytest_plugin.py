@@ -168,7 +168,7 @@ class SpecItem(pytest.Item):
 
         source = read_spec(self._shown, profile=self.profile)
         # Not before the file is known to be a spec: these load torch.
-        from orchestrator.drivers.rehearsal import rehearse
+        from orchestrator.execution.trial.rehearsal import rehearse
         from orchestrator.plan.ablation_check.probe import Probe
         from orchestrator.plan.planner import plan
         from orchestrator.plan.serialise import from_json, to_json

@@ -1,4 +1,4 @@
-"""What flows between planner, conductor, drivers, ledger and report: trials, outcomes, records."""
+"""What flows between planner, conductor, execution, ledger and report: trials, outcomes, records."""
 
 import re
 from collections import Counter, defaultdict

@@ -1,7 +1,7 @@
 """Finds our ready-made spaces by file name: a file in `search_spaces` that defines `published` is one.
 
 A space file holds one module-level `Space` for each of its variants: `published`, the ranges that papers
-state, and wider ones. What a spec calls them, and those from outside: `orchestrator.space_catalog`.
+state, and wider ones. What a spec calls them, and those from outside: `orchestrator.search.space_catalog`.
 """
 
 import importlib

@@ -7,9 +7,10 @@ from collections.abc import Generator, Iterable
 
 import pytest
 
-from tests.support import checked_shapes, child_servers
-from tests.support.dealing import dealt
-from tests.support.examples import register
+from tests.support.numerics import checked_shapes
+from tests.support.numerics.dealing import dealt
+from tests.support.processes import child_servers
+from tests.support.specs.examples import register
 
 # Tests work on tiny tensors, where threads only wait for each other; read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -60,21 +61,21 @@ Encoder and decoder, in training and not, causal and not, with and without early
 CONTRACTS = ("tests/contracts/", "tests/trainables/decoding/test_answers.py")
 PROMISES = (
     *CONTRACTS,
-    "tests/faults/test_deadly_trials.py",
-    "tests/faults/test_searches_of_others.py",
-    "tests/faults/test_tasks_of_others.py",
+    "tests/faults/kills/test_deadly_trials.py",
+    "tests/faults/other_code/test_searches_of_others.py",
+    "tests/faults/other_code/test_tasks_of_others.py",
     "tests/oracles/",
     "tests/orchestrator/conductor/test_spending.py",
-    "tests/orchestrator/drivers/test_launch_undo.py",
-    "tests/orchestrator/drivers/test_replay.py",
+    "tests/orchestrator/execution/sweep/test_launch_undo.py",
+    "tests/orchestrator/execution/sweep/test_replay.py",
     "tests/orchestrator/ledger/test_ledger_damage.py",
     "tests/orchestrator/ledger/test_ledger_faults.py",
-    "tests/orchestrator/plan/test_arms_beside_the_rest.py",
+    "tests/orchestrator/plan/arms/test_arms_beside_the_rest.py",
     "tests/orchestrator/plan/test_broken_flags.py",
-    "tests/orchestrator/plan/test_lying_arms.py",
-    "tests/orchestrator/plan/test_ready_made_spaces.py",
-    "tests/orchestrator/plan/test_searched_in_vain.py",
-    "tests/orchestrator/plan/test_unmet_bounds.py",
+    "tests/orchestrator/plan/ablation_check/test_lying_arms.py",
+    "tests/orchestrator/plan/space_check/test_ready_made_spaces.py",
+    "tests/orchestrator/plan/space_check/test_searched_in_vain.py",
+    "tests/orchestrator/plan/ablation_check/test_unmet_bounds.py",
     "tests/trainables/heads/",
     "tests/trainables/test_kernels.py",
     "tests/trainables/testing/",

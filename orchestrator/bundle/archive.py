@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from orchestrator.errors import InputError
-from orchestrator.regular_files import found_instead, open_ordinary
+from orchestrator.files.regular_files import found_instead, open_ordinary
 from trainables.atomic import replacing
 
 MAX_FILES: Final = 2000

@@ -8,12 +8,12 @@ from typing import IO, Any, Final
 
 import orchestrator
 from orchestrator.errors import InputError, StoreError
-from orchestrator.file_digests import digest_of, file_digest, sealed, unsealed
+from orchestrator.files.file_digests import digest_of, file_digest, sealed, unsealed
+from orchestrator.files.json_values import parsed
 from orchestrator.identity import digest
-from orchestrator.json_values import parsed
 from orchestrator.ledger import chain
 from orchestrator.ledger.events import Event
-from orchestrator.ledger.rows import from_row
+from orchestrator.ledger.sql.rows import from_row
 from orchestrator.plan.consistency import MOST_TRIALS
 from orchestrator.plan.serialise import from_json
 from orchestrator.plan.types import Plan

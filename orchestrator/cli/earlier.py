@@ -56,7 +56,7 @@ def spread_of(runs: Path | None, name: str, metric: str | None) -> float:
     read.
     """
     from orchestrator.cli.reading import opened
-    from orchestrator.report.summary import summarise
+    from orchestrator.report.results.summary import summarise
     from orchestrator.statistics.paired import deviation
     from orchestrator.statistics.verdicts import SEEDS_LEAST
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cli.console import complain
+from orchestrator.cli.display.console import complain
 from orchestrator.spec.document import read_file
 from search_spaces.paths import ROOTS
 from trainables import catalog
@@ -70,8 +70,8 @@ def rehearse(plan: Callable[[], object], paths: Sequence[Path], overrides: Seque
     """
     if not (named := _named(paths, overrides)):
         return
+    from orchestrator.cli.display.waiting import echo
     from orchestrator.cli.planning import planning
-    from orchestrator.cli.waiting import echo
 
     (read_end, at_end), (heard, said) = os.pipe(), os.pipe()
     if (copy := _copied()) == 0:

@@ -8,15 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cli.listing import folders
+from orchestrator.cli.commands.listing import folders
+from orchestrator.cli.display.running import roughly
 from orchestrator.cli.locations import runs_root
-from orchestrator.cli.running import roughly
 from orchestrator.errors import HaltsweepError
+from orchestrator.files.json_values import to_json_values
+from orchestrator.files.regular_files import read_ordinary
 from orchestrator.identity import SweepFolder, digest
-from orchestrator.json_values import to_json_values
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.provenance import machine
-from orchestrator.regular_files import read_ordinary
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount
 
@@ -40,7 +40,7 @@ class Ran:
 
 def hours_of(plan: Plan, runs: Path | None) -> str:
     """One sentence, with its ground; empty where there is none."""
-    from orchestrator.drivers.slots import slots, this_machine
+    from orchestrator.execution.slots import slots, this_machine
 
     at_once = slots([this_machine(None)], plan.resources)
     if not at_once:

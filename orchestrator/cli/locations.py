@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 
 from orchestrator.errors import InputError
+from orchestrator.files.redact import redact_url
+from orchestrator.files.sqlite_files import absolute, has_password, url_of
 from orchestrator.identity import SweepFolder
-from orchestrator.redact import redact_url
-from orchestrator.sqlite_files import absolute, has_password, url_of
 from search_spaces.wording import hint
 
 RUNS_VARIABLE = "HALTSWEEP_RUNS"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from orchestrator.cli import (
+from orchestrator.cli.commands import (
     best,
     bundle,
     catalogue,
@@ -35,12 +35,12 @@ from orchestrator.cli import (
     ui,
     verify,
 )
-from orchestrator.cli.console import complain, say
 from orchestrator.cli.ctrl_c import hear, was_heard
-from orchestrator.disk import remedy
+from orchestrator.cli.display.console import complain, say
 from orchestrator.errors import HaltsweepError, InputError
+from orchestrator.files.disk import remedy
+from orchestrator.files.redact import redact, redacted_stderr
 from orchestrator.garbage import look_seldom
-from orchestrator.redact import redact, redacted_stderr
 from search_spaces.wording import visible
 
 REFUSED: type[Exception] = next(

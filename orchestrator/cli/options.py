@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.errors import InputError
-from orchestrator.known_addresses import remember
+from orchestrator.files.known_addresses import remember
 
 
 def _folder(text: str) -> Path:

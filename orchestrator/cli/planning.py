@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.display.waiting import Waiting
 from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.guard import outside_names
-from orchestrator.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
 from orchestrator.conductor.budget import budget_end, error_end
-from orchestrator.drivers.launch_folder import read_setup
 from orchestrator.errors import InputError, StoreError
+from orchestrator.execution.sweep.launch_folder import read_setup
+from orchestrator.files.sqlite_files import never_made
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event
@@ -17,7 +18,6 @@ from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
-from orchestrator.sqlite_files import never_made
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
@@ -102,7 +102,7 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
     if url != folder.ledger_url or os.access(folder.root, os.W_OK) or not folder.ledger.is_file():
         yield url
         return
-    from orchestrator.sqlite_files import snapshot, url_of
+    from orchestrator.files.sqlite_files import snapshot, url_of
 
     with snapshot(folder.ledger) as copy:
         yield url_of(copy)

@@ -17,10 +17,10 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.display.waiting import LOOK_S
 from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.cli.guard import guard, may_be_copied, outside_names
 from orchestrator.cli.planning import planned, planning
-from orchestrator.cli.waiting import LOOK_S
 from orchestrator.errors import InputError
 from search_spaces.wording import amount, visible
 
@@ -85,7 +85,7 @@ def _way() -> str:
     if sys.platform != "linux" or not may_be_copied():
         return "spawn"
     import orchestrator.plan.planner
-    import orchestrator.sampler_check  # noqa: F401
+    import orchestrator.search.sampler_check  # noqa: F401
 
     gc.collect()
     gc.freeze()  # what is there now stays for ever: no copy needs to look through it
@@ -124,7 +124,7 @@ def _checked(path: Path, make: Callable[..., "tuple[SpecFile, Plan]"]) -> Checke
 
 def _warnings(plan: "Plan") -> list[str]:
     # Here, since nothing of this is needed where a spec is refused.
-    from orchestrator.plan.render import look_twice
+    from orchestrator.plan.display.render import look_twice
 
     return look_twice(plan)
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator.cli.console import complain, say
+from orchestrator.cli.display.console import complain, say
 from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from orchestrator.drivers.rehearsal import FirstReport
+    from orchestrator.execution.trial.rehearsal import FirstReport
     from orchestrator.plan.types import Arm, Plan
 
 
@@ -24,7 +24,7 @@ def smoke(plan: "Plan", data_dir: Path) -> None:
     Raises:
         typer.Exit: With the exit code of bad input, if an arm has failed.
     """
-    from orchestrator.drivers.rehearsal import first_reports
+    from orchestrator.execution.trial.rehearsal import first_reports
 
     failed = False
     seen: dict[str, FirstReport] = {}

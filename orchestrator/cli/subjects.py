@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.datasets import needed
 from orchestrator.errors import InputError
+from orchestrator.execution.datasets import needed
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.settings import part_problems
+from orchestrator.plan.training_code.settings import part_problems
 from orchestrator.spec.load import read_spec
 from orchestrator.spec.overrides import BadOverride, parse
 from search_spaces.paths import with_value

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.cli.locations import command
-from orchestrator.drivers.extend_folder import editions
-from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
 from orchestrator.errors import HaltsweepError, InputError, NotAllowed, StoreError
-from orchestrator.file_digests import damaged_files, read_manifest
-from orchestrator.findings import Finding, Soundness
+from orchestrator.execution.sweep.extend_folder import editions
+from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
+from orchestrator.files.file_digests import damaged_files, read_manifest
+from orchestrator.files.findings import Finding, Soundness
+from orchestrator.files.known_addresses import require_known
 from orchestrator.identity import SweepFolder
-from orchestrator.known_addresses import require_known
 from search_spaces.wording import amount
 
 if TYPE_CHECKING:
-    from orchestrator.drivers.worker_checkpoints import Checkpoint
+    from orchestrator.execution.checkpoints.worker_checkpoints import Checkpoint
     from orchestrator.ledger.store import Ledger
     from orchestrator.plan.types import Plan
     from orchestrator.trials import Record
@@ -126,7 +126,7 @@ def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
 
 def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every file of every checkpoint."""
-    from orchestrator.drivers.checkpoint_stores import COMMAND_PATIENCE_S, store_at
+    from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, store_at
 
     store, trials, sound = store_at(whole.setup.checkpoints, COMMAND_PATIENCE_S), whole.plan.trials, 0
     try:
@@ -145,7 +145,7 @@ def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
 
 def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
     """What is wrong with it; empty if nothing is, None if it is gone: a running sweep deletes old ones."""
-    from orchestrator.drivers.worker_checkpoints import Damaged
+    from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
 
     fault: Finding | Literal[""] = ""
     for _ in range(TRIES):
@@ -169,8 +169,8 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     if whole.setup.workload != DEFAULT_WORKLOAD:
         yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
         return
-    from orchestrator.drivers.datasets import needed
-    from orchestrator.drivers.node_check import AGAIN
+    from orchestrator.execution.datasets import needed
+    from orchestrator.execution.ray.node_check import AGAIN
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -228,12 +228,12 @@ def parquet(whole: Whole) -> Iterator[Finding]:
 
 def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     """Every run in MLflow, compared with the ledger."""
-    from orchestrator.cli.tracked import store_of, tracked
-    from orchestrator.report.summary import arm_metrics, summarise
-    from orchestrator.tracking.desired_runs import DesiredRuns
+    from orchestrator.cli.display.tracked import store_of, tracked
+    from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
-    from orchestrator.tracking.mlflow_check import compare
-    from orchestrator.tracking.mlflow_reading import read_runs
+    from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
+    from orchestrator.tracking.mlflow.mlflow_check import compare
+    from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 
     uri = store_of(whole.folder, whole.setup)
     if uri is None:
@@ -274,7 +274,7 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
 
 def snapshot(whole: Whole) -> Iterator[Finding]:
     """The snapshot in the ledger, against a fold of all events; nothing if there is none."""
-    from orchestrator.drivers.sweep_fold import SweepFold, made_for
+    from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
 
     remedy = f"no event is lost; `{command('verify', whole.folder, '--repair')}` deletes it"
     if whole.ledger.has_unfit_snapshot():
@@ -298,9 +298,9 @@ def snapshot(whole: Whole) -> Iterator[Finding]:
 def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """The ledger, or a copy of it where nobody may write beside it. Raises StoreError."""
     from orchestrator.cli.reading import readable
-    from orchestrator.ledger.engine import connect
+    from orchestrator.files.sqlite_files import never_made
+    from orchestrator.ledger.sql.engine import connect
     from orchestrator.ledger.store import Ledger
-    from orchestrator.sqlite_files import never_made
 
     url = setup.ledger_url(folder)
     if url == folder.ledger_url and (gone := never_made(folder.ledger)):

@@ -17,7 +17,7 @@ from orchestrator.errors import InputError, SearchError
 from orchestrator.identity import derive_seed
 from orchestrator.plan.planned_trials import search_root
 from orchestrator.plan.types import Arm, SearchPlan
-from orchestrator.samplers import (
+from orchestrator.search.samplers import (
     Chosen,
     SamplerRefused,
     chosen_sampler,
@@ -25,7 +25,7 @@ from orchestrator.samplers import (
     make_sampler,
     make_stopper,
 )
-from orchestrator.suggestions import suggest
+from orchestrator.search.suggestions import suggest
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations

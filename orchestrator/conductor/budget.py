@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.ledger.events import BUDGET, ERROR, Event, EventKind
 from orchestrator.plan.types import Limits, Plan
-from orchestrator.scopes import counted_name
+from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import PlannedTrial
 from search_spaces.wording import amount
 from trainables.metrics import TRAIN_FLOPS

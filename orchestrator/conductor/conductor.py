@@ -24,7 +24,7 @@ from orchestrator.identity import canonical
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.planned_trials import search_trial
 from orchestrator.plan.types import Plan
-from orchestrator.scopes import CountedReports, counted_name
+from orchestrator.spec.scopes import CountedReports, counted_name
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
 from search_spaces.wording import amount

@@ -12,7 +12,7 @@ from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate
 from orchestrator.ledger.events import trial_from_json, trial_to_json
 from orchestrator.plan.planned_trials import search_trial
-from orchestrator.scopes import CountedReports
+from orchestrator.spec.scopes import CountedReports
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Measurement

@@ -11,7 +11,7 @@ from orchestrator.conductor.outlook import Outlook, Watch
 from orchestrator.conductor.winners import Candidate
 from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once, with_data_of
 from orchestrator.plan.types import Arm, Plan, SearchPlan
-from orchestrator.scopes import CountedReports
+from orchestrator.spec.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import with_values

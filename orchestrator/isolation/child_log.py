@@ -13,9 +13,9 @@ import os
 import re
 from pathlib import Path
 
-from orchestrator.abandoned import own_file
-from orchestrator.redact import redact
-from orchestrator.regular_files import other_kind
+from orchestrator.files.abandoned import own_file
+from orchestrator.files.redact import redact
+from orchestrator.files.regular_files import other_kind
 from search_spaces.wording import printable
 from trainables.atomic import PRIVATE, clear_unfinished, write_atomically
 

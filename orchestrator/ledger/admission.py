@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, select, union_all
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.schema import events, is_retry
+from orchestrator.ledger.sql.schema import events, is_retry
 
 Row = Mapping[str, Any]
 

@@ -3,9 +3,9 @@
 from sqlalchemy import delete, func, inspect, select
 
 from orchestrator.ledger import snapshots
-from orchestrator.ledger.engine import connect, database_file, store_time, transaction
 from orchestrator.ledger.lease import Holder, LeaseHeld
-from orchestrator.ledger.schema import events, sweeps
+from orchestrator.ledger.sql.engine import connect, database_file, store_time, transaction
+from orchestrator.ledger.sql.schema import events, sweeps
 from orchestrator.ledger.stops import stops
 from orchestrator.ledger.store import lease_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.json_values import from_json_values, to_json_values
+from orchestrator.files.json_values import from_json_values, to_json_values
 from orchestrator.ledger.lease import Holder
 from orchestrator.trials import DeathCause, Outcome, PlannedTrial, Trial
 from trainables.protocol import Measurement

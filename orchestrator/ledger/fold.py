@@ -9,7 +9,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
 from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
-from orchestrator.scopes import CountedReports
+from orchestrator.spec.scopes import CountedReports
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial, is_usable
 from trainables.protocol import Measurement

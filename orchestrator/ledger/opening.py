@@ -5,11 +5,12 @@ import uuid
 from sqlalchemy import Connection, func, insert, select, update
 
 from orchestrator.errors import StoreError
-from orchestrator.ledger import chain, schema
-from orchestrator.ledger.database import Database
-from orchestrator.ledger.engine import DAMAGED, database_file, store_time
-from orchestrator.ledger.schema import events, sweeps
-from orchestrator.ledger.upgrade import upgrade
+from orchestrator.ledger import chain
+from orchestrator.ledger.sql import schema
+from orchestrator.ledger.sql.database import Database
+from orchestrator.ledger.sql.engine import DAMAGED, database_file, store_time
+from orchestrator.ledger.sql.schema import events, sweeps
+from orchestrator.ledger.sql.upgrade import upgrade
 
 
 def create(database: Database, sweep: str) -> int:

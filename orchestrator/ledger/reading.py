@@ -8,10 +8,10 @@ from sqlalchemy import Connection, Select, and_, func, not_, or_, select
 from orchestrator.errors import Fault, StoreError
 from orchestrator.ledger import chain
 from orchestrator.ledger.chain import Break
-from orchestrator.ledger.database import Database
-from orchestrator.ledger.engine import DAMAGED
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.schema import events, is_retry, sweeps
+from orchestrator.ledger.sql.database import Database
+from orchestrator.ledger.sql.engine import DAMAGED
+from orchestrator.ledger.sql.schema import events, is_retry, sweeps
 from orchestrator.trials import OutcomeKind
 
 READ_ROWS = 5000

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from orchestrator.ledger.chain import SIZE
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
-from orchestrator.ledger.schema import events, metadata, sweeps
+from orchestrator.ledger.sql.schema import events, metadata, sweeps
 
 snapshots = Table(
     "haltsweep_snapshots",

@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from orchestrator.ledger.schema import metadata, sweeps
+from orchestrator.ledger.sql.schema import metadata, sweeps
 
 stops = Table(
     "haltsweep_stops",

@@ -9,18 +9,18 @@ from typing import Any, Self
 from sqlalchemy import Connection, insert, select, update
 
 from orchestrator.errors import Fault, LeaseLost
-from orchestrator.json_values import from_json_values, parsed, to_json_values
+from orchestrator.files.json_values import from_json_values, parsed, to_json_values
 from orchestrator.ledger import chain, opening, snapshots, stops
 from orchestrator.ledger.admission import admitted
-from orchestrator.ledger.database import Database
-from orchestrator.ledger.engine import connect, store_time
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
-from orchestrator.ledger.outage import OnOutage
 from orchestrator.ledger.reading import Reader
-from orchestrator.ledger.rows import from_row, to_row
-from orchestrator.ledger.schema import events, sweeps
+from orchestrator.ledger.sql.database import Database
+from orchestrator.ledger.sql.engine import connect, store_time
+from orchestrator.ledger.sql.outage import OnOutage
+from orchestrator.ledger.sql.rows import from_row, to_row
+from orchestrator.ledger.sql.schema import events, sweeps
 from orchestrator.ledger.stops import StopRequest
 from trainables.process_identity import ProcessState
 

@@ -7,11 +7,12 @@ from typing import Any
 from sqlalchemy import Connection, func, inspect, select
 
 from orchestrator.errors import StoreError
-from orchestrator.ledger import chain, schema
-from orchestrator.ledger.engine import DAMAGED, connect, database_file, store_time, transaction
+from orchestrator.ledger import chain
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import LEASE_S
-from orchestrator.ledger.schema import events, is_retry, sweeps
+from orchestrator.ledger.sql import schema
+from orchestrator.ledger.sql.engine import DAMAGED, connect, database_file, store_time, transaction
+from orchestrator.ledger.sql.schema import events, is_retry, sweeps
 from orchestrator.ledger.store import lease_of
 from orchestrator.trials import OutcomeKind
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import HaltsweepError, SpecError
-from orchestrator.metric_splits import SELECTION_SPLIT, MetricSplits, declared_split, outcome_split
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.kinds import FOUND, FROM
+from orchestrator.spec.metric_splits import SELECTION_SPLIT, MetricSplits, declared_split, outcome_split
 from orchestrator.statistics.paired import LEVEL
 from search_spaces.wording import hint, shown
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity

@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any, Generic, Protocol, TypeVar
 
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.settings import (
+from orchestrator.plan.training_code.settings import (
     SettingFault,
     System,
     checked,

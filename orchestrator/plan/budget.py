@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from orchestrator.plan.display.format import amount
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.format import amount
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, SEARCH
 from orchestrator.plan.types import Arm, ArmLimits, ArmPrice, Limits, Plan, SearchPlan
-from orchestrator.scopes import counted_name
+from orchestrator.spec.scopes import counted_name
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Fixed
 from search_spaces.wording import amount as count

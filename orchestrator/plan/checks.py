@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import confirm_seeds, search_seed
-from orchestrator.plan.spaces import common_space
+from orchestrator.plan.space_check.spaces import common_space
 from orchestrator.plan.types import SearchPlan
 from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import numbered
@@ -20,7 +20,7 @@ from trainables.task_catalog import splits, task_name
 from trainables.training.config import ON_CUDA
 
 if TYPE_CHECKING:
-    from orchestrator.samplers import Chosen  # which loads Optuna
+    from orchestrator.search.samplers import Chosen  # which loads Optuna
 
 
 _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
@@ -32,8 +32,8 @@ _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
 
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
     """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""
-    from orchestrator.sampler_check import Checked, check_sampler, check_stopper, or_refusals
-    from orchestrator.samplers import DRAWN_AT_RANDOM
+    from orchestrator.search.sampler_check import Checked, check_sampler, check_stopper, or_refusals
+    from orchestrator.search.samplers import DRAWN_AT_RANDOM
 
     def noting(component: str, check: "Callable[[], Checked]") -> "Checked | None":
         checked, refusals = or_refusals(check)
@@ -63,7 +63,7 @@ def check_stopper(
     whose bounds no value is beyond."""
     if stopper is None:
         return
-    from orchestrator.samplers import patience
+    from orchestrator.search.samplers import patience
 
     steps, between = arm.system.train.steps, arm.system.train.report_every
     waits = patience(stopper)

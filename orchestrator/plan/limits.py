@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from orchestrator.plan.format import bytes_amount
-from orchestrator.plan.settings import System
+from orchestrator.plan.display.format import bytes_amount
+from orchestrator.plan.training_code.settings import System
 from trainables.costs import depth_range, flops, passes, peak_memory_bytes
 
 MOST_BYTES = 32 << 40

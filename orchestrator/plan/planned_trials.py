@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import count, product
 from typing import Any, Final
 
+from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import derive_seed, digest
-from orchestrator.json_values import to_json_values
 from orchestrator.plan.crossing import crossed_pairs
 from orchestrator.plan.types import Arm, ConfirmPlan, Limits, Plan, SearchPlan
 from orchestrator.trials import PlannedTrial

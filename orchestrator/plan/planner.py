@@ -5,29 +5,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import digest
-from orchestrator.json_values import to_json_values
-from orchestrator.plan import checks, constraints
+from orchestrator.plan import checks
 from orchestrator.plan.ablation_check.built_in_arms import check_same
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, limits_of
-from orchestrator.plan.built_in import BuiltIn
-from orchestrator.plan.constraints import check_constraints, check_known, check_predicates
 from orchestrator.plan.crossing import check_cross
-from orchestrator.plan.dimensions import check_dimensions
-from orchestrator.plan.draws import check_draws
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.first import Found, check_first, looked_up, with_first
-from orchestrator.plan.own import Own
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
 from orchestrator.plan.power import power
 from orchestrator.plan.price import by_arm
 from orchestrator.plan.reading import check_size, number_of_arms, read_to_plan
-from orchestrator.plan.settings import written
-from orchestrator.plan.spaces import Searched, arm_space, check_grid
-from orchestrator.plan.trainable import TrainableForPlan
+from orchestrator.plan.space_check import constraints
+from orchestrator.plan.space_check.constraints import check_constraints, check_known, check_predicates
+from orchestrator.plan.space_check.dimensions import check_dimensions
+from orchestrator.plan.space_check.draws import check_draws
+from orchestrator.plan.space_check.first import Found, check_first, looked_up, with_first
+from orchestrator.plan.space_check.spaces import Searched, arm_space, check_grid
+from orchestrator.plan.training_code.built_in import BuiltIn
+from orchestrator.plan.training_code.own import Own
+from orchestrator.plan.training_code.settings import written
+from orchestrator.plan.training_code.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmPrice, ArmProof, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.combine import away_of
 from orchestrator.spec.load import SpecFile
@@ -40,7 +41,7 @@ from trainables.outside import load
 from trainables.task_catalog import splits
 
 if TYPE_CHECKING:
-    from orchestrator.samplers import Chosen  # which loads Optuna
+    from orchestrator.search.samplers import Chosen  # which loads Optuna
 
 OnProgress = Callable[[str], None]
 """Hears what is looked at now: a plan of thousands of arms takes minutes."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.answer import metric_splits
-from orchestrator.plan.published_rows import name_of, of_cell
+from orchestrator.plan.readings.published_rows import name_of, of_cell
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM

@@ -13,7 +13,7 @@ from orchestrator.plan.ablation_check.structure import Structure
 from orchestrator.plan.ablation_check.weights import SEED
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.limits import rows_at_once, rows_per_step
-from orchestrator.plan.settings import System
+from orchestrator.plan.training_code.settings import System
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model

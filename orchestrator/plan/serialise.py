@@ -4,9 +4,9 @@ import shlex
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
-from orchestrator.file_digests import read_kept
+from orchestrator.files.file_digests import read_kept
+from orchestrator.files.json_values import from_json_values, parsed, to_json_values
 from orchestrator.identity import SweepFolder, canonical
-from orchestrator.json_values import from_json_values, parsed, to_json_values
 from orchestrator.plan.consistency import check_consistency
 from orchestrator.plan.types import Plan
 

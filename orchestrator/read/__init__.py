@@ -20,8 +20,8 @@ from orchestrator.cli.reading import opened
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from orchestrator.report.panels import Image
-    from orchestrator.report.types import Report
+    from orchestrator.report.figures.panels import Image
+    from orchestrator.report.results.types import Report
 
 __all__ = ["figures", "measurements", "report", "trials"]
 
@@ -58,7 +58,7 @@ def measurements(name: str, *, runs: Path | str | None = None, storage: str | No
 
 def report(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "Report":
     """All that the report shows: cells, effects, verdicts, each with its n and the ids of its records."""
-    from orchestrator.report.summary import summarise
+    from orchestrator.report.results.summary import summarise
 
     with opened(name, _root(runs), storage) as sweep:
         return summarise(sweep.plan, sweep.records(), sweep.spent())
@@ -66,7 +66,7 @@ def report(name: str, *, runs: Path | str | None = None, storage: str | None = N
 
 def figures(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "dict[str, Image]":
     """The figures of the report by name. The last line of a cell shows one: `figures(name)["outcome-1"]`."""
-    from orchestrator.report.panels import images
+    from orchestrator.report.figures.panels import images
 
     return images(report(name, runs=runs, storage=storage))
 

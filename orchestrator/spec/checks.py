@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from orchestrator import space_catalog
 from orchestrator.errors import Fault
-from orchestrator.metric_splits import outcome_split
+from orchestrator.search import space_catalog
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import repetition
+from orchestrator.spec.metric_splits import outcome_split
 from orchestrator.spec.readings import misplaced
 from orchestrator.spec.search_conflicts import conflicts_with_search
 from orchestrator.spec.types import names_trainable

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, SpecError
-from orchestrator.redact import redact_setting, storable
+from orchestrator.files.redact import redact_setting, storable
 from orchestrator.spec import checks, combine, document, field_paths, readings, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN

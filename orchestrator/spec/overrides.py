@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.errors import Fault
-from orchestrator.redact import MASK, is_named_secret, redact_setting
+from orchestrator.files.redact import MASK, is_named_secret, redact_setting
 from orchestrator.spec import field_paths, scalars
 from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
 from orchestrator.spec.types import spec_class

@@ -6,7 +6,7 @@ It says what can be said of one value at a time. `haltsweep check` says the rest
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from orchestrator import space_catalog as spaces
+from orchestrator.search import space_catalog as spaces
 from orchestrator.spec.kinds import ARM_PATTERN, NAME_PATTERN, OWN_PATH_PATTERN, PATH_PATTERN, range_schema
 from orchestrator.spec.types import OwnSpec, Spec
 
@@ -63,7 +63,7 @@ def _own() -> Schema:
 
 def _name_components(search: Schema) -> None:
     """Say which samplers and stoppers there are."""
-    from orchestrator.samplers import SAMPLER, STOPPER, known_names
+    from orchestrator.search.samplers import SAMPLER, STOPPER, known_names
 
     for kind in (SAMPLER, STOPPER):
         name = {"anyOf": [{"enum": known_names(kind)}, CLASS_NAME]}

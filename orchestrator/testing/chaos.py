@@ -149,7 +149,7 @@ def small(spec: SpecUnderTest) -> SpecUnderTest:
 def _sampler(given: Mapping[str, Any]) -> dict[str, Any]:
     """The sampler with no more than one draw at random before its own; of a grid, which has to be whole, one
     that tries each combination once too."""
-    from orchestrator.samplers import DRAWN_AT_RANDOM, SAMPLER, named
+    from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, named
 
     if given["name"] == GRID:
         return {"name": "bruteforce"}

@@ -15,10 +15,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.drivers.launch import resume_sweep, run_sweep
-from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
+from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.files.json_values import from_json_values
 from orchestrator.identity import SweepFolder
-from orchestrator.json_values import from_json_values
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Lease
 from orchestrator.ledger.store import Ledger

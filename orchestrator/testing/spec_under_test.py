@@ -13,8 +13,8 @@ from yaml import YAMLError
 
 from orchestrator.errors import HaltsweepError
 from orchestrator.identity import digest
+from orchestrator.plan.display.render import render
 from orchestrator.plan.planner import plan_file
-from orchestrator.plan.render import render
 from orchestrator.plan.types import Arm, ArmPrice, Plan
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.scalars import dump

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from orchestrator.files.redact import redact_url
 from orchestrator.identity import SweepFolder
-from orchestrator.redact import redact_url
-from orchestrator.tracking.mlflow_runs import check_uri
+from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 from orchestrator.tracking.state import TrackingState, read_state, write_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile
 

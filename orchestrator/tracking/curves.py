@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from orchestrator.tracking.points import Point, metric_key
+from orchestrator.tracking.mlflow.points import Point, metric_key
 from trainables.protocol import Measurement
 
 

@@ -20,14 +20,14 @@ from pathlib import Path
 import psutil
 
 from orchestrator.errors import HaltsweepError, StoreError
+from orchestrator.files.redact import redact_url, redacted_stderr
 from orchestrator.garbage import look_as_usual, look_seldom
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
-from orchestrator.redact import redact_url, redacted_stderr
 from orchestrator.tracking.background import DETACH, LEDGER_VARIABLE, PARQUET_BEHIND, URI_VARIABLE
 from orchestrator.tracking.inputs import read_inputs
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, projection_lock, write_state
 from orchestrator.tracking.summary import ArmSummary, read_summary

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator.errors import StoreError
-from orchestrator.file_digests import sealed, unsealed
+from orchestrator.files.file_digests import sealed, unsealed
+from orchestrator.files.regular_files import read_ordinary
 from orchestrator.identity import SweepFolder, digest
-from orchestrator.regular_files import read_ordinary
 from orchestrator.trials import Record
 from trainables.atomic import write_atomically
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from orchestrator.disk import remedy
 from orchestrator.errors import StoreError
+from orchestrator.files.disk import remedy
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import Fold

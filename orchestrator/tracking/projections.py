@@ -3,11 +3,11 @@
 import time
 from pathlib import Path
 
-from orchestrator.abandoned import own_file
 from orchestrator.errors import StoreError
-from orchestrator.file_digests import digest_of, sealed, unsealed
+from orchestrator.files.abandoned import own_file
+from orchestrator.files.file_digests import digest_of, sealed, unsealed
+from orchestrator.files.regular_files import read_ordinary
 from orchestrator.identity import SweepFolder
-from orchestrator.regular_files import read_ordinary
 from trainables.atomic import write_atomically
 
 LIST = "projections.json"

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.disk import remedy
 from orchestrator.errors import StoreError
-from orchestrator.file_digests import sealed, unsealed
+from orchestrator.files.disk import remedy
+from orchestrator.files.file_digests import sealed, unsealed
+from orchestrator.files.json_values import from_json_values, to_json_values
+from orchestrator.files.regular_files import found_instead, read_ordinary
 from orchestrator.identity import SweepFolder
-from orchestrator.json_values import from_json_values, to_json_values
-from orchestrator.regular_files import found_instead, read_ordinary
 from search_spaces.wording import amount
 from trainables.atomic import clear_unfinished, write_atomically
 from trainables.locks import is_held, locked

@@ -4,12 +4,12 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from orchestrator.files.redact import redact_url
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
-from orchestrator.redact import redact_url
 from orchestrator.tracking.inputs import read_inputs
-from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter, OnAsk
+from orchestrator.tracking.mlflow.mlflow_writer import Counts, MlflowWriter, OnAsk
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, projection_lock, write_state
 from orchestrator.tracking.summary import ArmSummary

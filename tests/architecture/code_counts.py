@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGES = ("orchestrator", "trainables", "search_spaces", "haltsweep", "tests")
 SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 CLOSURES = {
-    "haltsweep launch": "orchestrator/cli/launch.py",
+    "haltsweep launch": "orchestrator/cli/commands/launch.py",
     "the simplest model": "trainables/models/transformer.py",
 }
 

@@ -14,7 +14,7 @@ import pytest
 from matplotlib import get_cachedir
 
 from tests.architecture.source import PACKAGES, ROOT, packaged
-from tests.support.commands import PATIENCE_S
+from tests.support.processes.commands import PATIENCE_S
 
 CLUSTERS = Path("orchestrator/clusters")
 STARTERS = Path("orchestrator/starters")

@@ -7,12 +7,12 @@ import pytest
 import typer
 
 from orchestrator.cli.main import app
-from orchestrator.drivers.rehearsal import rehearse
+from orchestrator.execution.trial.rehearsal import rehearse
 from orchestrator.plan.planner import plan
 from orchestrator.spec.load import read_spec
 from tests.architecture.source import ROOT, text, tracked
-from tests.support.commands import every_command
-from tests.support.own_code import forgotten
+from tests.support.processes.commands import every_command
+from tests.support.training_code.own_code import forgotten
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from orchestrator.cli.main import app
-from tests.support.commands import every_command
+from tests.support.processes.commands import every_command
 
 FROZEN = Path(__file__).parents[1] / "golden" / "commands.txt"
 

@@ -22,7 +22,7 @@ SHARED_RANDOMNESS = re.compile(
     r"|(?:np|numpy)\.random\.(?!default_rng|Generator|SeedSequence|Philox|PCG64)\w+"
 )
 WORDS_NOT_METRICS = {
-    "orchestrator/cli/data_views.py": {"floor"},
+    "orchestrator/cli/display/data_views.py": {"floor"},
     "orchestrator/cli/hours.py": {"lr"},
     "orchestrator/conductor/attempts.py": {"saved"},
     "orchestrator/conductor/report_judge.py": {"loss"},
@@ -34,10 +34,10 @@ WORDS_NOT_METRICS = {
     "orchestrator/plan/ablation_check/probe.py": {"loss"},
     "orchestrator/plan/ablation_check/searched_fields.py": {"depth"},
     "orchestrator/plan/ablation_check/twins.py": {"loss"},
-    "orchestrator/plan/extension_rules.py": {"flops"},
-    "orchestrator/report/halting_maps.py": {"depth"},
-    "orchestrator/report/csv_file.py": {"floor"},
-    "orchestrator/report/tables.py": {"floor"},
+    "orchestrator/plan/extension/extension_rules.py": {"flops"},
+    "orchestrator/report/halting/halting_maps.py": {"depth"},
+    "orchestrator/report/writers/csv_file.py": {"floor"},
+    "orchestrator/report/writers/tables.py": {"floor"},
 }
 """Names of metrics that stand for something else: a fact of a data set, a key of a spec, evidence
 of a change, a row, a setting, a key of an event, the loss of every training, a key of what an example

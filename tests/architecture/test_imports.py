@@ -14,22 +14,22 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source import PACKAGES, ROOT, found, imported, module_name, packaged
-from tests.support.commands import PATIENCE_S, TINY
+from tests.support.processes.commands import PATIENCE_S, TINY
 
 ONLY_IN = {
-    "ray": ["orchestrator/drivers/ray_*.py"],
+    "ray": ["orchestrator/execution/ray_*.py"],
     "mlflow": ["orchestrator/tracking/*.py"],
     "optuna": [
-        "orchestrator/samplers.py",
-        "orchestrator/suggestions.py",
-        "orchestrator/sampler_check.py",
-        "orchestrator/importance.py",
+        "orchestrator/search/samplers.py",
+        "orchestrator/search/suggestions.py",
+        "orchestrator/search/sampler_check.py",
+        "orchestrator/search/importance.py",
         "orchestrator/conductor/arm_search.py",
     ],
     "sqlalchemy": ["orchestrator/ledger/*.py"],
     "typer": ["orchestrator/cli/*.py"],
-    "jinja2": ["orchestrator/report/page.py"],
-    "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/data_figure.py"],
+    "jinja2": ["orchestrator/report/writers/page.py"],
+    "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/display/data_figure.py"],
     "pytest": ["orchestrator/pytest_*.py", "trainables/testing/*.py"],
 }
 CALLED_ELSE = {"pillow": "PIL", "pyyaml": "yaml", "scikit_learn": "sklearn"}
@@ -199,8 +199,11 @@ def test_where_nothing_is_searched_no_optuna_is_loaded(folder):
 
 def test_reading_loads_no_framework(folder):
     """Launching without Ray, and reading a sweep, cost what they need."""
-    code = "import orchestrator.drivers.launch, orchestrator.drivers.inline, orchestrator.cli.reading"
-    code += ", orchestrator.report.summary, orchestrator.report.tables, orchestrator.drivers.recorder"
+    code = (
+        "import orchestrator.execution.sweep.launch, orchestrator.execution.inline, orchestrator.cli.reading"
+    )
+    code += ", orchestrator.report.results.summary, orchestrator.report.writers.tables"
+    code += ", orchestrator.execution.sweep.recorder"
     assert not loaded_by(code, folder) & HEAVY
 
 

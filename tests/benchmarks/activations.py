@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tests.benchmarks import _timing
-from tests.support.tensor_memory import TensorMemory, peak_bytes
+from tests.support.numerics.tensor_memory import TensorMemory, peak_bytes
 from trainables import costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch

@@ -16,7 +16,7 @@ from torch import nn
 
 from tests.benchmarks import _timing, systems
 from tests.benchmarks.early_exit import training_step
-from tests.support.tensor_memory import peak_bytes
+from tests.support.numerics.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import model_config
 from trainables.layers.dropout import set_dropout_context

@@ -21,7 +21,7 @@ from torch import nn
 
 from tests.benchmarks import _timing, systems
 from tests.benchmarks.early_exit import ours
-from tests.support.kernel_count import DeviceCounts, counted
+from tests.support.numerics.kernel_count import DeviceCounts, counted
 from trainables import catalog
 from trainables.assembly import build_model, model_config
 from trainables.testing.exits import modes_of

@@ -23,12 +23,12 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow_runs import default_uri
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_runs import default_uri
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import ParquetFiles, read_records
 from orchestrator.tracking.sync import artifact_root
-from tests.support.histories import history, trial_of
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.histories import history, trial_of
 from trainables.protocol import Measurement
 
 METRICS = ("train/loss", "valid/accuracy", "valid/depth", "valid/loss", "valid/ponder", "valid/saved")

@@ -27,7 +27,7 @@ import torch
 
 from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.settings import System
+from orchestrator.plan.training_code.settings import System
 from orchestrator.spec.load import profile_names, read_spec
 from trainables.assembly import build_model
 from trainables.data.draws import below

@@ -108,15 +108,15 @@ def naive(trials: int, folder: Path) -> dict[str, Any]:
 
 def ours(trials: int, folder: Path) -> dict[str, Any]:
     """Everything on."""
-    from orchestrator.drivers import launch
-    from orchestrator.drivers.launch_folder import Setup
-    from orchestrator.drivers.pipe import Connected
-    from orchestrator.drivers.ray_child import RayChild
+    from orchestrator.execution.ray.pipe import Connected
+    from orchestrator.execution.ray.ray_child import RayChild
+    from orchestrator.execution.sweep import launch
+    from orchestrator.execution.sweep.launch_folder import Setup
     from orchestrator.identity import SweepFolder
     from orchestrator.spec.section import Resources
     from orchestrator.tracking.background import Follower
     from orchestrator.trials import OutcomeKind
-    from tests.support.plans import make_arm, make_plan
+    from tests.support.specs.plans import make_arm, make_plan
 
     arms = [make_arm(f"arm-{number}", steps=REPORTS) for number in range(ARMS)]
     plan = make_plan(

@@ -16,17 +16,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.cli.commands.track import write_report
 from orchestrator.cli.reading import opened
-from orchestrator.cli.track import write_report
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, Trial
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Space
-from tests.support.histories import DEAD
-from tests.support.launched import launched
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.histories import DEAD
+from tests.support.sweeps.launched import launched
 from trainables.protocol import Measurement
 
 SEEDS = (101, 102, 103, 104, 105)

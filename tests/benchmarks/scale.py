@@ -31,19 +31,19 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.drivers.jobs import Attempt
-from orchestrator.drivers.launch import run_sweep
-from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.recorder import Recorder
+from orchestrator.execution.sweep.launch import run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.trial.jobs import Attempt
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan, to_json
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
-from tests.support.driving import DONE, measurement
-from tests.support.plans import make_arm, make_plan
-from tests.support.workloads import PATH
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import DONE, measurement
+from tests.support.sweeps.workloads import PATH
 
 REPORTS = 5
 LONG_REPORTS = 1000

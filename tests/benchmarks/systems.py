@@ -24,7 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.benchmarks import _timing
 from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, ours, training_step
-from tests.support.tensor_memory import peak_bytes
+from tests.support.numerics.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.layers.attention import plan_no_shapes

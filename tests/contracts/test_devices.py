@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.box import built, every, one
-from tests.support.pretended_gpu import GPU, PretendedGpu, back, on_gpu
+from tests.support.numerics.pretended_gpu import GPU, PretendedGpu, back, on_gpu
+from tests.support.specs.box import built, every, one
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.search import answers

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import pytest
 
-from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.jobs import JobEncoder
-from orchestrator.drivers.ray_settings import ray_environment
-from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.session import Session
-from orchestrator.drivers.watchdog import hang_reason, silence_limit
+from orchestrator.execution.inline import run_inline
+from orchestrator.execution.ray.ray_settings import ray_environment
+from orchestrator.execution.session import Session
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.trial.jobs import JobEncoder
+from orchestrator.execution.trial.watchdog import hang_reason, silence_limit
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder
@@ -26,9 +26,9 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
-from tests.support.logs import content
-from tests.support.plans import make_arm, make_plan
-from tests.support.workloads import PATH
+from tests.support.processes.logs import content
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.workloads import PATH
 
 ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
 FAULTS = {
@@ -73,7 +73,7 @@ def ray(
     recorder: Recorder, plan: Plan, data_dir: Path, *, on_change: Callable[[], None], stop: threading.Event
 ) -> None:
     """On the Ray that `driver` has started."""
-    from orchestrator.drivers.ray_tune import run_session
+    from orchestrator.execution.ray.ray_tune import run_session
 
     asked = plan.resources
     orders = JobEncoder(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
@@ -161,7 +161,7 @@ def driver(request):
         yield DRIVERS[request.param]
         return
     with ray_environment(private=True):
-        from orchestrator.drivers.ray_cluster import cluster
+        from orchestrator.execution.ray.ray_cluster import cluster
 
         with cluster(None, num_cpus=1):
             yield ray
@@ -286,7 +286,7 @@ class TestDriver:
 
     @pytest.mark.slow
     def test_a_trial_that_hangs_has_timed_out_and_others_go_on(self, driver, tmp_path, monkeypatch):
-        monkeypatch.setattr("orchestrator.drivers.watchdog.GRACE_S", 0.0)
+        monkeypatch.setattr("orchestrator.execution.trial.watchdog.GRACE_S", 0.0)
         arms = [make_arm("stuck", fault="hang", fault_at=3, sleep_s=0.1), make_arm("sound")]
         plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(minutes=5 / 60))
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()

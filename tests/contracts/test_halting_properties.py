@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.examples import examples
+from tests.support.specs.examples import examples
 from trainables.assembly import build_model
 from trainables.testing.cases import SHAPE, batch, check_same, enliven, trained
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.box import MODELS, built, every
+from tests.support.specs.box import MODELS, built, every
 from trainables.testing.cases import batch, enliven
 from trainables.testing.causality import LIVELIER, inputs
 

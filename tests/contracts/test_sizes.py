@@ -5,7 +5,7 @@ from typing import Annotated, Any, get_args
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from orchestrator.plan.settings import checked
+from orchestrator.plan.training_code.settings import checked
 from orchestrator.spec.document import Document, Origin
 from orchestrator.spec.sizes import check
 from trainables import catalog

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator import space_catalog as catalog
+from orchestrator.search import space_catalog as catalog
 from search_spaces.algebra import admits, exists, merge, ordered
 from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Space, Value, contains
 from search_spaces.parse import parse_space, render_space

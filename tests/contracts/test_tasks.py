@@ -30,7 +30,7 @@ DRAWN = ((0, 0), (1, 1000))
 
 
 def oracle(name: str) -> ModuleType:
-    return importlib.import_module(f"tests.oracles.{name}_solver")
+    return importlib.import_module(f"tests.oracles.solvers.{name}_solver")
 
 
 class BoxContract(TaskContract):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.pictures import FIGURES, SPARSE, STUDY, Pictures, box_study
 from tests.e2e.sweeps import Sweep, finished_sweep
-from tests.support.in_process import haltsweep, untracked
+from tests.support.processes.in_process import haltsweep, untracked
 
 __all__ = ["haltsweep", "pictures", "untracked"]
 Root = pytest.TempPathFactory

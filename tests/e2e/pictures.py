@@ -17,7 +17,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
 from orchestrator.trials import Record
 from tests.e2e.sweeps import Sweep
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

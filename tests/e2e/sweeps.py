@@ -5,22 +5,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.drivers.inline import run_inline
-from orchestrator.drivers.recorder import Recorder
+from orchestrator.execution.inline import run_inline
+from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import AnswerPlan, Arm, Change, Plan
-from orchestrator.report.summary import arm_metrics, summarise
+from orchestrator.report.results.summary import arm_metrics, summarise
 from orchestrator.spec.section import Objective
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import Record
 from search_spaces.dimensions import Dimension, Float, Space
-from tests.support.plans import make_plan
-from tests.support.workloads import Synthetic
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.workloads import Synthetic
 from trainables.protocol import Job, Measurement
 
 SPLITS = ("near-iid", "length-200-300")

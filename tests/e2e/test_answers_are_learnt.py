@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.oracles.logical_inference_solver import SMALL
+from tests.oracles.solvers.logical_inference_solver import SMALL
 from trainables import catalog, task_catalog
 from trainables.assembly import build_model
 from trainables.data.split import Split, content_hash

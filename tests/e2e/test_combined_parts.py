@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.in_process import Run
+from tests.support.processes.in_process import Run
 
 pytestmark = pytest.mark.usefixtures("untracked")
 

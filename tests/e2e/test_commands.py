@@ -20,9 +20,18 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json
-from tests.faults.test_foreign_names import assert_untouched, launched_among_foreign_names
-from tests.support.commands import COMMAND, PATIENCE_S, TINY, Shell, answer, interrupt, tree, wait_for
-from tests.support.temporary import short_folder
+from tests.faults.other_code.test_foreign_names import assert_untouched, launched_among_foreign_names
+from tests.support.processes.commands import (
+    COMMAND,
+    PATIENCE_S,
+    TINY,
+    Shell,
+    answer,
+    interrupt,
+    tree,
+    wait_for,
+)
+from tests.support.processes.temporary import short_folder
 from trainables.training import NONDETERMINISTIC
 
 RUNS, DATA = "my runs", """the "data" folder"""

@@ -6,8 +6,8 @@ import pytest
 
 from orchestrator.testing.chaos import small
 from orchestrator.testing.spec_under_test import SpecUnderTest
-from tests.support.forked_pytest import run_pytest
-from tests.support.own_code import forgotten
+from tests.support.processes.forked_pytest import run_pytest
+from tests.support.training_code.own_code import forgotten
 
 pytest_plugins = ["pytester"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.forked_pytest import run_pytest
+from tests.support.processes.forked_pytest import run_pytest
 
 pytest_plugins = ["pytester"]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from orchestrator.report.page import page as page_of
-from orchestrator.report.write import write
+from orchestrator.report.writers.page import page as page_of
+from orchestrator.report.writers.write import write
 from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
 from tests.e2e.pictures import WIDTH as SHOWN_WIDTH
 from tests.e2e.pictures import Pictures, of_sections
 from tests.e2e.sweeps import Sweep
+from tests.orchestrator.report.halting.test_halting_maps import example, keeping
 from tests.orchestrator.report.studies import Study, study
-from tests.orchestrator.report.test_halting_maps import example, keeping
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

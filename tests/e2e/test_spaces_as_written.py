@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.in_process import Run
-from tests.support.own_code import forgotten
+from tests.support.processes.in_process import Run
+from tests.support.training_code.own_code import forgotten
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("untracked")]
 

@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.identity import SweepFolder
 from orchestrator.spec.load import load_spec
-from tests.oracles import lra_image_solver, lra_retrieval_solver, lra_text_solver
-from tests.support.commands import Shell
+from tests.oracles.solvers import lra_image_solver, lra_retrieval_solver, lra_text_solver
+from tests.support.processes.commands import Shell
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 SHORT = (

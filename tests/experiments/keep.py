@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from orchestrator.file_digests import MANIFEST
+from orchestrator.files.file_digests import MANIFEST
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.parquet import RECORDS, Made, read_records, to_row
 from orchestrator.tracking.projections import Projections

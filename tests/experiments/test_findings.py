@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
-from orchestrator.report.statistics import Estimate
+from orchestrator.report.results.statistics import Estimate
 from orchestrator.spec.load import load_spec
 from tests.experiments import runtime
 from tests.experiments.claims import (

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.gpu.devices import needs_cuda, on_devices
-from tests.support.box import built, every, one
+from tests.support.specs.box import built, every, one
 from trainables import costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch

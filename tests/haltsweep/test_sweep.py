@@ -11,7 +11,7 @@ import pytest
 
 from haltsweep import Sweep
 from orchestrator.errors import InputError
-from tests.support.own_code import forgotten
+from tests.support.training_code.own_code import forgotten
 
 SPEC = {
     "name": "mine",

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from orchestrator.errors import StoreError
-from orchestrator.redact import redacted_stderr
+from orchestrator.files.redact import redacted_stderr
 
 MARKER = "Kx7Marker9Zq"
 URL = f"http://ann:{MARKER}@host"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import PATIENCE_S
-from tests.support.distributions import PROJECT
+from tests.support.numerics.distributions import PROJECT
+from tests.support.processes.commands import PATIENCE_S
 
 pytest_plugins = ["pytester"]
 ONE_LINE = "from trainables.testing import {kind}_contract\ntest_it = {kind}_contract({arguments})\n"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import space_catalog
-from orchestrator.drivers.node_check import code_digest
 from orchestrator.errors import InputError
+from orchestrator.execution.ray.node_check import code_digest
+from orchestrator.search import space_catalog
 from orchestrator.spec.schema import MODULE_NAME, json_schema
-from tests.support.distributions import SPEC, distribution, gru_kit
-from tests.support.in_process import Run
-from tests.support.own_code import forgotten
+from tests.support.numerics.distributions import SPEC, distribution, gru_kit
+from tests.support.processes.in_process import Run
+from tests.support.training_code.own_code import forgotten
 from trainables import catalog
 from trainables.data.inventory import look_at
 from trainables.data.store import open_split, split_path

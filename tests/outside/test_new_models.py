@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.distributions import PROJECT, SPEC, gru_kit
-from tests.support.in_process import Run
-from tests.support.own_code import forgotten
+from tests.support.numerics.distributions import PROJECT, SPEC, gru_kit
+from tests.support.processes.in_process import Run
+from tests.support.training_code.own_code import forgotten
 from trainables import catalog, costs
 from trainables.assembly import build_model, drawn_by_constructors, initialise, model_config
 from trainables.data.synthetic import synthetic_batch

@@ -12,8 +12,8 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.store import Ledger
-from tests.support.commands import PATIENCE_S, Shell, wait_for
-from tests.support.distributions import PROJECT, SPEC
+from tests.support.numerics.distributions import PROJECT, SPEC
+from tests.support.processes.commands import PATIENCE_S, Shell, wait_for
 
 INLINE = ("--driver", "inline")
 ENDED = EventKind.ENDED

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.support.box import MODELS
+from tests.support.specs.box import MODELS
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch

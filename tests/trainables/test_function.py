@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.abandoned import clear_abandoned
-from orchestrator.drivers.worker_checkpoints import write
-from orchestrator.drivers.worker_outcomes import outcome_of
+from orchestrator.execution.checkpoints.worker_checkpoints import write
+from orchestrator.execution.trial.worker_outcomes import outcome_of
+from orchestrator.files.abandoned import clear_abandoned
 from trainables.function import FunctionWorkload
 from trainables.process_identity import origin
 from trainables.protocol import TRIALS, Job, Measurement

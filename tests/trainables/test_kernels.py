@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.benchmarks import kernels, systems
-from tests.support.kernel_count import counted
+from tests.support.numerics.kernel_count import counted
 from trainables.types import Batch
 
 LENGTHS = (30, 17, 3, 24, 2, 9)

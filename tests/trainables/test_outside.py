@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 from pydantic import ValidationError
 
-from tests.support.own_code import FORMS, forgotten, importable
+from tests.support.training_code.own_code import FORMS, forgotten, importable
 from trainables.extensions import look_in
 from trainables.metrics import Metric, declared
 from trainables.outside import load

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.own_code import importable
+from tests.support.training_code.own_code import importable
 from trainables import outside
 from trainables.protocol import Job, Measurement
 from trainables.script import flags, overrides

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.support.own_code import importable
+from tests.support.training_code.own_code import importable
 from trainables.source_files import source_files
 
 FILES = {

@@ -11,7 +11,7 @@ from math import isclose
 from typing import Any
 
 from orchestrator.plan.ablation_check.drawn_data import acting_on_data
-from orchestrator.plan.settings import System
+from orchestrator.plan.training_code.settings import System
 from search_spaces.dimensions import Space
 from trainables.acting import TrialFacts, acting
 from trainables.assembly import batch_cost

@@ -22,7 +22,7 @@ from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import too_large
-from orchestrator.plan.settings import System, checked
+from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import ArmProof
 from search_spaces.dimensions import key_of
 from search_spaces.paths import MISSING, leaves, lookup, with_value

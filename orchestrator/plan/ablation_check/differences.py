@@ -17,8 +17,8 @@ from orchestrator.plan.ablation_check.drawn_data import same_data
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
-from orchestrator.plan.settings import System, checked
-from orchestrator.plan.spaces import assigned, condition_values, ends
+from orchestrator.plan.space_check.spaces import assigned, condition_values, ends
+from orchestrator.plan.training_code.settings import System, checked
 from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
 from trainables.costs import depth_range, most_layers

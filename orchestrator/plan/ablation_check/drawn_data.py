@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.identity import canonical
 from orchestrator.plan.ablation_check.weights import SEED
-from orchestrator.plan.settings import System
+from orchestrator.plan.training_code.settings import System
 from trainables.acting import task_acting
 from trainables.assembly import reads_steps
 from trainables.data.split import content_hash

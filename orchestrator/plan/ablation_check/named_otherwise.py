@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.structure import reshaped_share
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.settings import checked
+from orchestrator.plan.training_code.settings import checked
 from orchestrator.plan.types import Change
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from orchestrator.plan.ablation_check.weights import SEED, Weights, move
-from orchestrator.plan.settings import System
+from orchestrator.plan.training_code.settings import System
 from trainables.assembly import as_fault
 from trainables.counting import Flops, only_counted_kernels
 from trainables.data.synthetic import synthetic_batch

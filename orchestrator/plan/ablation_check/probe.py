@@ -16,10 +16,10 @@ from orchestrator.identity import canonical
 from orchestrator.plan.ablation_check.passes import Measurements, Pass, batch_of, counted, measure, run
 from orchestrator.plan.ablation_check.structure import Structure
 from orchestrator.plan.ablation_check.weights import SEED, Weights
-from orchestrator.plan.format import bytes_amount
+from orchestrator.plan.display.format import bytes_amount
 from orchestrator.plan.limits import too_large
-from orchestrator.plan.metrics import reported
-from orchestrator.plan.settings import System, common_factor, divided, widths
+from orchestrator.plan.space_check.metrics import reported
+from orchestrator.plan.training_code.settings import System, common_factor, divided, widths
 from trainables import catalog
 from trainables.acting import TrialFacts, acting
 from trainables.assembly import build_model, drawn_by_constructors

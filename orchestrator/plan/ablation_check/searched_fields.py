@@ -15,11 +15,18 @@ from orchestrator.plan.ablation_check.differences import FIRST, LEARNS, differ, 
 from orchestrator.plan.ablation_check.passes import LENGTH, made_batch
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
-from orchestrator.plan.dimensions import one_value
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.metrics import VALID, written
-from orchestrator.plan.settings import System, checked
-from orchestrator.plan.spaces import assigned, common_space, condition_values, dimension_keys, ends, may_exist
+from orchestrator.plan.space_check.dimensions import one_value
+from orchestrator.plan.space_check.metrics import VALID, written
+from orchestrator.plan.space_check.spaces import (
+    assigned,
+    common_space,
+    condition_values,
+    dimension_keys,
+    ends,
+    may_exist,
+)
+from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Search
 from search_spaces.algebra import without
 from search_spaces.dimensions import Dimension, Fixed, Space, contains

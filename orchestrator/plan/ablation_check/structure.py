@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import nn
 
-from orchestrator.plan.settings import System
+from orchestrator.plan.training_code.settings import System
 from trainables.costs import depth_range, flops
 from trainables.layers.plain import is_plain
 

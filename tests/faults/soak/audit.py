@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.faults.soak.truth import Row, Rows, Truth
-from tests.support.mlflow_db import SeenRun, runs
+from tests.support.mlflow.mlflow_db import SeenRun, runs
 
 Point = tuple[str, int, str, float]
 """Trial, step, metric, value."""

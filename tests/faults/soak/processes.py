@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from tests.faults.soak.sweep import session
-from tests.support.forks import forks
-from tests.support.processes import family_of, wait_until
+from tests.support.processes.forks import forks
+from tests.support.processes.process_lookup import family_of, wait_until
 
 MARK = "HALTSWEEP_SOAK"
 """Variable that every process of a round inherits; it holds the folder of the round."""

@@ -16,19 +16,19 @@ from typing import Any
 import psutil
 
 from orchestrator.ledger.store import Ledger
-from orchestrator.tracking.mlflow_runs import RunStore
+from orchestrator.tracking.mlflow.mlflow_runs import RunStore
 from orchestrator.tracking.sync import sync
-from tests.faults.chaos import Place, go
+from tests.faults.kills.chaos import Place, go
 from tests.faults.soak import audit, processes
 from tests.faults.soak.schedule import SCENES, Round
 from tests.faults.soak.stage import Stage
 from tests.faults.soak.sweep import FINISH, Told, plan, trials_for
 from tests.faults.soak.truth import Rows, Truth, read_postgres, read_sqlite, truths
-from tests.support.forks import forks
-from tests.support.mlflow_server import Server
-from tests.support.postgres import Postgres, postgres
-from tests.support.processes import AGENTS, named
-from tests.support.temporary import short_folder
+from tests.support.mlflow.mlflow_server import Server
+from tests.support.processes.forks import forks
+from tests.support.processes.process_lookup import AGENTS, named
+from tests.support.processes.temporary import short_folder
+from tests.support.stores.postgres import Postgres, postgres
 
 MLFLOW = "mlflow.db"
 END_S = 60.0

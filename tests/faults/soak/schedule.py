@@ -7,7 +7,7 @@ from math import ceil
 from random import Random
 from typing import Literal
 
-from tests.support.plans import AT_EVERY_REPORT_S
+from tests.support.specs.plans import AT_EVERY_REPORT_S
 
 Tracking = Literal["none", "file", "server"]
 When = Literal["start", "steps", "end"]

@@ -12,16 +12,19 @@ from tests.faults.soak import processes
 from tests.faults.soak.processes import Launcher
 from tests.faults.soak.schedule import LAUNCHERS, SCENES, SERVERS, Kill
 from tests.faults.soak.sweep import FINISH, Told
-from tests.support.mlflow_server import Server
-from tests.support.postgres import Postgres
-from tests.support.processes import WORKERS, named, running_module
-from tests.support.workloads import HOLD
+from tests.support.mlflow.mlflow_server import Server
+from tests.support.processes.process_lookup import WORKERS, named, running_module
+from tests.support.stores.postgres import Postgres
+from tests.support.sweeps.workloads import HOLD
 
 SILENT_S = 300.0
 """A sweep that does not go on for so long does not go on."""
 TRIES = 6
 """Sessions in a row that ended by themselves without a step."""
-MODULES = {"follower": "orchestrator.tracking.follower", "ray-driver": "orchestrator.drivers.ray_process"}
+MODULES = {
+    "follower": "orchestrator.tracking.follower",
+    "ray-driver": "orchestrator.execution.ray.ray_process",
+}
 NAMES = {"worker": WORKERS, "raylet": "raylet", "gcs": "gcs_server"}
 
 

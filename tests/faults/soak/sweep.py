@@ -12,9 +12,9 @@ from typing import Any
 
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
-from tests.faults.chaos import Place, go
+from tests.faults.kills.chaos import Place, go
 from tests.faults.soak.schedule import SCENES, Scene
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
 
 TOLD = "round.json"
 FINISH = "finish.json"

@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator.identity import derive_seed
 from orchestrator.plan.types import Plan
 from orchestrator.trials import PlannedTrial
-from tests.support.workloads import SECONDS_PER_STEP, score
+from tests.support.sweeps.workloads import SECONDS_PER_STEP, score
 
 Metrics = Mapping[str, float]
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("lightning", reason="needs the extra `integrations`")
 
-from tests.support.own_code import importable
+from tests.support.training_code.own_code import importable
 from trainables import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract

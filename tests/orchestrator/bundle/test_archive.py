@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.bundle import archive
 from orchestrator.errors import InputError
-from tests.support.commands import tree
+from tests.support.processes.commands import tree
 
 FILES = {"plan.json": b"{}", "report/report.md": b"# x\n", "extensions/0/spec.yaml": b"name: x\n"}
 

@@ -1,5 +1,5 @@
 """The command line, called in this process."""
 
-from tests.support.in_process import haltsweep, untracked
+from tests.support.processes.in_process import haltsweep, untracked
 
 __all__ = ["haltsweep", "untracked"]

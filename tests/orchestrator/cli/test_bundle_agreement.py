@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bundle import archive, contents
-from tests.support.own_code import BONUS, forgotten
+from tests.support.training_code.own_code import BONUS, forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 

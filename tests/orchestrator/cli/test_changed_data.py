@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from orchestrator import read
-from orchestrator.report.origin import data_versions
+from orchestrator.report.results.origin import data_versions
 from tests.orchestrator.report.studies import study
-from tests.support.own_code import forgotten, interrupted_in_the_first_trial
+from tests.support.training_code.own_code import forgotten, interrupted_in_the_first_trial
 
 pytestmark = pytest.mark.usefixtures("untracked")
 

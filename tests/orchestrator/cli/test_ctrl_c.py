@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.support.commands import PATIENCE_S
+from tests.support.processes.commands import PATIENCE_S
 
 LOADING = """
 import importlib.abc, os, signal, sys

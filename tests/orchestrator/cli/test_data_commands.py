@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
-from orchestrator.cli import building, console
-from orchestrator.cli.building import Bars
-from orchestrator.cli.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_words, sparkline
+from orchestrator.cli.display import building, console
+from orchestrator.cli.display.building import Bars
+from orchestrator.cli.display.data_views import LABELS_SHOWN, TEXT_SHOWN, cut, label_words, sparkline
 from orchestrator.cli.subjects import STEPS_UNKNOWN, subjects
 from orchestrator.errors import InputError
-from tests.support.commands import TINY, Shell, answer
-from tests.support.logs import Clock
+from tests.support.processes.commands import TINY, Shell, answer
+from tests.support.processes.logs import Clock
 from trainables.data.progress import report, report_waiting
 from trainables.locks import locked
 

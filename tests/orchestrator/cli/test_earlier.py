@@ -11,10 +11,10 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
-from tests.support.histories import DEAD, history
-from tests.support.launched import launched
-from tests.support.own_code import FORMS, forgotten
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, history
+from tests.support.sweeps.launched import launched
+from tests.support.training_code.own_code import FORMS, forgotten
 from trainables.protocol import Measurement
 
 pytestmark = pytest.mark.usefixtures("untracked")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.own_code import forgotten
+from tests.support.training_code.own_code import forgotten
 
 JOB = """
 import hashlib

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
-from tests.support.commands import TINY, Shell
-from tests.support.finished import finished
-from tests.support.in_process import Run
-from tests.support.launched import launched
-from tests.support.mlflow_answers import Answers, answering, with_arms
-from tests.support.plans import make_plan
+from tests.support.mlflow.mlflow_answers import Answers, answering, with_arms
+from tests.support.processes.commands import TINY, Shell
+from tests.support.processes.in_process import Run
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.finished import finished
+from tests.support.sweeps.launched import launched
 
 TOKEN = "tok-3f9a1c77"
 PLAN = make_plan(2)

@@ -6,15 +6,15 @@ import pytest
 
 from orchestrator.cli import hours
 from orchestrator.cli.hours import hours_of
-from orchestrator.drivers.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import ArmPrice
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import measurement, trial_of
-from tests.support.plans import make_arm, make_plan
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.histories import measurement, trial_of
 from trainables.protocol import Measurement
 
 HERE = {"cpu": "a cpu", "cpu_count": 2, "devices": []}
@@ -25,7 +25,7 @@ TOOK_S = 600.0
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(hours, "machine", lambda: HERE)
-    monkeypatch.setattr("orchestrator.drivers.slots.this_machine", lambda _: {"CPU": 2.0, "GPU": 0.0})
+    monkeypatch.setattr("orchestrator.execution.slots.this_machine", lambda _: {"CPU": 2.0, "GPU": 0.0})
 
 
 def ran(root, plan, kinds=(OutcomeKind.FINISHED,) * 3, machine=HERE):

@@ -17,7 +17,7 @@ from orchestrator.cli.reading import found, opened
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import to_json
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ import pytest
 import typer
 from jsonschema import Draft202012Validator
 
-from orchestrator.cli import main, status
+from orchestrator.cli import main
+from orchestrator.cli.commands import status
 from orchestrator.errors import InputError, LeaseLost, StoreError
-from tests.support.commands import COMMAND, PATIENCE_S, TINY, every_command
+from tests.support.processes.commands import COMMAND, PATIENCE_S, TINY, every_command
 
 COMMANDS = every_command(typer.main.get_command(main.app))
 ISSUED = {

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.support.own_code import forgotten
+from tests.support.training_code.own_code import forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
 

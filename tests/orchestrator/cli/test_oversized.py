@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.support.commands import TINY, Shell
+from tests.support.processes.commands import TINY, Shell
 
 HUGE = 10**15
 RUN = """

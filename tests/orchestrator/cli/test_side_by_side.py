@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.cli import side_by_side
 from orchestrator.cli.guard import may_be_copied
-from tests.support.commands import PATIENCE_S, TINY, Shell, answer
-from tests.support.own_code import forgotten
+from tests.support.processes.commands import PATIENCE_S, TINY, Shell, answer
+from tests.support.training_code.own_code import forgotten
 
 OWN = """\
 name: own

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from orchestrator.drivers import checkpoint_stores
-from orchestrator.drivers.checkpoint_stores import Elsewhere
-from tests.support.commands import tree
-from tests.support.failing_store import AWAY, PROTOCOL
-from tests.support.finished import finished
-from tests.support.plans import make_plan
+from orchestrator.execution.checkpoints import checkpoint_stores
+from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere
+from tests.support.processes.commands import tree
+from tests.support.specs.plans import make_plan
+from tests.support.stores.failing_store import AWAY, PROTOCOL
+from tests.support.sweeps.finished import finished
 from trainables.protocol import Measurement
 
 pytestmark = pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError"])

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.verifying import data, snapshot
-from orchestrator.drivers.launch_folder import DEFAULT_WORKLOAD
-from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.sweep_fold import SweepFold
+from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from tests.support.driving import run_in_turn
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.driving import run_in_turn
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from search_spaces.dimensions import (
     When,
     contains,
 )
-from tests.support.examples import examples
-from tests.support.plans import LINE, MAX_SCORE, make_arm, make_plan
+from tests.support.specs.examples import examples
+from tests.support.specs.plans import LINE, MAX_SCORE, make_arm, make_plan
 
 WIDE = Space(
     (
@@ -65,7 +65,7 @@ KEYWORDS = {
     "nsga3": {"population_size": 4},
     "BruteForceSampler": {},
     "grid": {},
-    "tests.support.samplers.Nearby": {"width": 0.3},
+    "tests.support.specs.samplers.Nearby": {"width": 0.3},
 }
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 from orchestrator.conductor.budget import HeldOpen, budget_end
 from orchestrator.ledger.events import BUDGET, Event, EventKind, closed
 from orchestrator.plan.types import Extension
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
 
 
 def held(*events, now):

@@ -14,7 +14,7 @@ from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
 from search_spaces.dimensions import Choice, Constraint, Dimension, Space
-from tests.support.plans import LINE, make_arm, make_plan
+from tests.support.specs.plans import LINE, make_arm, make_plan
 from trainables.protocol import Measurement
 
 DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")

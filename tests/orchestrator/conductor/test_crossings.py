@@ -10,10 +10,10 @@ from orchestrator.errors import InputError
 from orchestrator.ledger.fold import records
 from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.dimensions import Dimension, Float, Space
-from tests.support.driving import run_in_turn
-from tests.support.logs import MemoryLog, content, record
-from tests.support.plans import make_arm, make_plan
-from tests.support.repeated import repeated_plan
+from tests.support.processes.logs import MemoryLog, content, record
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import run_in_turn
+from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
 DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")

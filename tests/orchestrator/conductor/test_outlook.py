@@ -6,8 +6,8 @@ import pytest
 
 from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, outlook_of, remaining
 from orchestrator.ledger.fold import records
-from tests.support.logs import Clock, MemoryLog, record
-from tests.support.plans import make_plan
+from tests.support.processes.logs import Clock, MemoryLog, record
+from tests.support.specs.plans import make_plan
 from trainables.protocol import Measurement
 
 

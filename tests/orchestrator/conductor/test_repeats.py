@@ -8,9 +8,9 @@ from orchestrator.conductor.conductor import Conductor
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.driving import run_in_turn
-from tests.support.logs import MemoryLog, content, record
-from tests.support.repeated import repeated_plan
+from tests.support.processes.logs import MemoryLog, content, record
+from tests.support.sweeps.driving import run_in_turn
+from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
 ARMS = ("arm-0", "arm-1", "control-0")

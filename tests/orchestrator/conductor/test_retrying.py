@@ -10,8 +10,8 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.logs import MemoryLog, record
-from tests.support.plans import make_arm, make_plan
+from tests.support.processes.logs import MemoryLog, record
+from tests.support.specs.plans import make_arm, make_plan
 from trainables.protocol import Measurement
 
 DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")

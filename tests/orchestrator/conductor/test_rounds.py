@@ -11,9 +11,9 @@ from orchestrator.conductor.rounds import Rounds, decisions, measured
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
-from tests.support.driving import run_in_turn
-from tests.support.logs import MemoryLog, content, record
-from tests.support.plans import make_arm, make_plan
+from tests.support.processes.logs import MemoryLog, content, record
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import run_in_turn
 from trainables.protocol import Measurement
 
 DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")

@@ -7,9 +7,9 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.plan.types import ArmLimits, Limits
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.driving import run_in_turn
-from tests.support.logs import MemoryLog, content, record
-from tests.support.plans import make_arm, make_plan
+from tests.support.processes.logs import MemoryLog, content, record
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.driving import run_in_turn
 from trainables.protocol import Measurement
 
 DONE = Outcome(OutcomeKind.FINISHED, "ran to its end")

@@ -8,8 +8,8 @@ import pytest
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded
 from orchestrator.isolation.working_folder import COPIED_BYTES
-from tests.support import children
-from tests.support.children import Work, order
+from tests.support.processes import children
+from tests.support.processes.children import Work, order
 
 PATIENCE_S = 60
 

@@ -10,8 +10,8 @@ from orchestrator.isolation import child_log
 from orchestrator.isolation.child_log import HEAD_BYTES, RAW_BYTES, TAIL_BYTES, ChildLog, as_text, read
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded
-from tests.support import children
-from tests.support.children import order
+from tests.support.processes import children
+from tests.support.processes.children import order
 
 SLACK = 200
 """For the line that says how much is left out."""

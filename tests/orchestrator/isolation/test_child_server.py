@@ -14,10 +14,10 @@ import pytest
 from orchestrator.isolation.child_server import ChildServer, settings_here, start_interpreter
 from orchestrator.isolation.messages import ChildEnded, ServerReady
 from orchestrator.isolation.server import kill_descendants
-from tests.support import children
-from tests.support.children import Work, order
-from tests.support.forks import Forked
-from tests.support.processes import wait_until
+from tests.support.processes import children
+from tests.support.processes.children import Work, order
+from tests.support.processes.forks import Forked
+from tests.support.processes.process_lookup import wait_until
 
 PATIENCE_S = 60
 SOON_S = 1.0

@@ -11,8 +11,8 @@ import pytest
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.memory_kills import REMEMBERED, MemoryKills, counter_file
 from orchestrator.isolation.messages import ChildEnded
-from tests.support import children
-from tests.support.children import order
+from tests.support.processes import children
+from tests.support.processes.children import order
 
 GROUPS = Path("/sys/fs/cgroup/memory")
 LIMIT = 256 << 20

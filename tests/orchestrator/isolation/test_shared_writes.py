@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.isolation.working_folder import SharedFileWritten
-from tests.support.folders import content
+from tests.support.processes.folders import content
 
 
 def test_one_trial_alone_writes_to_an_absolute_path_in_the_launch_folder(trial, launch):

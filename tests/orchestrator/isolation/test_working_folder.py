@@ -20,9 +20,9 @@ from orchestrator.isolation.working_folder import (
     kept_files,
 )
 from tests.orchestrator.isolation.conftest import PATIENCE_S
-from tests.support import children
-from tests.support.children import Work, order
-from tests.support.folders import content
+from tests.support.processes import children
+from tests.support.processes.children import Work, order
+from tests.support.processes.folders import content
 
 LARGE = COPIED_BYTES + 1
 

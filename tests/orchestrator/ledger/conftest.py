@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.ledger.store import Ledger
-from tests.support.postgres import postgres_url, serving
+from tests.support.stores.postgres import postgres_url, serving
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from orchestrator.ledger.events import trial_from_json, trial_to_json
 from orchestrator.ledger.fold import measurements, records
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, FATES, history, measurement, trial_of
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, FATES, history, measurement, trial_of
 from trainables.protocol import Measurement
 
 PLAN = make_plan(2, posthoc=({"model.x": 0.1},))

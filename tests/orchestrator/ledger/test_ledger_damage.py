@@ -14,16 +14,16 @@ from sqlalchemy import text
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
-from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.schema import SCHEMA_VERSION
+from orchestrator.ledger.sql.engine import connect, transaction
+from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support import ledger_flips as flips
-from tests.support.histories import DEAD, history
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.stores import ledger_flips as flips
+from tests.support.sweeps.histories import DEAD, history
 
 SWEEP = "sweep"
 
@@ -217,7 +217,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease
 def test_a_flipped_bit_is_harmless_or_refused(
     sound: tuple[Path, object, Lease], tmp_path: Path, seed: int
 ) -> None:
-    """More of them: `python -m tests.support.ledger_flips --seeds 1000`."""
+    """More of them: `python -m tests.support.stores.ledger_flips --seeds 1000`."""
     file, expected, lease = sound
     copy = tmp_path / "ledger.db"
     where = flips.flip(file, copy, seed)

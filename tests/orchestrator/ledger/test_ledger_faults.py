@@ -22,12 +22,12 @@ from sqlalchemy.exc import OperationalError
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
-from orchestrator.ledger.engine import ask, connect, explain
 from orchestrator.ledger.events import Event
-from orchestrator.ledger.outage import Outage
+from orchestrator.ledger.sql.engine import ask, connect, explain
+from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
-from tests.support.histories import DEAD, history, measurement
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, history, measurement
 
 WRITER = """
 import sys
@@ -209,7 +209,7 @@ def test_damage_inside_the_file_is_reported(tmp_path: Path) -> None:
 def test_a_database_locked_for_long_says_what_to_do(
     ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.ledger.engine.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("orchestrator.ledger.sql.engine.BUSY_TIMEOUT_MS", 50)
     blocker = connect(url)
     with (
         blocker.connect().execution_options(haltsweep_write=True) as connection,
@@ -225,7 +225,7 @@ def test_a_database_locked_for_long_says_what_to_do(
 def test_a_database_locked_for_longer_is_waited_for(
     ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.ledger.engine.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("orchestrator.ledger.sql.engine.BUSY_TIMEOUT_MS", 50)
     lease = ledger.claim(DEAD)
     blocker = connect(url)
     connection = blocker.connect().execution_options(haltsweep_write=True)

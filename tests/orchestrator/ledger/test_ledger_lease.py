@@ -15,7 +15,7 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger import store
 from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeld
 from orchestrator.ledger.store import Ledger
-from tests.support.histories import DEAD
+from tests.support.sweeps.histories import DEAD
 from trainables.process_identity import boot_id, process_start
 
 

@@ -12,8 +12,8 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import measurements, records
 from orchestrator.ledger.lease import Holder
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, history, measurement, trial_of
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, history, measurement, trial_of
 from trainables.protocol import Measurement
 
 PLAN = make_plan(2, trials_per_arm=3)

@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from orchestrator.drivers.recorder import Recorder
-from orchestrator.drivers.sweep_fold import SweepFold
 from orchestrator.errors import LeaseLost
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.deletion import delete_sweep
-from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
+from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Record
-from tests.support.driving import run_in_turn
-from tests.support.histories import history
-from tests.support.plans import make_plan
-from tests.support.repeated import repeated_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.driving import run_in_turn
+from tests.support.sweeps.histories import history
+from tests.support.sweeps.repeated import repeated_plan
 
 PLAN = make_plan(2)
 REPEATED = repeated_plan(2, controls=1, sampler="tpe", posthoc=({"model.shift": 0.5},))

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from orchestrator.ledger.engine import connect, transaction
 from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.store import Ledger
-from tests.support.histories import DEAD
-from tests.support.postgres import postgres_url
+from tests.support.stores.postgres import postgres_url
+from tests.support.sweeps.histories import DEAD
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

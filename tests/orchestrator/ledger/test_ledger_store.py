@@ -15,20 +15,20 @@ from sqlalchemy import Engine, text
 from sqlalchemy.event import listen, remove
 
 from orchestrator.errors import InputError, LeaseLost, StoreError
+from orchestrator.files.redact import storable_value
 from orchestrator.ledger import events as log
 from orchestrator.ledger.admission import TrialEnded
-from orchestrator.ledger.engine import ask, connect, require_locks, transaction
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.schema import SCHEMA_VERSION
+from orchestrator.ledger.sql.engine import ask, connect, require_locks, transaction
+from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
-from orchestrator.redact import storable_value
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.examples import examples
-from tests.support.histories import DEAD, history, measurement, trial_of
-from tests.support.plans import make_plan
+from tests.support.specs.examples import examples
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, history, measurement, trial_of
 
 FINISHED = Outcome(OutcomeKind.FINISHED, "all steps done")
 

@@ -9,7 +9,7 @@ from orchestrator.errors import PlanError
 from orchestrator.plan.ablation_check import probe
 from orchestrator.plan.ablation_check.differences import LEARNS
 from orchestrator.plan.planner import plan
-from orchestrator.plan.settings import checked
+from orchestrator.plan.training_code.settings import checked
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
 
 HUGE = 10**9

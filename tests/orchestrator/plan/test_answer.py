@@ -15,7 +15,7 @@ from orchestrator.spec.load import read_spec, to_yaml
 from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Answer
 from tests.orchestrator.plan import small
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 from trainables.metrics import Metric, declared
 from trainables.training.measured import metrics_of
 

@@ -8,8 +8,8 @@ import pytest
 from orchestrator.errors import PlanError
 from orchestrator.plan import planner
 from orchestrator.plan.ablation_check import probe as probing
-from tests.orchestrator.plan.test_lying_arms import CHUNKED, SPARSE, UNIVERSAL, spec_of, system
-from tests.support.planned import plan
+from tests.orchestrator.plan.ablation_check.test_lying_arms import CHUNKED, SPARSE, UNIVERSAL, spec_of, system
+from tests.support.specs.planned import plan
 from trainables import catalog
 
 FLAGS: Mapping[str, tuple[Any, str, Any]] = {

@@ -4,11 +4,11 @@ import pytest
 from rich.console import Console
 
 from orchestrator.errors import PlanError
-from orchestrator.plan.render import render
+from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import ArmLimits, Limits
 from tests.orchestrator.plan.small import SEARCH, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 EACH = {"device_hours": 2.0, "target": 0.95, "no_improvement": 2}
 

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from tests.orchestrator.plan.small import SEARCH, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 TWO = [{"metric": "valid/accuracy", "goal": "max"}, {"metric": "valid/depth", "goal": "min"}]
 

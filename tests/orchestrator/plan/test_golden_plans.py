@@ -14,8 +14,8 @@ from orchestrator.plan import planner
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.types import Plan
 from orchestrator.spec.load import SpecFile, read_spec
-from tests.support.golden import GOLDEN, Messages
-from tests.support.planned import plan
+from tests.support.specs.golden import GOLDEN, Messages
+from tests.support.specs.planned import plan
 from trainables import catalog
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.errors import PlanError
 from tests.orchestrator.plan.small import BASELINE, one_arm, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 
 def graphed(model: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import profile_names, read_spec
 from tests.orchestrator.plan.small import ARMS, CONFIRM, SEARCH, baseline, full, one_arm, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 YAML = """

@@ -9,7 +9,7 @@ from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.section import Objective
 from orchestrator.statistics.power import seeds_needed, smallest_effect
 from tests.orchestrator.plan.small import full, spec
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 ANSWER = AnswerPlan(("near-iid/accuracy",), None, 0.05, 4)
 

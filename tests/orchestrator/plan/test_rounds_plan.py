@@ -5,13 +5,13 @@ import re
 import pytest
 from rich.console import Console
 
+from orchestrator.plan.display.render import render
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.statistics.sequential import expected_seeds
 from tests.orchestrator.plan.small import ARMS, spec
 from tests.orchestrator.statistics.looks import spent
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 TWO = {name: ARMS[name] for name in ("minus-gate", "minus-transition")}
 STOP = {"seeds": 8, "stop": "decided", "splits": ["near-iid"]}

@@ -16,7 +16,7 @@ from orchestrator.plan.serialise import from_json, read_plan, to_json
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Float, Int, Space, When
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
 from trainables.metrics import Metric
 
 VALUES = st.one_of(

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.orchestrator.plan.small import ARMS, full
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 
 @pytest.mark.parametrize(("cpus", "threads"), [(0.5, 1), (1, 1), (1.5, 1), (2, 2), (5000, 1024)])

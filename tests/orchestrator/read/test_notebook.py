@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.finished import finished
-from tests.support.plans import make_plan
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.finished import finished
 from trainables.metrics import Metric
 
 CELLS = (

@@ -13,13 +13,13 @@ from orchestrator.errors import InputError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.report.panels import images
+from orchestrator.report.figures.panels import images
 from orchestrator.tracking.flat import TRIALS
-from tests.support.commands import PATIENCE_S, tree
-from tests.support.finished import finished
-from tests.support.histories import FATES, measurement, trial_of
-from tests.support.launched import launched
-from tests.support.plans import make_plan
+from tests.support.processes.commands import PATIENCE_S, tree
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.finished import finished
+from tests.support.sweeps.histories import FATES, measurement, trial_of
+from tests.support.sweeps.launched import launched
 from trainables.metrics import Metric
 
 PLAN = make_plan(2, posthoc=({"model.shift": 0.5},))

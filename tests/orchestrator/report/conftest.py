@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.blank_figures import draw_none
+from tests.support.numerics.blank_figures import draw_none
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 
-from orchestrator.report.panels import all_panels
-from orchestrator.report.style import Panel
+from orchestrator.report.figures.panels import all_panels
+from orchestrator.report.figures.style import Panel
 from tests.orchestrator.report.studies import Study
 
 Point = tuple[float, float]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.plan.types import AnswerPlan, Arm, ArmProof, Change, ConfirmPlan, Plan, SearchPlan
-from orchestrator.report.details import Details, details
-from orchestrator.report.summary import summarise
-from orchestrator.report.types import Report
+from orchestrator.report.results.details import Details, details
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.types import Report
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Space

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.report.tables import Grid, costs
-from orchestrator.report.write import write
+from orchestrator.report.writers.tables import Grid, costs
+from orchestrator.report.writers.write import write
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import METRICS, SPLITS, THRESHOLD, Study, study
 

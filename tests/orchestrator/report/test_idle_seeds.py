@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.notices import notices
+from orchestrator.report.caveats.notices import notices
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import Study, study
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from orchestrator.report.readings import awaited, with_late_splits
-from orchestrator.report.summary import summarise
+from orchestrator.report.results.readings import awaited, with_late_splits
+from orchestrator.report.results.summary import summarise
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import SPLITS, study
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import ConfirmPlan
-from orchestrator.report.answers import decided_early
-from orchestrator.report.notes import notes
-from orchestrator.report.readings import Readings
-from orchestrator.report.summary import summarise
-from orchestrator.report.tables import headline
-from orchestrator.report.write import markdown
+from orchestrator.report.caveats.notes import notes
+from orchestrator.report.comparisons.answers import decided_early
+from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.writers.tables import headline
+from orchestrator.report.writers.write import markdown
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.test_answers import METRICS, SEEDS, plan, record
+from tests.orchestrator.report.comparisons.test_answers import METRICS, SEEDS, plan, record
 
 LOOKING = plan(confirm=ConfirmPlan(1, SEEDS, ("iid", "far"), "decided"))
 SKIP = {"last": None, "reason": "good ended at the look after 4 of 8 seeds"}

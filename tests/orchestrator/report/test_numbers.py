@@ -2,9 +2,9 @@
 
 import pytest
 
-from orchestrator.report.statistics import Estimate
-from orchestrator.report.tables import searched, tallies
-from orchestrator.report.types import interval_words, number_words, p_words
+from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.types import interval_words, number_words, p_words
+from orchestrator.report.writers.tables import searched, tallies
 from tests.orchestrator.report.studies import study
 
 

@@ -12,16 +12,16 @@ from markupsafe import escape
 
 from orchestrator.plan.types import ArmPrice, ArmProof, Change
 from orchestrator.provenance import Provenance
-from orchestrator.report import page as page_module
-from orchestrator.report.notes import notes
-from orchestrator.report.notices import notices
-from orchestrator.report.page import page
-from orchestrator.report.style import BLUE, GREEN, ORANGE, PURPLE
-from orchestrator.report.tables import costs
+from orchestrator.report.caveats.notes import notes
+from orchestrator.report.caveats.notices import notices
+from orchestrator.report.figures.style import BLUE, GREEN, ORANGE, PURPLE
+from orchestrator.report.writers import page as page_module
+from orchestrator.report.writers.page import page
+from orchestrator.report.writers.tables import costs
 from orchestrator.trials import OutcomeKind
+from tests.orchestrator.report.results.test_origin import KNOWN, made_with
 from tests.orchestrator.report.studies import study
-from tests.orchestrator.report.test_origin import KNOWN, made_with
-from tests.orchestrator.report.test_page import read
+from tests.orchestrator.report.writers.test_page import read
 
 OUTCOME = "near-iid/accuracy"
 

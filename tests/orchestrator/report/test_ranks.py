@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.tables import headline
+from orchestrator.report.writers.tables import headline
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.studies import SPLITS, Study, study, without
 

@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.report.json_file import as_json
-from orchestrator.report.summary import arm_tags, summarise
-from orchestrator.report.winner import winner
+from orchestrator.report.results.summary import arm_tags, summarise
+from orchestrator.report.results.winner import winner
+from orchestrator.report.writers.json_file import as_json
 from orchestrator.trials import OutcomeKind, Record
-from tests.support.repeated import repeated_plan
+from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
 OUTCOME = "test/score"

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.conductor.rounds import _question, _values
-from orchestrator.report.csv_file import as_csv
-from orchestrator.report.json_file import as_json
-from orchestrator.report.summary import arm_metrics, arm_tags
-from orchestrator.report.tables import grids, headline
-from orchestrator.report.types import Report
-from orchestrator.report.winner import winner
-from orchestrator.report.write import write
+from orchestrator.report.results.summary import arm_metrics, arm_tags
+from orchestrator.report.results.types import Report
+from orchestrator.report.results.winner import winner
+from orchestrator.report.writers.csv_file import as_csv
+from orchestrator.report.writers.json_file import as_json
+from orchestrator.report.writers.tables import grids, headline
+from orchestrator.report.writers.write import write
 from tests.orchestrator.report.studies import SPLITS, Study, study, without
 
 OUTCOME, OTHER = f"{SPLITS[0]}/accuracy", f"{SPLITS[0]}/loss"

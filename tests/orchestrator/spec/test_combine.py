@@ -8,7 +8,7 @@ import pytest
 from orchestrator.errors import SpecError
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import read_spec, to_yaml
-from tests.support.planned import plan
+from tests.support.specs.planned import plan
 
 HEAD = """
 name: combined

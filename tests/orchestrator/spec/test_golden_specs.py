@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import SpecError
 from orchestrator.spec.load import load_spec
-from tests.support.golden import GOLDEN, Messages
+from tests.support.specs.golden import GOLDEN, Messages
 
 
 def reported(name: str) -> str:

@@ -19,8 +19,8 @@ from orchestrator.spec.document import read_text
 from orchestrator.spec.load import load_spec, profile_names, read_spec, to_yaml
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Dimension, Float
-from tests.support.commands import TINY
-from tests.support.examples import examples
+from tests.support.processes.commands import TINY
+from tests.support.specs.examples import examples
 
 from .conftest import WHOLE, Write
 from .test_document import json

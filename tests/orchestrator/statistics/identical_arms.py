@@ -24,15 +24,15 @@ import yaml
 
 import orchestrator
 from orchestrator import read
-from orchestrator.drivers.launch import resume_sweep, run_sweep
-from orchestrator.drivers.launch_folder import Setup
-from orchestrator.drivers.signals import interrupts
+from orchestrator.execution.signals import interrupts
+from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
+from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.planner import plan_file
-from orchestrator.report.statistics import rate_interval
-from orchestrator.report.types import Report
+from orchestrator.report.results.statistics import rate_interval
+from orchestrator.report.results.types import Report
 from orchestrator.spec.load import to_yaml
-from tests.support import child_servers
+from tests.support.processes import child_servers
 
 HOME = Path(orchestrator.__file__).parent
 STARTER = HOME / "starters/digits.yaml"

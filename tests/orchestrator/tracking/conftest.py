@@ -10,8 +10,8 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow_runs import RunStore
-from tests.support.plans import make_plan
+from orchestrator.tracking.mlflow.mlflow_runs import RunStore
+from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(scope="session")

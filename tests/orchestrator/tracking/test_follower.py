@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.file_digests import write_manifest
+from orchestrator.files.file_digests import write_manifest
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -24,13 +24,13 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking import follower as followers
 from orchestrator.tracking.background import LOG, Follower, start_follower
 from orchestrator.tracking.follower import FollowerLoop
-from orchestrator.tracking.mlflow_writer import Counts, MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import Counts, MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile
 from orchestrator.tracking.sync import artifact_root, sync
-from tests.support.histories import begun, history
-from tests.support.mlflow_db import SeenRun, runs
+from tests.support.mlflow.mlflow_db import SeenRun, runs
+from tests.support.sweeps.histories import begun, history
 
 
 def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -123,7 +123,7 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import from_json
 from orchestrator.tracking.background import start_follower
 from pathlib import Path
-from tests.support.histories import history
+from tests.support.sweeps.histories import history
 
 folder = SweepFolder(Path(sys.argv[1]))
 plan = from_json(folder.plan.read_text())

@@ -9,13 +9,13 @@ from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.desired_runs import DesiredRuns
 from orchestrator.tracking.inputs import Input, inputs_for, read_inputs, write_inputs
-from orchestrator.tracking.mlflow_check import compare
-from orchestrator.tracking.mlflow_reading import read_runs
+from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
+from orchestrator.tracking.mlflow.mlflow_check import compare
+from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
-from tests.support.histories import begun, history
+from tests.support.sweeps.histories import begun, history
 
 READ = (
     Input("synthetic/train", "0" * 32, "train", "synthetic/0/train.arrow"),

@@ -9,7 +9,7 @@ from urllib.request import url2pathname
 import pytest
 
 from orchestrator.read import trials
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
 pytestmark = pytest.mark.slow
 SPEC = """

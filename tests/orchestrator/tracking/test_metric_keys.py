@@ -10,11 +10,11 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.sync import artifact_root
-from tests.support.histories import DEAD, measurement, trial_of
-from tests.support.mlflow_db import runs
-from tests.support.plans import make_plan
+from tests.support.mlflow.mlflow_db import runs
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, measurement, trial_of
 from trainables.protocol import Measurement
 
 

@@ -15,16 +15,16 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Change, Plan
-from orchestrator.tracking import mlflow_writer
-from orchestrator.tracking.desired_runs import GONE, DesiredRuns
-from orchestrator.tracking.mlflow_runs import TrackingOutage
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow import mlflow_writer
+from orchestrator.tracking.mlflow.desired_runs import GONE, DesiredRuns
+from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, FATES, begun, history, measurement, trial_of
-from tests.support.mlflow_db import runs
-from tests.support.plans import make_arm, make_plan
+from tests.support.mlflow.mlflow_db import runs
+from tests.support.specs.plans import make_arm, make_plan
+from tests.support.sweeps.histories import DEAD, FATES, begun, history, measurement, trial_of
 from trainables.protocol import Measurement
 
 STATUS = {

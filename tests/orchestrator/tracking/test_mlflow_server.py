@@ -11,14 +11,14 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import start_follower
-from orchestrator.tracking.mlflow_runs import TrackingOutage
+from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage
 from orchestrator.tracking.state import read_state
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
-from tests.support.histories import history
-from tests.support.mlflow_db import runs
-from tests.support.mlflow_server import Server
-from tests.support.plans import make_plan
+from tests.support.mlflow.mlflow_db import runs
+from tests.support.mlflow.mlflow_server import Server
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import history
 
 SMALL = make_plan(1, trials_per_arm=1, seeds=(7,))
 """A server that asks who comes takes a tenth of a second a request to look at the password."""

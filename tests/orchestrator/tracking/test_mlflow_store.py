@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import create_engine
 
 from orchestrator.errors import InputError
-from orchestrator.ledger.engine import hurried
-from orchestrator.tracking.desired_runs import DesiredRun
-from orchestrator.tracking.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri, outages
-from orchestrator.tracking.points import Point, batches
+from orchestrator.ledger.sql.engine import hurried
+from orchestrator.tracking.mlflow.desired_runs import DesiredRun
+from orchestrator.tracking.mlflow.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri, outages
+from orchestrator.tracking.mlflow.points import Point, batches
 from trainables.process_identity import origin
 
 
@@ -220,7 +220,7 @@ def test_only_runs_of_the_same_ledger_are_ours(uri: str, tmp_path: Path) -> None
 
 
 def test_searching_goes_over_pages(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.tracking.mlflow_runs.PAGE", 2)
+    monkeypatch.setattr("orchestrator.tracking.mlflow.mlflow_runs.PAGE", 2)
     store = RunStore(uri, "sweep", tmp_path)
     for arm in "abcde":
         store.create(desired(arm), desired(arm).tags)

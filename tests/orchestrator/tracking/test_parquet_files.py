@@ -21,7 +21,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking import parquet
 from orchestrator.tracking.parquet import ParquetFiles, check_files, read_records
 from orchestrator.tracking.projections import Projections
-from tests.support.histories import DEAD, history
+from tests.support.sweeps.histories import DEAD, history
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow_writer import MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
-from tests.support.histories import DEAD, measurement, trial_of
-from tests.support.mlflow_db import runs
+from tests.support.mlflow.mlflow_db import runs
+from tests.support.sweeps.histories import DEAD, measurement, trial_of
 
 
 def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(

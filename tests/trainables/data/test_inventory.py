@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracles.listops_solver import SMALL
+from tests.oracles.solvers.listops_solver import SMALL
 from tests.trainables.data.test_store import DAMAGES
 from trainables import catalog, task_catalog
 from trainables.data import inventory, store

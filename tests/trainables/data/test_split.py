@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.oracles.listops_solver import SMALL
+from tests.oracles.solvers.listops_solver import SMALL
 from trainables import task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split

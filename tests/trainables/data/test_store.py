@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from tests.oracles.listops_solver import SMALL
-from tests.support.examples import examples
-from tests.support.forks import Forked
-from tests.support.splits import open_valid
+from tests.oracles.solvers.listops_solver import SMALL
+from tests.support.processes.forks import Forked
+from tests.support.specs.examples import examples
+from tests.support.specs.splits import open_valid
 from trainables import task_catalog
 from trainables.data import store
 from trainables.data.progress import Watcher, watched_by

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.box import MODELS
+from tests.support.specs.box import MODELS
 from trainables import catalog
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.examples import examples
+from tests.support.specs.examples import examples
 from trainables.decoding.search import beam_search, greedy
 
 END = 0

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.oracles import pathfinder_solver as pixels
+from tests.oracles.solvers import pathfinder_solver as pixels
 from trainables.generators import paddles as paddle_shapes
 from trainables.generators.contours import DISTRACTOR_PADDLES, Drawings, drawings, paddles, render
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tests.oracles.logical_inference_solver import holds_in
+from tests.oracles.solvers.logical_inference_solver import holds_in
 from trainables.generators.formulas import OPERATORS_MAX, WORDS, Formulas, grow, longest, shortest
 from trainables.streams import numpy_stream
 

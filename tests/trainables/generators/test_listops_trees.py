@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from tests.oracles.listops_solver import solve
+from tests.oracles.solvers.listops_solver import solve
 from trainables.data.draws import uniform
 from trainables.data.ragged import concatenate
 from trainables.generators.listops_splits import WORDS

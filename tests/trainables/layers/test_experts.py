@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.support.examples import examples
+from tests.support.specs.examples import examples
 from trainables.assembly import initialise
 from trainables.layers import experts
 from trainables.layers.dropout import set_dropout_context

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.examples import examples
-from tests.support.finite_differences import gradients_agree
+from tests.support.numerics.finite_differences import gradients_agree
+from tests.support.specs.examples import examples
 from trainables.layers import explicit_offsets
 from trainables.layers.attention import barring
 from trainables.layers.explicit import KeptWeights, explicit

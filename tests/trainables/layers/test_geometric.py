@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.examples import examples
-from tests.support.finite_differences import gradients_agree
+from tests.support.numerics.finite_differences import gradients_agree
+from tests.support.specs.examples import examples
 from trainables.layers import geometric
 from trainables.layers.geometric import (
     GeometricAttention,

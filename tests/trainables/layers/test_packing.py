@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.examples import examples
+from tests.support.specs.examples import examples
 from trainables.layers.packing import Packing, put, take
 
 lengths = st.lists(st.integers(1, 6), min_size=1, max_size=5)

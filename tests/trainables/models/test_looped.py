@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.support.examples import examples
+from tests.support.specs.examples import examples
 from trainables import costs, task_catalog
 from trainables.assembly import build_model, misfit, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -148,7 +148,9 @@ def test_a_number_stops_every_evaluation_after_as_many_loops() -> None:
     assert unshared.depth.tolist() == [2.0] * 3
 
 
-@pytest.mark.parametrize("changes", [{}, {"stop": 4}, {"stop": "instance"}, {"loops": 3}, {"loops": 3, "stop": 5}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"stop": 4}, {"stop": "instance"}, {"loops": 3}, {"loops": 3, "stop": 5}]
+)
 def test_flops_of_an_evaluation_are_those_of_the_loops_that_were_run(changes: dict[str, Any]) -> None:
     config, given = model_config(SMALL | changes), batch([2, 5, 3], [9, 4, 7])
     learner = Learner(build(**changes), train_config({"steps": 1}), seed=0)

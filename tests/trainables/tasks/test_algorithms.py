@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.oracles import algorithms_solver as oracle
+from tests.oracles.solvers import algorithms_solver as oracle
 from trainables import task_catalog
 from trainables.data.split import content_hash
 from trainables.generators.problems import ALPHABET, BITS, PROBLEMS, Dice

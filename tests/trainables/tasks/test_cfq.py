@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracles import cfq_solver as oracle
+from tests.oracles.solvers import cfq_solver as oracle
 from trainables.data.store import open_split
 from trainables.tasks import cfq as task
 

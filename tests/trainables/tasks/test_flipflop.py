@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.oracles.flipflop_solver import SMALL
+from tests.oracles.solvers.flipflop_solver import SMALL
 from trainables import task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.tasks import flipflop as task

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.oracles.listops_dependency_solver import counted, depths, solve
+from tests.oracles.solvers.listops_dependency_solver import counted, depths, solve
 from trainables.data.split import content_hash
 from trainables.generators.listops_dependency import ARGUMENTS_MAX, DepthLaw, Measured, P, draw, wrap
 from trainables.generators.listops_trees import Law

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.oracles import logical_inference_solver as oracle
+from tests.oracles.solvers import logical_inference_solver as oracle
 from trainables import task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tests.oracles import lra_image_solver, lra_retrieval_solver, lra_text_solver
+from tests.oracles.solvers import lra_image_solver, lra_retrieval_solver, lra_text_solver
 from trainables.data import files
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path

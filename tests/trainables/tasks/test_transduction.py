@@ -5,7 +5,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from tests.oracles import transduction_solver as oracle
+from tests.oracles.solvers import transduction_solver as oracle
 from trainables.data.split import content_hash
 from trainables.tasks import transduction as task
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.oracles import wmt14_solver as oracle
+from tests.oracles.solvers import wmt14_solver as oracle
 from trainables.data.store import open_split
 from trainables.tasks import wmt14 as task
 

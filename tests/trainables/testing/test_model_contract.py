@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.own_code import forgotten
+from tests.support.training_code.own_code import forgotten
 from trainables.testing import ModelContract, model_contract
 
 MODEL = """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.own_code import forgotten
+from tests.support.training_code.own_code import forgotten
 from trainables.testing import trainable_contract
 
 TRAIN = """

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from tests.support.box import MODELS
+from tests.support.specs.box import MODELS
 from trainables.assembly import build_model, misfit, model_config
 from trainables.testing.arms import having
 from trainables.testing.cases import enliven

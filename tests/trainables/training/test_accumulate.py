@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.box import MODELS
-from tests.support.tensor_memory import peak_bytes
+from tests.support.numerics.tensor_memory import peak_bytes
+from tests.support.specs.box import MODELS
 from tests.trainables.training.fakes import Bag, some_batch
 from tests.trainables.training.steps import DROPPED, ROWS, SHAPES, cases, check_same, learner, small, stepped
 from trainables.assembly import batch_cost, model_config

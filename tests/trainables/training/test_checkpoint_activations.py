@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.box import MODELS, one
-from tests.support.tensor_memory import TensorMemory
+from tests.support.numerics.tensor_memory import TensorMemory
+from tests.support.specs.box import MODELS, one
 from tests.trainables.training.fakes import Bag
 from tests.trainables.training.steps import DROPPED, ROWS, SHAPES, cases, check_same, learner, small, stepped
 from trainables import costs

@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 import pytest
 
-from orchestrator.plan.metrics import reported
-from orchestrator.plan.settings import System, checked
+from orchestrator.plan.space_check.metrics import reported
+from orchestrator.plan.training_code.settings import System, checked
 from trainables import task_catalog
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch

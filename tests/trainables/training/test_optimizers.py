@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.pretended_gpu import PretendedGpu, back, on_gpu
+from tests.support.numerics.pretended_gpu import PretendedGpu, back, on_gpu
 from tests.trainables.training.fakes import Bag, some_batch
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.optimizers import LOOKAHEAD_STEPS, AdamW, Ranger, make_optimizer

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.examples import examples
+from tests.support.specs.examples import examples
 from tests.trainables.training.fakes import Bag, some_batch
 from trainables.training.config import train_config
 from trainables.training.schedule import learning_rate

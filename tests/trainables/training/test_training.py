@@ -162,7 +162,7 @@ def test_bucketed_batches_hold_less_padding(job: Any) -> None:
 
 def test_batches_of_tokens_have_room_for_input_and_answer(tmp_path: Path) -> None:
     """Answers are one longer than inputs: their end."""
-    from tests.oracles.transduction_solver import SMALL
+    from tests.oracles.solvers.transduction_solver import SMALL
 
     train = {"steps": 1, "batch_tokens": 42, "order": "bucketed"}
     one = Job({"task": SMALL, "model": GUT, "train": train}, seed=1, data_dir=tmp_path)

@@ -8,7 +8,7 @@ from orchestrator.plan.arms import resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import rows_per_step
 from orchestrator.plan.price import price
-from orchestrator.plan.settings import System, checked
+from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Spec
 from trainables.costs import BACKWARD, depth_range, flops
 from trainables.training.work import Work

@@ -9,7 +9,7 @@ import torch
 
 from orchestrator.plan.ablation_check.differences import LEARNS
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.settings import System, checked
+from orchestrator.plan.training_code.settings import System, checked
 from trainables import task_catalog
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch

@@ -1,0 +1,231 @@
+"""`haltsweep bundle`: a sweep as one archive, from which another machine makes the same report."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.display.console import say
+from orchestrator.cli.locations import runs_root
+from orchestrator.cli.options import Runs, Storage, SweepName
+from orchestrator.errors import InputError, StoreError
+from search_spaces.wording import amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from orchestrator.cli.reading import Opened
+    from orchestrator.files.findings import Finding
+    from orchestrator.ledger.events import Event
+    from orchestrator.plan.types import Plan
+    from orchestrator.trials import Record
+
+SUFFIX = ".bundle.zip"
+
+
+def bundle(
+    name: SweepName,
+    to: Annotated[
+        Path | None, typer.Option(help=f"The archive; else NAME{SUFFIX} here.", metavar="FILE")
+    ] = None,
+    runs: Runs = None,
+    storage: Storage = None,
+) -> None:
+    """Put spec, plan, ledger, report, provenance and digests of a sweep into one archive, without weights."""
+    from orchestrator.bundle import archive
+    from orchestrator.cli.reading import opened
+
+    with opened(name, runs_root(runs), storage) as sweep:
+        target = to or Path(f"{sweep.plan.name}{SUFFIX}")
+        if target.exists():
+            raise InputError(f"a file is never overwritten, and {target} is there; give another --to")
+        if sweep.ledger.held():
+            raise InputError(
+                f"a sweep must not run while it is bundled, and {sweep.plan.name} does; wait for it, or stop "
+                "it with `haltsweep stop`"
+            )
+        with TemporaryDirectory(prefix="haltsweep-bundle-") as place:
+            files = _files(sweep, Path(place))
+            archive.write(target, files)
+    say(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
+    say(f"whoever gets it sees by `haltsweep verify {target}` that the report follows from the ledger")
+
+
+def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
+    """What is bundled, by name; what may be large lies in the folder `place`."""
+    from orchestrator.bundle import contents
+    from orchestrator.execution.datasets import data_digests
+    from orchestrator.execution.sweep.extend_folder import editions
+    from orchestrator.execution.sweep.launch_folder import read_setup
+    from orchestrator.files.file_digests import read_kept
+
+    folder = sweep.folder
+    if refusal := contents.oversized(sweep.plan):
+        raise InputError(refusal)
+    files: dict[str, bytes | Path] = {
+        each.name: read_kept(each, "restore it from a backup")
+        for each in (folder.spec, folder.plan, folder.provenance)
+    }
+    for edition in editions(folder):
+        files |= {f"extensions/{edition.name}/{each.name}": each.read_bytes() for each in edition.iterdir()}
+    files[contents.LEDGER] = place / contents.LEDGER
+    with (place / contents.LEDGER).open("wb") as stream:
+        stream.writelines(contents.ledger_lines(sweep.ledger.uid, sweep.ledger.rows()))
+    files[contents.ENVIRONMENT] = contents.environment()
+    known = data_digests(sweep.plan, read_setup(folder))
+    files["data.json"] = (json.dumps(known, indent=2, sort_keys=True) + "\n").encode()
+    made, _ = report_files(sweep.plan, sweep.ledger.events(), place)
+    files |= made
+    files[contents.LIST] = contents.listing(
+        sweep.plan.name, files, {"haltsweep": _version(), "code": contents.code_digest()}
+    )
+    return files
+
+
+def report_files(
+    plan: "Plan", events: "Iterable[Event]", place: Path
+) -> "tuple[dict[str, Path], Sequence[Record]]":
+    """The report of these events, made anew in the folder `place`, by name in a bundle; and the records.
+
+    Of the events those alone are kept that curves are drawn of.
+    """
+    from orchestrator.bundle.contents import REPORT
+    from orchestrator.conductor.budget import budget_end
+    from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
+    from orchestrator.report.results.details import details
+    from orchestrator.report.results.summary import summarise
+    from orchestrator.report.writers.write import write
+
+    confirmed = {each.trial_id for each in plan.trials if each.phase == "confirm"}
+    kept: list[Event] = []
+    last: Event | None = None
+
+    def passing() -> "Iterator[Event]":
+        nonlocal last
+        for last in events:
+            if last.kind in OF_MEASUREMENTS and last.trial_id in confirmed:
+                kept.append(last)
+            yield last
+
+    known = records(passing(), plan)
+    made = summarise(plan, known, budget_end(last, plan))
+    folder = place / REPORT
+    write(made, folder, details(plan, made, known, measurements(kept)))
+    return {f"{REPORT}/{each.name}": each for each in folder.iterdir()}, known
+
+
+def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
+    """Whether a bundle is as it was written, and its report what follows from its ledger.
+
+    Runs nothing of it, unless trials are to `rerun`, and writes nothing but into a folder of its own. Raises
+    InputError for what is none.
+    """
+    from orchestrator.bundle import archive, contents
+    from orchestrator.files.findings import Finding
+
+    with TemporaryDirectory(prefix="haltsweep-bundle-") as place:
+        folder = Path(place)
+        names = archive.unpack(path, folder)
+        try:
+            listing = contents.read_listing(folder)
+            changed = dict(contents.unlike(folder, names, listing["files"]))
+            for name, why in changed.items():
+                yield Finding("files", "damaged", f"{name}: {why}", "ask for the bundle again")
+            if changed:
+                return
+            yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
+            plan, events = contents.read_plan(folder), Counter[str]()
+            sessions: list[Mapping[str, Any]] = []
+            again = folder / "made-again"  # no name that a bundle can hold
+            passing = _counted(contents.read_events(folder), events, sessions)
+            made, known = report_files(plan, passing, again)
+            message = f"{amount(events.total(), 'event')}, each chained to the one before"
+            yield Finding("ledger", "sound", message)
+        except Exception as error:  # plan and events may be anything that has the right digests
+            message = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+            yield Finding("bundle", "damaged", f"no report can be made of it: {message}", "ask for it again")
+            return
+        yield from _agreeing(folder, plan, sessions, listing["files"])
+        yield from _compared(folder, made, listing)
+        if rerun:
+            from orchestrator.execution.sweep.rerun import rerun as run_again
+
+            yield from run_again(plan, known, rerun, data_dir)
+
+
+def _counted(
+    events: "Iterable[Event]", found: Counter[str], sessions: "list[Mapping[str, Any]]"
+) -> "Iterator[Event]":
+    """The same events, counted in `found` as they pass by; what opened `sessions` is kept."""
+    from orchestrator.ledger.events import EventKind
+
+    for each in events:
+        found[each.kind] += 1
+        if each.kind is EventKind.OPENED:
+            sessions.append(each.payload)
+        yield each
+
+
+def _agreeing(
+    folder: Path, plan: "Plan", sessions: "Sequence[Mapping[str, Any]]", digests: "Mapping[str, Any]"
+) -> "Iterator[Finding]":
+    """Spec, plan and data beside the ledger."""
+    from orchestrator.bundle.contents import data_fault, disagreements
+    from orchestrator.files.findings import Finding
+
+    faults = [*disagreements(plan, sessions, digests)]
+    for fault in faults:
+        yield Finding("plan", "damaged", fault, "trust the ledger, and ask for the bundle again")
+    if not faults:
+        yield Finding("plan", "sound", "as the ledger says")
+    if fault := data_fault(folder):
+        yield Finding("data", "damaged", fault, "ask for the bundle again")
+
+
+def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, Any]") -> "Iterator[Finding]":
+    """The report in the bundle beside the one that was made anew."""
+    from orchestrator.bundle import contents
+    from orchestrator.files.file_digests import file_digest
+    from orchestrator.files.findings import Finding
+
+    there = (folder / contents.REPORT).glob("*")
+    kept = {f"{contents.REPORT}/{each.name}": file_digest(each) for each in there}
+    now = {name: file_digest(each) for name, each in made.items()}
+    other = [name for name in sorted(kept | now) if kept.get(name) != now.get(name)]
+    other = [name for name in other if not name.endswith("/manifest.json")]  # it follows from the others
+    if not other:
+        yield Finding(
+            "report", "sound", f"{amount(len(made), 'file')} made again from the ledger, byte for byte"
+        )
+        return
+    unlike = _unlike_versions(folder / contents.ENVIRONMENT)
+    if listing.get("code") != contents.code_digest():
+        unlike.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
+    message = f"made again from the ledger other bytes come out: {', '.join(other)}"
+    if unlike:
+        yield Finding("report", "unknown", message, f"make it with {', '.join(unlike)}, as the bundle was")
+    else:
+        yield Finding("report", "damaged", message, "it is not what the ledger says: trust the ledger")
+
+
+def _unlike_versions(environment: Path) -> list[str]:
+    """What draws and writes reports, where the bundle was made with another version of it."""
+    from importlib import metadata
+
+    lines = environment.read_text("utf-8", errors="replace").splitlines()
+    theirs = {name.casefold(): which for name, _, which in (line.partition("==") for line in lines)}
+    drawing = ("jinja2", "matplotlib", "numpy", "optuna", "scipy", "scikit-learn")
+    return [
+        f"{name} {theirs[name]}"
+        for name in drawing
+        if name in theirs and theirs[name] != metadata.version(name)
+    ]
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return metadata.version("haltsweep")

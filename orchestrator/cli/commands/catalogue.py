@@ -1,0 +1,162 @@
+"""`haltsweep models`, `tasks`, `spaces`: what a spec can name, with every field, default and source."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.display.console import emit_json, out, say
+from orchestrator.cli.options import Json
+from orchestrator.errors import InputError
+
+if TYPE_CHECKING:
+    from search_spaces.dimensions import Space
+    from trainables.catalog import Kind
+    from trainables.task_protocol import SplitInfo
+
+LONG = 10**6
+"""A bound on tokens beyond this says nothing."""
+
+Name = Annotated[str | None, typer.Argument(help="Show the fields of this one; without it, list all.")]
+
+
+def models(name: Name = None, as_json: Json = False) -> None:
+    """List the models, or show the settings of one."""
+    _show("models", name, as_json)
+
+
+def tasks(name: Name = None, as_json: Json = False) -> None:
+    """List the tasks, or show the settings and splits of one."""
+    _show("tasks", name, as_json)
+
+
+def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
+    from trainables import catalog
+    from trainables.extensions import BadName
+
+    try:
+        if as_json:
+            wanted = [name] if name else catalog.names(kind)
+            emit_json({entry: catalog.config_class(kind, entry).model_json_schema() for entry in wanted})
+        elif name:
+            _print_settings(kind, name)
+        else:
+            _print_list(
+                {
+                    entry: _summary(partial(_describe, kind, entry), catalog.origin(kind, entry))
+                    for entry in catalog.names(kind)
+                }
+            )
+    except BadName as error:
+        raise InputError(str(error)) from error
+
+
+def _describe(kind: "Kind", name: str) -> str:
+    from trainables import catalog
+
+    return _first_line(catalog.load(kind, name).__doc__)
+
+
+def _summary(describe: Callable[[], str], origin: str) -> str:
+    """One line about a listed entry; for one from outside where it is from, and why it cannot be used."""
+    from trainables.extensions import OURS, BadName
+
+    try:
+        description = describe()
+    except BadName as error:
+        return f"cannot be used: {error}"
+    return description if origin == OURS else f"{description} [from {origin}]".strip()
+
+
+def _print_settings(kind: "Kind", name: str) -> None:
+    from orchestrator.cli.display.fields import rows
+    from trainables import catalog
+    from trainables.extensions import shown_path
+
+    module, config = catalog.load(kind, name), catalog.config_class(kind, name)
+    say(f"{name}: {_first_line(module.__doc__)}\n")
+    if outside := catalog.outside_sources(kind, name):
+        say(f"from {shown_path(module.__file__ or outside[0])}\n")
+    _print_table(("field", "type", "default", "meaning"), rows(config))
+    if kind == "tasks":
+        _print_splits(module, config)
+
+
+def _print_splits(module: Any, config: Any) -> None:
+    from pydantic import ValidationError
+
+    say("\nsplits, by default:")
+    try:
+        default = config()
+    except ValidationError:
+        say("none: it has settings without defaults")
+        return
+    _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(default)))
+
+
+def _split_row(split: "SplitInfo") -> tuple[str, ...]:
+    uncounted = "drawn anew for every batch" if split.streamed else "what is left"
+    examples = uncounted if split.examples is None else str(split.examples)
+    bounded = split.length_max <= LONG
+    tokens = f"{split.length_min} to {split.length_max}" if bounded else f"{split.length_min} or more"
+    return split.name, split.role, tokens, examples
+
+
+def spaces(name: Name = None, as_json: Json = False) -> None:
+    """List the ready-made search spaces, or show the dimensions of one."""
+    from orchestrator.files.json_values import to_json_values
+    from orchestrator.search import space_catalog
+    from trainables.extensions import BadName
+
+    try:
+        if as_json:
+            wanted = [name] if name else space_catalog.full_names()
+            emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in wanted})
+        elif name:
+            say(f"{name}: {space_catalog.describe(name)}\n")
+            _print_dimensions(space_catalog.load(name))
+        else:
+            listed = dict.fromkeys((*space_catalog.full_names(), *space_catalog.names()))
+            _print_list(
+                {
+                    entry: _summary(partial(space_catalog.describe, entry), space_catalog.origin(entry))
+                    for entry in sorted(listed)
+                }
+            )
+    except BadName as error:
+        raise InputError(str(error)) from error
+
+
+def _print_dimensions(space: "Space") -> None:
+    from orchestrator.plan.display.format import condition_words, domain_words
+
+    _print_table(
+        ("field", "range", "exists when", "source"),
+        (
+            (each.path, domain_words(each.domain), condition_words(each) or "always", each.source)
+            for each in space.dimensions
+        ),
+    )
+    for constraint in space.constraints:
+        say(f"only with {constraint}")
+
+
+def _first_line(docstring: str | None) -> str:
+    return (docstring or "").strip().partition("\n")[0]
+
+
+def _print_list(summaries: dict[str, str]) -> None:
+    width = max(map(len, summaries), default=0)
+    for name, summary in summaries.items():
+        say(f"{name:<{width}}  {summary}")
+
+
+def _print_table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*headers)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out().print(table)

@@ -1,0 +1,155 @@
+"""`haltsweep doctor`: what this machine offers and what would stop a sweep, each with what to do about it."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import typer
+
+from orchestrator.cli.display.console import emit_json, say
+from orchestrator.cli.locations import data_root, existing, runs_root, tracking_uri
+from orchestrator.cli.options import Data, Json, Runs, Storage, Tracking
+from orchestrator.errors import HaltsweepError
+from orchestrator.files.redact import redact, redact_url
+
+PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "sqlalchemy", "pydantic")
+LOW_DISK_BYTES = 2 * 2**30
+ANSWER_S = 5.0
+PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+"""Where database servers listen unless their URL says otherwise."""
+
+Severity = Literal["ok", "note", "fault"]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCheck:
+    """One thing looked at."""
+
+    what: str
+    verdict: Severity
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    runs: Runs = None,
+    data: Data = None,
+    storage: Storage = None,
+    tracking: Tracking = None,
+    as_json: Json = False,
+) -> None:
+    """Check versions, devices, kernels, stores and disk; exit code 1 when something would stop a sweep."""
+    runs = runs_root(runs)
+    findings = [*_versions(), *_devices(), _attention(), *_disks(runs, data_root(data))]
+    findings += _stores(tracking_uri(tracking, runs), storage)
+    if as_json:
+        emit_json([asdict(finding) for finding in findings])
+    else:
+        _print(findings)
+    if any(finding.verdict == "fault" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print(findings: list[MachineCheck]) -> None:
+    marks = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+    for finding in findings:
+        advice = f" ({finding.advice})" if finding.advice else ""
+        say(f"{marks[finding.verdict]} {finding.what:<14} {finding.found}{advice}")
+
+
+def _versions() -> Iterator[MachineCheck]:
+    from importlib import metadata
+
+    for package in PACKAGES:
+        try:
+            yield MachineCheck(package, "ok", metadata.version(package))
+        except metadata.PackageNotFoundError:
+            yield MachineCheck(package, "fault", "not installed", f"pip install {package}")
+
+
+def _devices() -> Iterator[MachineCheck]:
+    import torch
+
+    yield MachineCheck("cpu", "ok", f"{os.cpu_count()} cores")
+    if not torch.cuda.is_available():
+        yield MachineCheck(
+            "cuda", "note", "no CUDA device", "sweeps run on the CPU; a CUDA torch is used when installed"
+        )
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        yield MachineCheck(
+            f"cuda:{index}", "ok", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+        )
+
+
+def _attention() -> MachineCheck:
+    import torch
+
+    from trainables.layers.flash import flash_kernels
+
+    if not torch.cuda.is_available():
+        return MachineCheck("attention", "ok", "math and PyTorch SDPA, on a CPU")
+    capability = torch.cuda.get_device_capability()[0]
+    names = [each.name for each in flash_kernels() if each.capability <= capability]
+    if not names:
+        return MachineCheck(
+            "attention",
+            "note",
+            "PyTorch SDPA",
+            "no FlashAttention kernel runs on this GPU; pip install 'haltsweep[flash]' for flash-attn",
+        )
+    found = f"{names[0]} in 16 bits, else PyTorch SDPA"
+    others = f"; also installed: {', '.join(names[1:])}" if names[1:] else ""
+    return MachineCheck("attention", "ok", found + others)
+
+
+def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
+    for what, folder in (("runs", runs), ("data", data)):
+        place = existing(folder)
+        free = shutil.disk_usage(place).free
+        found = f"{folder}: {free / 2**30:.1f} GiB free"
+        if not os.access(place, os.W_OK | os.X_OK):
+            yield MachineCheck(
+                what, "fault", f"{folder}: {place} cannot be written", f"choose another --{what}"
+            )
+        elif free < LOW_DISK_BYTES:
+            yield MachineCheck(what, "fault", found, f"free some space or choose another --{what}")
+        else:
+            yield MachineCheck(what, "ok", found)
+
+
+def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
+    from orchestrator.ledger.sql.engine import ask
+
+    findings = [_reach("tracking", tracking, _ask_tracking)]
+    if storage is not None:
+        findings.append(_reach("storage", storage, ask))
+    return findings
+
+
+def _reach(what: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
+    try:
+        reach(url)
+    except (HaltsweepError, OSError, ValueError) as error:
+        return MachineCheck(what, "fault", redact_url(url), " ".join(redact(error).split()))
+    return MachineCheck(what, "ok", redact_url(url))
+
+
+def _ask_tracking(uri: str) -> None:
+    """Raises InputError for a file store, OSError or ValueError for a server that does not answer."""
+    from urllib.request import urlopen
+
+    from orchestrator.tracking.mlflow.mlflow_runs import check_uri
+
+    check_uri(uri)
+    parts = urlsplit(uri)
+    if parts.scheme in {"http", "https"}:
+        place = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # urllib knows no passwords in URLs
+        urlopen(f"{parts.scheme}://{place}/health", timeout=ANSWER_S).close()  # noqa: S310 - scheme is checked  # nosec B310
+    elif parts.hostname and (port := parts.port or PORTS.get(parts.scheme.partition("+")[0])):
+        socket.create_connection((parts.hostname, port), ANSWER_S).close()

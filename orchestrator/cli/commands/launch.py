@@ -1,0 +1,424 @@
+"""`haltsweep launch` and `resume`: run a sweep to its end, then show what came of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.display.console import complain, out, say
+from orchestrator.cli.display.fencing import tell_fenced
+from orchestrator.cli.locations import (
+    command,
+    data_root,
+    more_budget,
+    runs_root,
+    stopped_by_error,
+    tracked_by_launch,
+)
+from orchestrator.cli.options import (
+    Address,
+    Checkpoints,
+    Data,
+    LaunchTracking,
+    Overrides,
+    Profile,
+    Runs,
+    SpecPath,
+    Storage,
+    SweepName,
+    TakeOver,
+)
+from orchestrator.cli.planning import left_out, planned
+from orchestrator.errors import InputError, SearchError, StoreError
+from orchestrator.files.file_digests import damaged_files, read_manifest
+from orchestrator.files.redact import redact_url
+from orchestrator.garbage import look_as_usual
+from orchestrator.identity import SweepFolder
+from search_spaces.wording import amount
+
+if TYPE_CHECKING:
+    from orchestrator.conductor.retrying import Retry
+    from orchestrator.execution.sweep.launch_folder import Setup
+    from orchestrator.execution.sweep.open_sweep import SweepResult
+    from orchestrator.plan.types import Plan
+    from orchestrator.report.results.types import Report
+    from orchestrator.spec.load import SpecFile
+    from orchestrator.tracking.summary import ArmSummary
+
+
+class Driver(StrEnum):
+    """What runs the trials."""
+
+    RAY = "ray"
+    INLINE = "inline"
+
+
+DriverOption = Annotated[
+    Driver | None,
+    typer.Option(
+        help="ray: trials in parallel, here or on a cluster; inline: one trial at a time. Default: as "
+        "launched before, else ray."
+    ),
+]
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--pdb", help="With --driver inline: run trials in this process, and open the debugger if one fails."
+    ),
+]
+Smoke = Annotated[
+    bool,
+    typer.Option("--smoke", help="First run every arm to its first report; launch nothing if an arm fails."),
+]
+Shared = Annotated[
+    bool, typer.Option("--shared", help="Let other users enter the sweep's folder, as the umask allows.")
+]
+ChangedCode = Annotated[
+    bool,
+    typer.Option(
+        "--changed-code", help="Continue even if training code or data changed after trials had run."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as `haltsweep plan` does.")]
+GoOn = Annotated[
+    bool, typer.Option("--continue", help="Resume the sweep if it was launched before with the same spec.")
+]
+
+
+def launch(
+    spec: SpecPath,
+    overrides: Overrides = None,
+    profile: Profile = None,
+    dry_run: DryRun = False,
+    go_on: GoOn = False,
+    changed_code: ChangedCode = False,
+    take_over: TakeOver = False,
+    smoke: Smoke = False,
+    cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
+    ] = None,
+    driver: DriverOption = None,
+    address: Address = None,
+    debug: Debug = False,
+    runs: Runs = None,
+    data: Data = None,
+    storage: Storage = None,
+    tracking: LaunchTracking = None,
+    checkpoints: Checkpoints = None,
+    shared: Shared = False,
+) -> None:
+    """Run a spec: search every arm, confirm the winners on paired seeds, and show the ablation table."""
+    from orchestrator.cli.commands import check
+    from orchestrator.cli.guard import rehearse
+
+    changes = [*(overrides or ()), *_resources(cpus, gpus)]
+    if dry_run:
+        check.plan(spec, changes, profile, runs=runs)
+        return
+    # Before what it must not meet is loaded: PyTorch and threads.
+    rehearse(partial(planned, spec, changes, profile, runs=runs), [spec], changes)
+    chosen = driver or Driver.RAY
+    _check_driver(chosen, address, debug=debug)
+    read, made = planned(spec, changes, profile, runs=runs)
+    from orchestrator.execution.sweep.launch import run_sweep
+    from orchestrator.execution.sweep.launch_folder import refuse_existing
+    from orchestrator.execution.sweep.launch_undo import clear_unbegun
+    from orchestrator.plan.serialise import read_plan
+    from orchestrator.spec.load import to_yaml
+
+    root = runs_root(runs)
+    folder = SweepFolder(root / made.name)
+    if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == made.spec_digest:
+        resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
+        return
+    setup = _setup(made, data_root(data), tracked_by_launch(tracking, root), chosen)
+    setup = replace(setup, storage=storage, checkpoints=_checkpoints(checkpoints, made.name), shared=shared)
+    _check_stores(setup)
+    on_fenced = tell_fenced if take_over else None
+    clear_unbegun(folder, on_fenced)
+    refuse_existing(made, folder)
+    if smoke:
+        _smoke(made, setup.data_dir)
+    _tell_beginning(read, made, folder, chosen)
+    start = partial(run_sweep, made, folder, setup, to_yaml(read.spec), on_fenced=on_fenced)
+    _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
+
+
+def _smoke(made: "Plan", data_dir: Path) -> None:
+    from orchestrator.cli.smoke import smoke
+
+    smoke(made, data_dir)
+
+
+def resume(
+    name: SweepName,
+    driver: DriverOption = None,
+    address: Address = None,
+    debug: Debug = False,
+    changed_code: ChangedCode = False,
+    take_over: TakeOver = False,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run failed trials again, also of a finished sweep. WHICH: crashed, timed_out, "
+            "out_of_memory, diverged, failed (all of these except diverged), or a trial by id or "
+            "ARM/PHASE/NUMBER.",
+            metavar="WHICH,...",
+        ),
+    ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="With --retry: start the trials without their checkpoints.")
+    ] = False,
+    runs: Runs = None,
+) -> None:
+    """Continue a sweep that was interrupted or killed, or run its failed trials again with --retry.
+
+    Measurements of earlier sessions are kept.
+    """
+    from orchestrator.cli.reading import found
+    from orchestrator.execution.sweep.launch import resume_sweep
+    from orchestrator.execution.sweep.launch_folder import read_setup
+
+    asked = driver or (None if address is None else Driver.RAY)
+    if asked is not None:
+        _check_driver(asked, address, debug=debug)
+    folder, made = found(name, runs_root(runs))
+    again = _retry(folder, made, retry or (), from_scratch=from_scratch)
+    if retry and again is None:
+        return
+    chosen = asked or Driver(read_setup(folder).driver)
+    _check_driver(chosen, address, debug=debug)
+    as_launched = ", with --driver inline as launched" if asked is None and chosen is Driver.INLINE else ""
+    say(f"{made.name}: resuming, in {folder.root}{as_launched}")
+    _tell_edited_spec(folder)
+    _tell_missing_gpus(made, chosen)
+    on_fenced = tell_fenced if take_over else None
+    start = partial(resume_sweep, folder, changed_code=changed_code, retry=again, on_fenced=on_fenced)
+    _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
+
+
+def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scratch: bool) -> "Retry | None":
+    """Return what `--retry` asks for; None where nothing is left to run.
+
+    Raises InputError for names of nothing that can be retried.
+    """
+    from orchestrator.cli.reading import opened
+    from orchestrator.conductor.retrying import Retry, choose
+
+    words = [word for each in asked for word in map(str.strip, each.split(",")) if word]
+    if not words:
+        if asked or from_scratch:
+            raise InputError("--retry must say which trials run again, e.g. --retry failed, got none")
+        return None
+    with opened(str(folder.root), folder.root.parent) as sweep:
+        records = sweep.newest_records()
+    chosen = choose(plan, records, words)
+    for each in chosen.left_out:
+        complain(each)
+    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
+    if chosen.trial_ids:
+        say(f"{plan.name}: {amount(len(chosen.trial_ids), 'failed trial')} will run again")
+    else:
+        left = sum(each.trial_id not in ended for each in plan.trials)
+        say(f"{plan.name}: nothing to retry" + (f"; {amount(left, 'trial')} left to run" if left else ""))
+        if not left:
+            return None
+    return Retry(tuple(words), from_scratch)
+
+
+def _tell_edited_spec(folder: SweepFolder) -> None:
+    """Who edits the sweep's own spec may think that this changes what runs."""
+    if read_manifest(folder.root) is not None and damaged_files(folder.root).get(folder.spec.name):
+        complain(
+            f"{folder.spec} was changed since the launch, and what runs is still what was planned then; "
+            f"to ask for more: `{command('extend', folder)} SPEC`; another question: `launch` by another name"
+        )
+
+
+def _setup(plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver) -> "Setup":
+    """Of what runs the trials of `plan`; modules from outside may be in the current directory."""
+    from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
+
+    code, workload = str(Path.cwd()), plan.trainable or DEFAULT_WORKLOAD
+    return Setup(data_dir, workload=workload, code=code, tracking_uri=tracking, driver=driver.value)
+
+
+def _resources(cpus: float | None, gpus: float | None) -> list[str]:
+    given = {"resources.cpus": cpus, "resources.gpus": gpus}
+    return [f"{key}={value!r}" for key, value in given.items() if value is not None]
+
+
+def _check_driver(driver: Driver, address: str | None, *, debug: bool) -> None:
+    if debug and driver is not Driver.INLINE:
+        raise InputError(
+            f"--pdb goes with --driver inline, where a trial runs in this process, got --driver "
+            f"{driver.value}; give --driver inline"
+        )
+    if address is not None and driver is not Driver.RAY:
+        raise InputError(
+            f"--address goes with --driver ray, got --driver {driver.value} and --address "
+            f"{redact_url(address)}; drop one"
+        )
+
+
+def _tell_beginning(read: "SpecFile", made: "Plan", folder: SweepFolder, driver: Driver) -> None:
+    from orchestrator.plan.display.render import look_twice
+    from orchestrator.plan.space_check.objective_words import objective_lines
+
+    counts = f"{amount(len(made.arms), 'arm')}, {amount(len(made.trials), 'trial')}"
+    say(f"{made.name}: {counts}, in {folder.root}")
+    if message := left_out(read):
+        say(message)
+    _tell_missing_gpus(made, driver)
+    for line in objective_lines(made, unusual=True):
+        say(line)
+    for line in look_twice(made):
+        complain(line)
+
+
+def _tell_missing_gpus(plan: "Plan", driver: Driver) -> None:
+    from orchestrator.execution.slots import missing_gpus
+
+    if message := missing_gpus(plan, driver.value):
+        complain(message)
+
+
+def _checkpoints(uri: str | None, name: str) -> str | None:
+    """The place for a sweep's checkpoints below `uri`. Raises InputError, before anything is made."""
+    from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
+
+    if uri is None:
+        return None
+    check_uri(uri)
+    return sweep_uri(uri, name)
+
+
+def _check_stores(setup: "Setup") -> None:
+    """Refuse stores that cannot be used before a folder is made. Raises InputError, StoreError.
+
+    An MLflow server that is away keeps nobody from training: it is caught up with later.
+    """
+    from orchestrator.ledger.sql.engine import ask
+    from orchestrator.tracking.mlflow.mlflow_runs import check_uri
+
+    if setup.tracking_uri is not None:
+        check_uri(setup.tracking_uri)
+    if setup.storage is not None:
+        ask(setup.storage)
+
+
+def _run(
+    plan: "Plan", folder: SweepFolder, start: "Callable[..., SweepResult]", *, debug: bool = False
+) -> None:
+    """Run with a live view, or plain lines beside a debugger; then report. The exit code says how it went."""
+    from orchestrator.cli.commands.track import summary_of
+    from orchestrator.cli.display.progress import View, first_failure
+    from orchestrator.execution.live_view import Listeners
+    from orchestrator.execution.signals import interrupts
+    from trainables.data.progress import Watcher
+    from trainables.data.store import DataError
+
+    look_as_usual()
+    view = View(plan, live=not debug)
+    reported: list[Report] = []
+
+    def report() -> "ArmSummary | None":
+        try:
+            reported.append(_report(folder))
+        except KeyboardInterrupt:
+            complain(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
+            return None
+        return summary_of(reported[0])
+
+    with interrupts(view.show_interrupt) as heard:
+        try:
+            with view:
+                building = Watcher(view.show_build, complain)
+                listeners = Listeners(
+                    view.show,
+                    view.show_data,
+                    building,
+                    on_starting=view.show_starting,
+                    on_trouble=complain,
+                    on_failure=first_failure(plan, command("status", folder)),
+                    on_end=report,
+                    on_tracking=view.show_tracking,
+                    on_outage=view.show_outage,
+                )
+                finish = start(watch=listeners)
+        except DataError as error:
+            raise StoreError(f"{error}; then {_go_on(folder)}") from error
+        except SearchError as error:
+            raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
+        words = [] if heard.hurry.is_set() or not reported else _show(reported[0])
+        _tell(folder, finish)
+        for line in words:
+            say(line)
+    if finish.exit_code:
+        raise typer.Exit(finish.exit_code)
+
+
+def _go_on(folder: SweepFolder) -> str:
+    return f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
+
+
+def _report(folder: SweepFolder) -> "Report":
+    """Write the report of what there is."""
+    from orchestrator.cli.commands.track import write_report
+    from orchestrator.cli.reading import opened
+
+    with opened(str(folder.root), folder.root.parent) as sweep:
+        return write_report(sweep)
+
+
+def _show(report: "Report") -> list[str]:
+    """Show its headline, and return what it says in words."""
+    from orchestrator.report.caveats.notes import in_words
+    from orchestrator.report.caveats.notices import notices
+    from orchestrator.report.writers.tables import as_rich, headlines
+
+    for grid in headlines(report):
+        out().print(as_rich(grid))
+    for notice in notices(report):
+        complain(notice)
+    if report.power:
+        say(report.power)
+    return in_words(report)
+
+
+def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
+    """What came of it, where it is, and what to do next."""
+    from orchestrator.execution.sweep.launch_folder import read_setup
+    from orchestrator.tracking.state import read_state
+
+    ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
+    never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
+    say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
+    if failed := sum(count for kind, count in finish.counts.items() if kind.failed):
+        complain(f"{amount(failed, 'trial')} failed; why: {command('status', folder)}")
+    if finish.failing:
+        complain(stopped_by_error(finish.failing, folder))
+    elif finish.spent:
+        complain(more_budget(finish.spent, folder))
+    elif finish.left:
+        complain(f"continue with: {command('resume', folder)}")
+    if finish.tracking_pid is not None:
+        complain(
+            f"MLflow is slow and not complete yet ({finish.untracked}). Process {finish.tracking_pid} writes "
+            f"the rest in the background; whether it is complete: {command('status', folder)}"
+        )
+    elif finish.untracked:
+        complain(f"MLflow or the Parquet files lack something: {finish.untracked}")
+        complain(f"catch up with: {command('sync', folder)}")
+    if (page := folder.report / "report.html").exists():
+        say(f"report:  {page}")
+    if read_setup(folder).tracking_uri is None:
+        what = "it" if read_state(folder) is None else "what is new"
+        say(f"not tracked: {command('sync', folder)} brings {what} into MLflow")
+    else:
+        say(f"compare: {command('ui', folder)}")

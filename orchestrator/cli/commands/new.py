@@ -1,0 +1,65 @@
+"""`haltsweep new`: a spec to begin with, written into the current directory."""
+
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import orchestrator
+from orchestrator.cli.display.console import say
+from orchestrator.errors import InputError
+from search_spaces.wording import hint
+
+HOME = Path(orchestrator.__file__).parent
+BOX = HOME.parent / "experiments"
+"""Beside the packages, in a checkout and in an installed wheel."""
+OWN = "own"
+OWN_FILES = ("digits.yaml", "digits.py.txt")
+"""A spec for one's own training code, and that code; `.txt` keeps it from being a module of ours."""
+FIRST = "quickstart"
+FOLDED = (">", "|")
+"""How a text begins in YAML whose lines are those that follow."""
+
+
+def new(
+    example: Annotated[
+        str, typer.Argument(help=f"Any spec of the box, or `{OWN}` for your own training code.")
+    ] = FIRST,
+    listed: Annotated[bool, typer.Option("--list", help="Show what there is; write nothing.")] = False,
+) -> None:
+    """Write a spec to begin with into the current directory."""
+    box = {path.stem: path for path in sorted(BOX.glob("*.yaml"))}
+    if listed:
+        for name, path in box.items():
+            say(f"{name:32} {_question(path)}")
+        say(f"{OWN:32} your own training code: a spec and a function that trains")
+        return
+    if example == OWN:
+        sources = [HOME / "starters" / name for name in OWN_FILES]
+    elif example in box:
+        sources = [box[example]]
+    else:
+        raise InputError(f"no example named {example!r}. {hint(example, [*box, OWN])}")
+    files = {Path(source.name.removesuffix(".txt")): source.read_text("utf-8") for source in sources}
+    if there := [str(file) for file in files if file.exists()]:
+        raise InputError(
+            f"a file is never overwritten, and here there is {' and '.join(there)} already; work in another "
+            "directory, or rename it"
+        )
+    for file, text in files.items():
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+        say(f"{file} is written")
+    say(f"see what it would run: haltsweep plan {next(iter(files))}")
+
+
+def _question(spec: Path) -> str:
+    """What a spec asks, read without a parser."""
+    lines = iter(spec.read_text("utf-8").splitlines())
+    for line in lines:
+        if line.startswith("question:"):
+            asked = line.partition(":")[2].strip()
+            folded = takewhile(lambda each: each.startswith(" ") or not each.strip(), lines)
+            return " ".join(" ".join(folded).split()) if asked[:1] in FOLDED else asked
+    return ""

@@ -1,0 +1,170 @@
+"""`haltsweep remove`: take a sweep away, after showing what goes with it."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.display.fencing import tell_fenced
+from orchestrator.cli.locations import holds_sweep, runs_root, tracking_uri
+from orchestrator.cli.options import Runs, Storage, SweepName, TakeOver, Tracking
+from orchestrator.errors import InputError, NotAllowed, StoreError
+from orchestrator.files.known_addresses import require_known
+from orchestrator.identity import SweepFolder
+from search_spaces.wording import hint
+
+if TYPE_CHECKING:
+    from orchestrator.execution.sweep.launch_folder import Setup
+
+
+def remove(
+    name: SweepName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Delete its runs in MLflow too.")] = False,
+    take_over: TakeOver = False,
+    runs: Runs = None,
+    storage: Storage = None,
+    tracking: Tracking = None,
+) -> None:
+    """Delete a sweep: its folder, its rows of the ledger and, if asked to, its MLflow runs."""
+    root = runs_root(runs)
+    if _finished_leftovers(root / name):
+        return
+    subject = _find(name, root, storage)
+    launched = subject.setup.tracking_uri if subject.setup and not tracking else None
+    if mlflow:
+        require_known(launched, "--tracking")
+    uri = tracking_uri(tracking or launched, root)
+    if not yes:
+        _confirm(subject, uri if mlflow else None)
+    _delete(subject, uri if mlflow else None, take_over=take_over)
+    say(f"{subject.name}: removed")
+
+
+@dataclass(frozen=True, slots=True)
+class _SweepToRemove:
+    """What is to be removed."""
+
+    name: str
+    runs: Path
+    folder: SweepFolder | None
+    """None where only the rows of a database are here."""
+    setup: "Setup | None"
+    """None where launch.json is damaged, and the ledger taken to be in the folder."""
+    storage: str | None
+    """URL of a ledger outside of the folder."""
+
+
+def _finished_leftovers(root: Path) -> bool:
+    """Whether a removal that was killed on the way was all there was to do, and is done."""
+    from orchestrator.execution.sweep.removal import finish, leftovers
+
+    found = leftovers(root) if root.name not in {"", "..", "."} else []
+    for gone in found:
+        finish(gone)
+    if found and not root.exists():
+        say(f"{root.name}: removed; an earlier removal had been interrupted")
+        return True
+    return False
+
+
+def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
+    """By name or folder; a damaged sweep too. Raises InputError with the nearest and all names."""
+    from orchestrator.cli.commands.listing import folders
+    from orchestrator.execution.sweep.launch_folder import Setup, read_setup
+
+    known = folders(root)
+    given = SweepFolder(Path(name))
+    near = [each for each in (SweepFolder(root / name), given) if holds_sweep(each.root)]
+    found = next((each for each in (*near, *known) if each.name == name or each in near), None)
+    if found is None:
+        if storage is None:
+            raise InputError(
+                f"no sweep named {name!r} in {root}. {hint(name, [each.name for each in known])}"
+            )
+        return _SweepToRemove(name, root, None, None, storage)
+    found = SweepFolder(found.root.absolute())
+    try:
+        setup = read_setup(found)
+    except NotAllowed:
+        raise
+    except StoreError as error:
+        complain(f"damaged: {error}")
+        given_storage = Setup(Path(), storage=storage) if storage is not None else None
+        return _SweepToRemove(found.name, found.root.parent, found, given_storage, storage)
+    return _SweepToRemove(found.name, found.root.parent, found, setup, setup.storage or storage)
+
+
+def _confirm(subject: _SweepToRemove, uri: str | None) -> None:
+    """Show what goes, and ask. Raises InputError where nobody can be asked, Exit if the answer is no."""
+    if not sys.stdin.isatty():
+        raise InputError(
+            f"to remove {subject.name!r} somebody must agree, and there is no terminal to ask on; "
+            "give --yes if you are sure"
+        )
+    say(f"this deletes of {subject.name}:")
+    for line in _what_goes(subject, uri):
+        say(f"  {line}")
+    if not typer.confirm("Delete it?", default=False):
+        say("nothing was deleted")
+        raise typer.Exit(1)
+
+
+def _what_goes(subject: _SweepToRemove, uri: str | None) -> list[str]:
+    from orchestrator.files.redact import redact_url
+    from orchestrator.ledger.deletion import num_events
+
+    lines = []
+    if subject.folder is not None:
+        files, size = _size(subject.folder.root)
+        lines.append(f"folder {subject.folder.root}: {files:,} files, {_bytes(size)}")
+    if subject.storage is not None:
+        rows = num_events(subject.storage, subject.name)
+        lines.append(f"{rows:,} events in {redact_url(subject.storage)}")
+    if subject.setup is not None and subject.setup.checkpoints is not None:
+        lines.append(f"its checkpoints in {redact_url(subject.setup.checkpoints)}")
+    if uri is not None:
+        lines.append(f"its runs in the MLflow at {redact_url(uri)}")
+    else:
+        lines.append("nothing in MLflow; for that give --mlflow")
+    return lines
+
+
+def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> None:
+    from orchestrator.execution.checkpoints.checkpoint_stores import Unreachable
+    from orchestrator.execution.sweep import removal
+
+    on_fenced = tell_fenced if take_over else None
+    if subject.folder is not None:
+        try:
+            removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)
+        except Unreachable as error:
+            raise InputError(f"{subject.name} was not removed: {error}") from error
+        return
+    assert subject.storage is not None, "what has no folder was found in a database"
+    removal.remove_rows(subject.storage, SweepFolder(subject.runs / subject.name), uri, on_fenced=on_fenced)
+
+
+def _size(folder: Path) -> tuple[int, int]:
+    """Files and bytes below `folder`; no link is followed."""
+    files = size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            files += 1
+            try:
+                size += (Path(place) / name).lstat().st_size
+            except OSError:  # gone meanwhile
+                continue
+    return files, size
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -1,0 +1,97 @@
+"""`haltsweep stop`: have a running sweep drained, from any shell or machine that reaches its ledger."""
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.display.console import say
+from orchestrator.cli.display.fencing import silence_of
+from orchestrator.cli.locations import command, find_sweep, runs_root
+from orchestrator.cli.options import Runs, Storage, SweepName
+from orchestrator.errors import InputError, StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.ledger.lease import Lease
+    from orchestrator.ledger.store import Ledger
+
+WAIT_S = 600.0
+POLL_S = 0.2
+REPEATED_EVERY_S = 10.0
+
+
+def stop(
+    name: SweepName,
+    now: Annotated[
+        bool,
+        typer.Option("--now", help="Give running trials up where they are; resume redoes their last steps."),
+    ] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until the sweep has been let go of.")] = True,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.", min=0.0)] = WAIT_S,
+    runs: Runs = None,
+    storage: Storage = None,
+) -> None:
+    """Stop a running sweep from elsewhere: its trials are saved at their next report, and resume goes on."""
+    with _found(name, runs_root(runs), storage) as (ledger, again):
+        lease = ledger.ask_to_stop(_who(), at_once=now)
+        if lease is None:
+            say(f"{ledger.sweep}: {silence_of(ledger) or 'nobody runs it'}; continue with: {again}")
+            return
+        holder = f"process {lease.holder.pid} on {lease.holder.host}"
+        how = "at once" if now else "when its trials have been saved at their next report"
+        say(f"{ledger.sweep}: {holder} was asked to stop {how}")
+        if wait:
+            _wait(ledger, lease, timeout)
+            say(f"{ledger.sweep}: stopped; continue with: {again}")
+
+
+@contextmanager
+def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
+    """The sweep's ledger, and what to type to go on. Where its folder is not here, `storage` is enough."""
+    from orchestrator.cli.reading import opened
+    from orchestrator.ledger.store import Ledger
+
+    try:
+        folder = find_sweep(name, runs)
+    except InputError:
+        if storage is None:
+            raise
+        with Ledger.open(storage, name) as ledger:
+            yield ledger, f"haltsweep resume {name}, where its folder is"
+        return
+    with opened(str(folder.root), runs, storage, writes=True) as sweep:
+        yield sweep.ledger, command("resume", sweep.folder)
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        user = f"user {os.getuid()}"
+    return f"{user} on {socket.gethostname()} (process {os.getpid()})"
+
+
+def _wait(ledger: "Ledger", asked: "Lease", timeout_s: float) -> None:
+    """Until the session that was asked is over. Raises StoreError after `timeout_s` seconds."""
+    began = shown_at = time.monotonic()
+    while (lease := ledger.lease()) is not None and lease.token == asked.token and ledger.held():
+        now = time.monotonic()
+        if now - began >= timeout_s:
+            raise StoreError(
+                f"sweep {ledger.sweep!r} must be let go of within {timeout_s:g} s, and process "
+                f"{asked.holder.pid} on {asked.holder.host} still holds it; it stays asked to stop: wait, "
+                f"ask again with --now, or end that process (kill {asked.holder.pid})"
+            )
+        if now - shown_at >= REPEATED_EVERY_S:
+            shown_at = now
+            say(
+                f"waiting for its trials to report, {now - began:.0f} s so far; --now would not wait for them"
+            )
+        time.sleep(POLL_S)

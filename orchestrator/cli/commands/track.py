@@ -1,0 +1,166 @@
+"""`haltsweep report` and `sync`: what is made from the ledger, at any time, as often as one likes."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from orchestrator.cli.display.console import complain, out, say
+from orchestrator.cli.display.waiting import Waiting
+from orchestrator.cli.locations import command, find_sweep, runs_root, tracking_uri
+from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
+from orchestrator.errors import InputError
+from orchestrator.files.known_addresses import require_known
+from orchestrator.files.redact import redact_url
+from orchestrator.identity import SweepFolder
+from search_spaces.wording import amount
+
+if TYPE_CHECKING:
+    from orchestrator.cli.reading import Opened
+    from orchestrator.report.results.types import Report
+    from orchestrator.tracking.summary import ArmSummary
+
+
+class Figures(StrEnum):
+    """As what figures are written into files."""
+
+    SVG = "svg"
+    PDF = "pdf"
+
+
+WATCH_S = 10.0
+"""Least time between two reports of a sweep that runs."""
+WATCH_SHARE = 9
+"""A report may take so many times less than the time until the next."""
+
+
+def report(
+    name: SweepName,
+    runs: Runs = None,
+    storage: Storage = None,
+    figures: Annotated[
+        Figures | None, typer.Option(help="Write every figure of the page into a file too.")
+    ] = None,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Write report.tex too, booktabs tables with figures as PDF.")
+    ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Write it again while the sweep runs; Ctrl-C ends that alone.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compute the report anew from the ledger, write it, and print it."""
+    from orchestrator.cli.reading import opened
+    from orchestrator.report.caveats.notes import in_words
+    from orchestrator.report.caveats.notices import notices
+    from orchestrator.report.writers.tables import as_rich, grids
+
+    if watch and as_json:
+        raise InputError("--watch is for people and --json for scripts, got both; give one of them")
+    with opened(name, runs_root(runs), storage) as sweep:
+
+        def write() -> "Report":
+            return write_report(sweep, figures=figures.value if figures else None, latex=latex)
+
+        made = write_while_running(sweep, write) if watch else write()
+    if as_json:
+        sys.stdout.write((sweep.folder.report / "report.json").read_text(encoding="utf-8"))
+        return
+    for grid in grids(made):
+        out().print(as_rich(grid))
+    if made.power:
+        say(made.power)
+    for notice in notices(made):
+        complain(notice)
+    say(f"written to {sweep.folder.report}")
+    for line in in_words(made):
+        say(line)
+
+
+def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
+    """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
+    root = runs_root(runs)
+    folder = find_sweep(name, root)
+    with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
+        waiting.update("report and Parquet are brought up to date first")
+        from orchestrator.cli.reading import opened
+        from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
+        from orchestrator.tracking.mlflow.mlflow_runs import check_uri
+
+        with opened(name, root, storage) as sweep:
+            setup = read_setup(sweep.folder)
+            if not tracking:
+                require_known(setup.tracking_uri, "--tracking")
+            uri = tracking or setup.tracking_uri or tracking_uri(None, root)
+            check_uri(uri)
+            if setup.storage is None:  # else both have the same to write
+                refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
+            written = publish(sweep, write_report(sweep), uri, waiting.update)
+    say(f"{sweep.plan.name}: {written}")
+
+
+def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
+    where = "" if uri is None else f"; it is at {redact_url(uri)}"
+    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{where}", "waiting for MLflow")
+
+
+def write_while_running(
+    sweep: "Opened", write: Callable[[], "Report"], sleep: Callable[[float], None] = time.sleep
+) -> "Report":
+    """Write the report now, and again whenever something has happened, until nobody runs the sweep.
+
+    A report takes at most a tenth of the time.
+    """
+    page = sweep.folder.report / "report.html"
+    while True:
+        began = time.monotonic()
+        # Whether it is over is asked first: what happened last is then in what is written.
+        held, seen = sweep.ledger.held(), sweep.ledger.last_seq()
+        made = write()
+        if not held:
+            return made
+        say(f"{sweep.plan.name}: {amount(made.left, 'trial')} left; {page} is up to date")
+        pause = max(WATCH_S, WATCH_SHARE * (time.monotonic() - began))
+        sleep(pause)
+        while sweep.ledger.held() and sweep.ledger.last_seq() == seen:
+            sleep(pause)
+
+
+def write_report(
+    sweep: "Opened", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
+) -> "Report":
+    """The report of all that the ledger holds, put into the sweep's folder."""
+    from orchestrator.report.results.details import details
+    from orchestrator.report.results.summary import summarise
+    from orchestrator.report.writers.write import write
+
+    records, measured = sweep.measured_records()
+    made = summarise(sweep.plan, records, sweep.spent())
+    write(
+        made, sweep.folder.report, details(sweep.plan, made, records, measured), figures=figures, latex=latex
+    )
+    return made
+
+
+def summary_of(made: "Report") -> "ArmSummary":
+    """What MLflow shows of the arms."""
+    from orchestrator.report.results.summary import arm_metrics, arm_tags
+    from orchestrator.tracking.summary import ArmSummary
+
+    return ArmSummary(arm_metrics(made), arm_tags(made))
+
+
+def publish(
+    sweep: "Opened", made: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
+) -> str:
+    """Parquet and MLflow in line with ledger and report; what was written, in words.
+
+    `on_progress` hears what MLflow is being asked for.
+    """
+    from orchestrator.tracking.sync import sync as project
+
+    return str(project(sweep.folder, sweep.ledger, uri, summary_of(made), on_progress))

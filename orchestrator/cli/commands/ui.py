@@ -1,0 +1,167 @@
+"""`haltsweep ui`: the MLflow UI on this machine, opened at a sweep."""
+
+import html
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from orchestrator.cli.display.console import say
+from orchestrator.cli.locations import find_sweep, runs_root, tracking_uri
+from orchestrator.cli.options import Runs, Tracking
+from orchestrator.errors import InputError
+from orchestrator.files.known_addresses import require_known
+from orchestrator.files.sqlite_files import file_of
+from orchestrator.identity import SweepFolder
+
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+REMOTE = ("http", "https")
+
+Name = Annotated[
+    str | None, typer.Argument(help="Sweep to open, by name or folder; without it, all.", metavar="NAME")
+]
+Port = Annotated[
+    int | None, typer.Option(help="Port to listen on; else 5000, else one that is free.", min=1, max=65535)
+]
+Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser.")]
+
+
+def ui(
+    name: Name = None,
+    runs: Runs = None,
+    tracking: Tracking = None,
+    port: Port = None,
+    browser: Browser = True,
+) -> None:
+    """Show a sweep in the MLflow UI, on this machine alone, until Ctrl-C.
+
+    Only the printed addresses give access: they contain a token. Where tracking is a server (http://...),
+    that is opened instead.
+    """
+    root = runs_root(runs)
+    folder = find_sweep(name, root) if name is not None else None
+    uri = _uri(folder, root, tracking)
+    _check_uri(uri)
+    if urlsplit(uri).scheme in REMOTE:
+        page = _show(uri, folder)
+        if browser and _can_browse():
+            webbrowser.open(page)
+        return
+    from orchestrator.tracking.mlflow.moved_store import follow_move
+    from orchestrator.tracking.mlflow.server import serving
+
+    artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
+    with suppress(sqlite3.Error):  # read-only: shown as it is
+        follow_move(uri, artifacts)
+    with ended_by_signals(), serving(uri, artifacts, port) as server:
+        page = _show(server.url, folder)
+        with _redirect(page, artifacts.parent) if browser and _can_browse() else nullcontext() as file:
+            if file is not None:
+                webbrowser.open(file.as_uri())
+            say("Ctrl-C ends it")
+            server.wait()
+
+
+def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
+    """`--tracking`, else where the sweep was launched to track, else where this machine tracks."""
+    from orchestrator.errors import StoreError
+    from orchestrator.execution.sweep.launch_folder import read_setup
+
+    if given is None and folder is not None:
+        try:
+            launched = read_setup(folder).tracking_uri
+        except StoreError:  # launched by other means than the command line
+            launched = None
+        if launched is not None:
+            require_known(launched, "--tracking")
+            return launched
+        root = folder.root.parent
+    return tracking_uri(given, root)
+
+
+def _check_uri(uri: str) -> None:
+    """Refuse what cannot be shown. MLflow would make an empty store where there is none."""
+    from orchestrator.tracking.mlflow.mlflow_runs import check_uri
+
+    check_uri(uri)
+    file = file_of(uri)
+    if file is not None and not file.is_file():
+        raise InputError(
+            f"there must be an MLflow store at {file}, found none; launch a sweep, or say where its store is "
+            "with --runs or --tracking"
+        )
+
+
+def _show(server: str, folder: SweepFolder | None) -> str:
+    """Print the addresses of a sweep, or of all; return the one for the browser."""
+    from orchestrator.tracking.mlflow.links import find_links, without_user
+
+    if folder is None:
+        page = without_user(server)
+        say(f"MLflow:   {page}")
+        return page
+    from orchestrator.plan.serialise import read_plan
+
+    plan = read_plan(folder)
+    links = find_links(server, plan.name, [arm.name for arm in plan.arms])
+    say(f"all runs: {links.runs}")
+    say(f"arms:     {links.arms}")
+    say(f"compared: {links.comparison}")
+    return links.arms
+
+
+def _can_browse() -> bool:
+    """Whether a browser has a screen to open on; those that run inside a terminal cannot show MLflow."""
+    screen = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.stdout.isatty() and bool(screen)
+
+
+@contextmanager
+def _redirect(page: str, folder: Path) -> Iterator[Path | None]:
+    """Write a file that leads a browser to `page`, since every user can read the arguments of a browser.
+
+    The file is in `folder` if that exists, since a browser in a sandbox cannot read temporary files. Yields
+    None if the file cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            place = folder if folder.is_dir() else None
+            file = stack.enter_context(
+                tempfile.NamedTemporaryFile("w", dir=place, prefix=".ui-", suffix=".html")
+            )
+            file.write(f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">')
+            file.flush()
+        except OSError:
+            path = None
+        else:
+            path = Path(file.name).resolve()
+        yield path
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """The block ends quietly on Ctrl-C, SIGTERM or a closed terminal; a second one changes nothing."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
+        for each in ENDS:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, end) for each in ENDS}
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

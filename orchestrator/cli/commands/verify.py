@@ -1,0 +1,174 @@
+"""`haltsweep verify`: whether everything that a sweep has kept is what was written."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.commands import bundle
+from orchestrator.cli.display.console import emit_json, say
+from orchestrator.cli.locations import command, data_root, find_sweep, runs_root
+from orchestrator.cli.options import Data, Json, Runs, SweepName
+from orchestrator.errors import HaltsweepError, InputError, StoreError
+from orchestrator.files.findings import BAD, Finding
+from orchestrator.identity import SweepFolder
+from search_spaces.wording import amount
+from trainables.source_files import names_file
+
+Repair = Annotated[
+    bool,
+    typer.Option(
+        "--repair",
+        help="First make a damaged plan.json again from spec.yaml, and delete the snapshot in the ledger, "
+        "which the next session makes again.",
+    ),
+]
+
+
+Rerun = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Of a bundle: import its code, train K confirm trials again, and compare.",
+        metavar="K",
+    ),
+]
+
+
+def verify(
+    name: SweepName,
+    runs: Runs = None,
+    repair: Repair = False,
+    rerun: Rerun = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep.
+
+    The exit code is 1 for damage, and 2 if nothing is damaged and a part could not be checked.
+
+    Of a bundle: whether it is as written, and its report follows from its ledger; nothing of it is run, but
+    with --rerun.
+    """
+    is_bundle = names_file(name)
+    _refuse_options(name, is_bundle=is_bundle, repair=repair, rerun=rerun is not None)
+    folder = SweepFolder(Path(name)) if is_bundle else find_sweep(name, runs_root(runs))
+    if repair:
+        _repair_plan(folder)
+        _delete_snapshot(folder)
+    found: list[Finding] = []
+    parts = bundle.findings(Path(name), rerun or 0, data_root(data)) if is_bundle else findings(folder)
+    for finding in parts:
+        found.append(finding)
+        if not as_json:
+            say(_line(finding))
+    bad = [finding for finding in found if finding.verdict in BAD]
+    if as_json:
+        emit_json({"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in found]})
+    else:
+        say(f"{folder.name}: {_sum(bad)}")
+    if bad:
+        raise typer.Exit(1 if any(each.verdict != "unknown" for each in bad) else 2)
+
+
+def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:
+    """Raises InputError for an option that is for the other kind."""
+    if is_bundle and repair:
+        raise InputError(f"--repair is for sweeps, and {name} is a file; leave it out")
+    if rerun and not is_bundle:
+        raise InputError(f"--rerun is for bundles, and {name} is no file; `haltsweep bundle` makes one")
+
+
+def findings(folder: SweepFolder) -> Iterator[Finding]:
+    """Everything, in the order in which it is looked at."""
+    from orchestrator.cli import verifying
+    from orchestrator.cli.display.waiting import Waiting
+    from orchestrator.execution.sweep.launch_folder import Setup, read_setup
+    from orchestrator.ledger.fold import records
+    from orchestrator.plan.serialise import read_plan
+
+    yield from verifying.files(folder)
+    yield from verifying.report(folder)
+    plan = setup = None
+    try:
+        setup = read_setup(folder)
+        plan = read_plan(folder)
+    except StoreError:
+        pass  # reported among the files
+    with Waiting("Ctrl-C ends the check", "checking") as waiting:
+        try:
+            with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
+                faults = list(verifying.ledger(ledger))
+                if plan is not None and not any(each.verdict == "damaged" for each in faults):
+                    faults += verifying.trials(ledger, folder)
+                yield from faults
+                if plan is None or setup is None or any(each.verdict == "damaged" for each in faults):
+                    detail = "not compared: what they must say cannot be read"
+                    for what in ("checkpoints", "data", "parquet", "mlflow"):
+                        yield Finding(what, "unknown", detail, "put right what is above, and check again")
+                    return
+                whole = verifying.Whole(folder, plan, setup, ledger, records(ledger.events(), plan))
+                yield from verifying.snapshot(whole)
+                yield from verifying.checkpoints(whole, waiting.update)
+                yield from verifying.data(whole, waiting.update)
+                yield from verifying.parquet(whole)
+                yield from verifying.mlflow(whole, waiting.update)
+        except HaltsweepError as error:
+            yield Finding("ledger", "damaged", str(error))
+
+
+def _sum(bad: Sequence[Finding]) -> str:
+    """What cannot be looked at, such as an MLflow that is away, is not reported as damage."""
+    damaged = sum(each.verdict == "damaged" for each in bad)
+    unknown = len(bad) - damaged
+    parts = [
+        amount(damaged, "fault") if damaged else "",
+        f"{amount(unknown, 'part')} could not be checked" if unknown else "",
+    ]
+    return ", ".join(filter(None, parts)) or "sound"
+
+
+def _line(finding: Finding) -> str:
+    what = f"{finding.what:<11} {finding.verdict:<7} {finding.detail}"
+    return what if finding.verdict == "sound" or not finding.remedy else f"{what}; {finding.remedy}"
+
+
+def _delete_snapshot(folder: SweepFolder) -> None:
+    from orchestrator.execution.sweep.launch_folder import read_setup
+    from orchestrator.ledger.store import Ledger
+
+    with suppress(StoreError), Ledger.open(read_setup(folder).ledger_url(folder), folder.name) as ledger:
+        ledger.delete_snapshot()  # of a ledger that cannot be opened, the check says why
+
+
+def _repair_plan(folder: SweepFolder) -> None:
+    """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched.
+
+    An extended plan is not made again: editions of it are kept.
+    """
+    from orchestrator.execution.sweep.extend_folder import complete
+    from orchestrator.execution.sweep.launch_folder import read_setup
+    from orchestrator.files.file_digests import damaged_files, digest_of, read_manifest, read_sound
+    from orchestrator.plan.planner import plan_file
+    from orchestrator.plan.serialise import to_json
+    from trainables.atomic import write_atomically
+    from trainables.extensions import look_in
+
+    complete(folder)
+    if not damaged_files(folder.root).get(folder.plan.name):
+        return
+    read_sound(folder.spec, "restore it from a backup")
+    if (code := read_setup(folder).code) is not None:
+        look_in(Path(code))
+    _, plan = plan_file(folder.spec)
+    text = to_json(plan)
+    if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):
+        raise StoreError(
+            f"{folder.plan} must be made again as it was, and here {folder.spec.name} gives another plan, as "
+            "other versions may; restore plan.json from a backup"
+        )
+    write_atomically(folder.plan, text)
+    say(f"{folder.plan} was made again; `{command('verify', folder)}` follows")

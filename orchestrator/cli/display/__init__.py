@@ -1,0 +1,1 @@
+"""Shows values on a terminal: tables, progress, waiting."""

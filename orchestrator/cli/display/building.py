@@ -1,0 +1,82 @@
+"""Shows work on data while it goes on: a bar on a terminal, a line now and then elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.cli.display.console import complain, err
+from search_spaces.wording import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+SHOWN_AFTER_S = 2.0
+"""What is done sooner needs no bar."""
+PLAIN_EVERY_S = 10.0
+"""Least time between two lines in a log."""
+
+
+class Bars:
+    """One bar at a time, on standard error, for whatever is built or read while it is watched."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._bars: Progress | None = None
+        self._bar: TaskID | None = None
+        self._name = ""
+        self._began = self._shown_at = 0.0
+
+    def __enter__(self) -> Self:
+        if err().is_terminal:
+            from rich import progress
+
+            self._bars = progress.Progress(
+                progress.SpinnerColumn(),
+                progress.TextColumn("{task.description}", markup=False),
+                progress.BarColumn(),
+                progress.TaskProgressColumn(),
+                progress.TimeElapsedColumn(),
+                console=err(),
+                transient=True,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Inside, progress that is reported is shown as that of `name`."""
+        from trainables.data.progress import Watcher, watched_by
+
+        self._name, self._began, self._shown_at = name, self._clock(), float("-inf")
+        if self._bars is not None:
+            self._bar = self._bars.add_task(printable(name), total=None)
+        try:
+            with watched_by(Watcher(self._show, complain)):
+                yield
+        finally:
+            if self._bars is not None and self._bar is not None:
+                self._bars.remove_task(self._bar)
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        if self._bars is not None and self._bar is not None:
+            self._bars.update(
+                self._bar, description=printable(f"{self._name}: {what}"), completed=done, total=total
+            )
+            return
+        now = self._clock()
+        if done == total:
+            return
+        if now - self._began >= SHOWN_AFTER_S and now - self._shown_at >= PLAIN_EVERY_S:
+            complain(f"{self._name}: {share(done, total)} of {total:,} {what}")
+            self._shown_at = now
+
+
+def share(done: int, total: int) -> str:
+    """`45%`."""
+    return f"{done / total:.0%}" if total else "100%"

@@ -1,0 +1,83 @@
+"""Lengths and labels as a figure: one row a split, both histograms as shares of the split."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from orchestrator.cli.display.data_views import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LENGTH_BINS = 60
+LABELS_DRAWN = 20
+LENGTH_COLOUR, LABEL_COLOUR, FLOOR_COLOUR = "#0072B2", "#009E73", "#D55E00"
+ROW_INCHES = 1.7
+SHORT_NAME = 3
+"""Longer names of labels are written aslant."""
+
+
+def draw(found: Sequence[Shown], path: Path) -> None:
+    """Write the figure as PNG. Raises OSError if `path` cannot be written."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    size = (9.0, 0.6 + ROW_INCHES * len(found))
+    figure, axes = plt.subplots(len(found), 2, figsize=size, squeeze=False, layout="constrained")
+    for row, each in zip(axes, found, strict=True):
+        _lengths(row[0], each)
+        _labels(row[1], each)
+        for axis in row:
+            axis.tick_params(labelsize="x-small")
+    try:
+        figure.savefig(path, dpi=150)
+    finally:
+        plt.close(figure)
+
+
+def _lengths(axis: "Axes", each: Shown) -> None:
+    lengths, role = each.facts.lengths, each.info.role
+    _histogram(axis, lengths, LENGTH_COLOUR)
+    count = f"batch of {len(lengths)}" if each.info.streamed else f"n = {len(lengths):,}"
+    name = each.title if each.info.name == role else f"{each.title} ({role})"
+    axis.set_title(f"{name}, {count}, tokens: mean {lengths.mean():.1f}", fontsize="small")
+    axis.set_ylabel("share", fontsize="small")
+
+
+def _labels(axis: "Axes", each: Shown) -> None:
+    """Shares of labels; of tasks whose answers are written, how long these are."""
+    facts = each.facts
+    if facts.answer_lengths is not None:
+        _histogram(axis, facts.answer_lengths, LABEL_COLOUR)
+        words = f"answers of {len(facts.labels):,} tokens: mean {facts.answer_lengths.mean():.1f}"
+        axis.set_title(f"{words}, commonest {facts.floor:.1%}", fontsize="small")
+        return
+    commonest = sorted(facts.labels, key=lambda name: -facts.labels[name])[:LABELS_DRAWN]
+    names = [name for name in facts.labels if name in set(commonest)]
+    total = sum(facts.labels.values())
+    axis.bar(range(len(names)), [facts.labels[name] / total for name in names], color=LABEL_COLOUR)
+    axis.axhline(facts.floor, linestyle=":", color=FLOOR_COLOUR)
+    if max(map(len, names)) > SHORT_NAME:
+        axis.set_xticks(range(len(names)), names, rotation=25, ha="right")
+    else:
+        axis.set_xticks(range(len(names)), names)
+    more = len(facts.labels) - len(names)
+    rest = f", {more:,} rarer ones not drawn" if more else ""
+    axis.set_title(f"labels; dotted: floor {facts.floor:.1%}{rest}", fontsize="small")
+
+
+def _histogram(axis: "Axes", values: np.ndarray, colour: str) -> None:
+    """Shares of whole numbers; bins are whole numbers wide, so that none is empty for its place alone."""
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = int(values.min()), int(values.max())
+    width = max(1, -(-(high - low + 1) // LENGTH_BINS))
+    edges = np.arange(low, high + width + 1, width) - 0.5
+    axis.hist(values, bins=edges.tolist(), weights=np.full(len(values), 1 / len(values)), color=colour)
+    # A single length would be drawn as wide as the panel.
+    axis.set_xlim(min(edges[0], low - 5), max(edges[-1], high + 5))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,32 @@
+"""What commands print about a session that was shut out, or that may still be alive."""
+
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.display.console import complain
+from orchestrator.cli.display.running import roughly
+
+if TYPE_CHECKING:
+    from orchestrator.ledger.lease import Lease
+    from orchestrator.ledger.store import Ledger
+
+
+def tell_fenced(lease: "Lease") -> None:
+    """Name the session that held `lease` and can write no more."""
+    complain(
+        f"{lease.sweep}: taken over from session {lease.token}, {lease.holder}; that session can write "
+        f"nothing more. If its process is still there, end it (kill {lease.holder.pid}), since its trials "
+        "use that machine"
+    )
+
+
+def silence_of(ledger: "Ledger") -> str:
+    """Return a sentence about a holder that nobody can look up and that is silent; empty if there is none."""
+    found = ledger.silent_holder()
+    if found is None:
+        return ""
+    holder, silent_s = found
+    when = "at an unknown time" if silent_s is None else f"{roughly(silent_s)} ago"
+    return (
+        f"{holder} held it and last renewed its lease {when}; whether that process is still alive cannot be "
+        "told from here"
+    )

@@ -1,0 +1,72 @@
+"""The fields of a model or task as rows for people: path, type in words, default, meaning."""
+
+from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from orchestrator.plan.display.format import value_words
+from trainables.settings import Settings
+
+WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+SIGNS = ((Ge, "ge", ">="), (Gt, "gt", ">"), (Le, "le", "<="), (Lt, "lt", "<"))
+NESTED = "as below"
+"""Default of a mapping whose fields have rows of their own."""
+
+Row = tuple[str, str, str, str]
+
+
+def rows(config: type[Settings], prefix: str = "") -> Iterator[Row]:
+    """Every field, those of nested settings after the field that holds them."""
+    for name, field in config.model_fields.items():
+        meaning = " ".join((field.description or "").split())
+        yield f"{prefix}{name}", type_words(field), _default(field), meaning
+        for nested in _nested(field.annotation):
+            yield from rows(nested, f"{prefix}{name}.")
+
+
+def type_words(field: FieldInfo) -> str:
+    """What may be written there: `whole number >= 1 or null`, `one of sequence, token`."""
+    kinds = _alternatives(field.annotation)
+    limits = ", ".join(
+        f"{sign} {getattr(bound, name)}"
+        for bound in field.metadata
+        for kind, name, sign in SIGNS
+        if isinstance(bound, kind)
+    )
+    words = " or ".join(_words(kind) for kind in kinds if kind is not NoneType)
+    limited = f"{words} {limits}" if limits else words
+    return f"{limited} or null" if NoneType in kinds else limited
+
+
+def _words(kind: Any) -> str:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _words(arguments[0])
+    if origin is Literal:
+        values = ", ".join(map(value_words, arguments))
+        return f"one of {values}" if len(arguments) > 1 else values
+    if origin is tuple:
+        if arguments[-1] is Ellipsis:
+            return f"list of {_words(arguments[0])}"
+        return f"[{', '.join(map(_words, arguments))}]"
+    return WORDS.get(kind, "mapping")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return NESTED if isinstance(value, Settings) else value_words(value)
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+
+
+def _nested(annotation: Any) -> list[type[Settings]]:
+    return [
+        kind for kind in _alternatives(annotation) if isinstance(kind, type) and issubclass(kind, Settings)
+    ]

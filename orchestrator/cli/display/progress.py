@@ -1,0 +1,332 @@
+"""How far a sweep is, for people: one table for `status` and for the live view, plain lines for logs."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import chain
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.cli.display.building import PLAIN_EVERY_S, SHOWN_AFTER_S, share
+from orchestrator.cli.display.console import Name, Visible, complain, drawn, out, say
+from orchestrator.cli.display.running import (
+    HOUR_S,
+    Pace,
+    roughly,
+    running_table,
+    seconds_left,
+    silence,
+    time_left,
+)
+from orchestrator.conductor.messages import Progress
+from orchestrator.conductor.outlook import Outlook
+from orchestrator.files.redact import redact
+from orchestrator.plan.display.format import decimals
+from orchestrator.plan.planned_trials import replacements
+from orchestrator.plan.types import Plan
+from orchestrator.spec.scopes import counted_name
+from orchestrator.trials import Outcome, OutcomeKind, Record, by_arm, numbered
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from orchestrator.execution.live_view import Snapshot
+    from orchestrator.execution.signals import Heard
+    from orchestrator.ledger.sql.outage import Outage
+
+QUIET_S = 600.0
+"""A log in which nothing has ended for so long gets a line on how far a running trial is."""
+REASON_CHARACTERS = 300
+HEARD = {
+    "DRAIN": "stopping: running trials are saved at their next report; Ctrl-C again stops at once",
+    "LEAVE": "stopping; Ctrl-C again stops at once",
+    "HURRY": "stopping at once",
+}
+
+
+def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[Progress, ...]:
+    """How far every arm is, from what the ledger holds; `held`: whether somebody runs the sweep.
+
+    Without a holder nothing runs: what a killed process left open waits to be resumed.
+    """
+    planned = Counter(trial.arm for trial in plan.trials)
+    of_arms = by_arm(records)
+    return tuple(
+        _arm_progress(plan, arm.name, planned[arm.name], of_arms[arm.name], held=held) for arm in plan.arms
+    )
+
+
+def _arm_progress(plan: Plan, arm: str, planned: int, own: Sequence[Record], *, held: bool) -> Progress:
+    ended = Counter(record.outcome for record in own if record.outcome is not None)
+    return Progress(
+        arm=arm,
+        planned=planned,
+        running=sum(record.outcome is None for record in own) if held else 0,
+        finished=ended[OutcomeKind.FINISHED],
+        pruned=ended[OutcomeKind.PRUNED],
+        failed=sum(count for kind, count in ended.items() if kind.failed),
+        best=_best(plan, own),
+        seconds=sum(record.last.seconds for record in own if record.last),
+        skipped=ended[OutcomeKind.SKIPPED],
+        infeasible=ended[OutcomeKind.INFEASIBLE],
+    )
+
+
+def _best(plan: Plan, records: Sequence[Record]) -> float | None:
+    if plan.search is None:
+        return None
+    objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
+    found = [record for record in records if record.phase == "search"]
+    judged = [each.judged_by(wanted) for each in found if each.outcome is OutcomeKind.FINISHED]
+    known = [values[0] for values in judged if values]
+    return (max if objective.goal == "max" else min)(known) if known else None
+
+
+def table(progress: Sequence[Progress], objective: str) -> "Table":
+    """One row an arm; numbers are whole at every width, names break at their parts."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(caption=f"best: of {objective}" if objective else None, caption_justify="right")
+    made.add_column("arm", overflow="fold")
+    some_infeasible = any(each.infeasible for each in progress)
+    infeasible = ["infeasible"] if some_infeasible else []
+    for header in (
+        "done",
+        "running",
+        "pruned",
+        *infeasible,
+        "failed",
+        *(["best"] if objective else []),
+        "work",
+    ):
+        made.add_column(header, justify="right", no_wrap=True)
+    for each in progress:
+        best = "-" if each.best is None else decimals(each.best, 3)
+        made.add_row(
+            Name(each.arm),
+            f"{each.ended}/{each.planned}",
+            str(each.running),
+            str(each.pruned),
+            *([str(each.infeasible)] if some_infeasible else []),
+            Text(str(each.failed), style="red" if each.failed else ""),
+            *([best] if objective else []),
+            duration(each.seconds),
+        )
+    return made
+
+
+def line(progress: Sequence[Progress], left: str) -> str:
+    """The whole sweep in one line."""
+    ended, planned = sum(each.ended for each in progress), sum(each.planned for each in progress)
+    running, failed = sum(each.running for each in progress), sum(each.failed for each in progress)
+    pruned, skipped = sum(each.pruned for each in progress), sum(each.skipped for each in progress)
+    unneeded = f", {skipped} skipped" if skipped else ""
+    if infeasible := sum(each.infeasible for each in progress):
+        unneeded += f", {infeasible} infeasible"
+    return f"{ended}/{planned} done, {running} running, {pruned} pruned, {failed} failed{unneeded}{left}"
+
+
+def duration(seconds: float) -> str:
+    """`42s`, `3m 20s`, `2h 05m`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m {rest:02d}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60:02d}m"
+
+
+class View:
+    """Shows a running sweep: a live table on a terminal, a line now and then elsewhere."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        live: bool = True,
+        hint: str = "Ctrl-C stops cleanly, `haltsweep resume` continues",
+    ) -> None:
+        self._objective = counted_name(plan.search.objectives[0]) if plan.search else ""
+        self._clock = clock
+        self._began = clock()
+        self._plan = plan
+        self._hint = hint
+        self._pace = Pace()
+        self._shorter = may_end_early(plan)
+        self._snapshot: Snapshot | None = None
+        self._tracking_since: float | None = None
+        self._last_at = -PLAIN_EVERY_S
+        self._last_text = self._data = ""
+        self._data_since = self._began
+        self._wants_live = live
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._wants_live and out().is_terminal:
+            from rich.live import Live
+
+            self._live = Live(console=out(), refresh_per_second=4, transient=True)
+            self._live.start()
+            drawn(begins=True)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._live is not None:
+            drawn(begins=False)
+            self._live.stop()
+
+    def show(self, snapshot: "Snapshot") -> None:
+        """How far the sweep is."""
+        now, arms = self._clock(), snapshot.arms
+        if self._snapshot is None:
+            self._began = now
+        self._snapshot = snapshot
+        how = line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
+        left = self._left(snapshot, now)
+        if self._live is not None:
+            hint = "" if snapshot.draining else f"; {self._hint}"
+            self._draw(how + left + hint, *tables(arms, self._objective, snapshot.outlook))
+        elif now - self._last_at >= PLAIN_EVERY_S or sum(each.ended == each.planned for each in arms) == len(
+            arms
+        ):
+            quiet = how == self._last_text and now - self._last_at >= QUIET_S
+            if quiet:
+                self._last_text = ""
+            self._say(how, now, left + (_moving(snapshot) if quiet else ""))
+
+    def show_starting(self, what: str) -> None:
+        """What is begun before trials can run."""
+        if self._live is None:
+            say(f"[{duration(self._clock() - self._began)}] {what}")
+            return
+        arms = self._snapshot.arms if self._snapshot is not None else ()
+        self._draw(what, *([table(arms, self._objective)] if arms else []))
+
+    def show_data(self, task: str, split: str, ready: int, total: int) -> None:
+        """Which data are being built."""
+        done = ready == total
+        self._data = f"data: {task}/{split} ({ready + 1} of {total})"
+        self._data_since, self._last_at = self._clock(), -PLAIN_EVERY_S
+        if done:
+            self._data = f"data: {total} splits of {task} ready"
+        if self._live is not None:
+            self._draw(self._data)
+        elif done:
+            say(self._data)
+
+    def show_build(self, what: str, done: int, total: int) -> None:
+        """How far the split is that is being built; in a log only if that takes long."""
+        text = f"{self._data}: {share(done, total)} of {total:,} {what}"
+        now = self._clock()
+        if self._live is not None:
+            self._draw(text)
+        elif (
+            done < total and now - self._data_since >= SHOWN_AFTER_S and now - self._last_at >= PLAIN_EVERY_S
+        ):
+            self._say(text, now)
+
+    def show_interrupt(self, heard: "Heard") -> None:
+        """Ctrl-C was heard; called in another thread."""
+        complain(HEARD[heard.name])
+
+    def show_outage(self, outage: "Outage | None") -> None:
+        """The ledger's database is away, or back; called in any thread."""
+        if outage is None:
+            complain("the ledger's database is back; what was reported meanwhile is written now")
+            return
+        since, until = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (outage.since, outage.until))
+        complain(
+            f"the ledger's database has been away since {since} ({redact(outage.cause)}); trials that run go "
+            f"on, and their reports are kept until it is back; at {until} the sweep ends, to be resumed"
+        )
+
+    def show_tracking(self, what: str) -> None:
+        """The trials have ended, and MLflow is waited for."""
+        now = self._clock()
+        if self._tracking_since is None:
+            self._tracking_since = now
+        if now - self._tracking_since < SHOWN_AFTER_S:
+            return
+        text = f"trials have ended; waiting for MLflow: {what}; Ctrl-C leaves it for `haltsweep sync`"
+        if self._live is not None:
+            self._draw(text)
+        elif now - self._last_at >= PLAIN_EVERY_S:
+            self._say(text, now)
+
+    def _draw(self, text: str, *below: "Table") -> None:
+        """The line comes first: of what is higher than the terminal, the end is cut off."""
+        from rich.console import Group
+        from rich.text import Text
+
+        assert self._live is not None, "only a terminal is drawn on"
+        self._live.update(Visible(Group(Text(text), *below)))
+
+    def _say(self, text: str, now: float, more: str = "") -> None:
+        """A line, if `text` is new; `more` alone makes none."""
+        if text != self._last_text:
+            say(f"[{duration(now - self._began)}] {text}{more}")
+            self._last_text, self._last_at = text, now
+
+    def _left(self, snapshot: "Snapshot", now: float) -> str:
+        """Time left, if there is ground to say so, or when the budget of wall clock ends it."""
+        worked = sum(each.seconds for each in snapshot.arms)
+        speed = self._pace.speed(worked, now, snapshot.running)
+        left = seconds_left(snapshot.outlook, speed)
+        hours = self._plan.wall_clock_hours
+        if left is not None and hours is not None and (until := hours * HOUR_S - snapshot.held_open_s) < left:
+            return f", the budget of {hours:g} h ends it in about {roughly(max(0.0, until))}"
+        return time_left(snapshot.outlook, speed, shorter=self._shorter)
+
+
+def tables(arms: Sequence[Progress], objective: str, outlook: Outlook) -> "list[Table]":
+    """Of the arms, and of what runs if anything does."""
+    return [table(arms, objective), *([running_table(outlook)] if outlook.running else [])]
+
+
+def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
+    """Complains of the first trial that fails: one mistake may fail all that follow.
+
+    The view counts the others, and the command `status` tells of them.
+    """
+    complained = False
+
+    def complain_once(trial_id: str, outcome: Outcome) -> None:
+        nonlocal complained
+        if complained:
+            return
+        complained = True
+        every = chain(plan.trials, replacements(plan))
+        trial = next(each for each in every if each.trial_id == trial_id)
+        place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
+        reason = shortened(outcome.reason)
+        complain(
+            f"first failure: {place} {outcome.kind}: {reason}; the sweep goes on, `{status}` tells of others"
+        )
+
+    return complain_once
+
+
+def shortened(reason: str) -> str:
+    """Why a trial ended, in a line: below it a crash has its traceback."""
+    first = reason.partition("\n")[0]
+    return first[:REASON_CHARACTERS] + ("..." if len(first) > REASON_CHARACTERS else "")
+
+
+def may_end_early(plan: Plan) -> bool:
+    """Whether trials may be skipped, so that what is still to come is at most what is planned."""
+    return (plan.confirm is not None and plan.confirm.stop is not None) or (
+        plan.limits is not None and plan.limits.each_arm is not None
+    )
+
+
+def _moving(snapshot: "Snapshot") -> str:
+    """How far running trials are, in a log in which nothing has ended for long."""
+    running = snapshot.outlook.running
+    shown = [each for each in running if silence(each)] or running[:1]
+    return "".join(
+        f"; {each.arm} {each.phase} {numbered(each.repeat, each.number)} is at step {each.step:,}"
+        f"{silence(each)}"
+        for each in shown
+    )

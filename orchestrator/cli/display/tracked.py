@@ -1,0 +1,84 @@
+"""How far MLflow is behind the ledger, and why: what `status` tells of it."""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.execution.sweep.launch_folder import Setup, read_setup
+from orchestrator.files.redact import redact_url
+from orchestrator.files.sqlite_files import file_of
+from orchestrator.identity import SweepFolder
+from orchestrator.tracking.state import is_writing, read_state
+from search_spaces.wording import amount
+
+if TYPE_CHECKING:
+    from orchestrator.cli.reading import Opened
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """The projection in MLflow as its writer left it."""
+
+    store: str
+    """The MLflow, without passwords."""
+    behind: int
+    """Events of the ledger that are not in MLflow yet."""
+    writing: str
+    """What MLflow is being asked for; empty if nothing, or nobody asks."""
+    error: str
+    """Why it is behind, as MLflow's last failure says; empty if it has not failed since it worked."""
+    noted_s_ago: float | None
+    """Seconds since the writer's last note; None if it has left none."""
+    active: bool = False
+    """Whether a process of this machine writes it now."""
+
+    def line(self, sync: str, *, held: bool) -> str:
+        """For people; the command that catches up is a line of its own, so that it is copied whole.
+
+        `sync` is that command, `held` whether the sweep is run by somebody.
+        """
+        background = self.active and not held
+        if not self.behind and not self.error and not background:
+            return f"MLflow: has everything ({self.store})"
+        ago = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
+        parts = [
+            f"{amount(self.behind, 'event')} behind",
+            self.writing and f"{self.writing}{ago}",
+            self.error,
+            "a background process writes it" if background else "",
+            "" if held or self.active or self.error else "nobody writes it now",
+        ]
+        message = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
+        return message if held or background else f"{message}\ncatch up with: {sync}"
+
+
+def tracking_of(sweep: "Opened") -> Tracked | None:
+    """None for a sweep that was launched without MLflow and brought into none since."""
+    setup = read_setup(sweep.folder)
+    uri = store_of(sweep.folder, setup)
+    return tracked(sweep.folder, uri, sweep.ledger.last_seq()) if uri is not None else None
+
+
+def store_of(folder: SweepFolder, setup: Setup) -> str | None:
+    """URI of the MLflow of the launch, else of that which `sync` has brought the sweep into, if any.
+
+    Of the latter a password is masked: it is kept nowhere.
+    """
+    if setup.tracking_uri is not None:
+        return setup.tracking_uri
+    state = read_state(folder)
+    return (state.store or None) if state is not None else None
+
+
+def tracked(folder: SweepFolder, uri: str, newest: int) -> Tracked:
+    """How far the MLflow at `uri` is, of a ledger whose newest event is at position `newest`."""
+    store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
+    if state is None or state.store != store:
+        return Tracked(store, newest, "", "", None, active)
+    file = file_of(uri)
+    if state.position and file is not None and not file.exists():
+        return Tracked(
+            store, newest, "", "its file is gone, or was left behind when the sweep was moved", None
+        )
+    ago = max(0.0, time.time() - state.at)
+    return Tracked(store, max(0, newest - state.position), state.doing, state.error, ago, active)

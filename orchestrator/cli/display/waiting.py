@@ -1,0 +1,72 @@
+"""Says what is waited for while it takes its time: on a terminal at once, in a log soon and now and then."""
+
+import os
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.cli.display.building import PLAIN_EVERY_S
+from orchestrator.cli.display.console import complain, err
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+LOOK_S = 0.25
+FIRST_S = 1.0
+"""What takes longer is shown, even in a log, unless `first_s` says otherwise."""
+
+
+_ECHOES: list[int] = []
+
+
+def echo(descriptor: int) -> None:
+    """From now on what this process waits for is also written to the file `descriptor`, a line each time."""
+    _ECHOES.append(descriptor)
+
+
+class Waiting:
+    """Inside, shows the latest `update` and the seconds since; `doing` says what for, `hint` how to leave."""
+
+    def __init__(self, hint: str, doing: str, *, first_s: float = FIRST_S) -> None:
+        self._hint, self._doing = hint, doing
+        self._update = ("starting", time.monotonic())
+        self._shown_at = time.monotonic() + first_s - PLAIN_EVERY_S
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
+        self._status: Status | None = None
+
+    def update(self, what: str) -> None:
+        """This is asked for now."""
+        self._update = (what, time.monotonic())
+        for descriptor in _ECHOES:
+            with suppress(OSError):  # full, or nobody listens any more
+                os.write(descriptor, f"{what}\n".encode())
+
+    def __enter__(self) -> Self:
+        if err().is_terminal:
+            self._status = err().status(self._doing)
+            self._status.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._status is not None:
+            self._status.stop()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            what, since = self._update
+            now = time.monotonic()
+            age = f" (since {now - since:.0f} s)" if now - since >= FIRST_S else ""
+            text = f"{self._doing}: {what}{age}; {self._hint}"
+            if self._status is not None:
+                from rich.text import Text
+
+                self._status.update(Text(text))
+            elif now - self._shown_at >= PLAIN_EVERY_S:
+                self._shown_at = now
+                complain(text)

@@ -1,0 +1,1 @@
+"""Checkpoints of trials: where they are stored, and which are kept."""

@@ -1,0 +1,96 @@
+"""URIs of places for checkpoints: what they may hold, what is below them, which file system they mean."""
+
+import re
+import uuid
+from typing import Any
+from urllib.parse import urlsplit
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.files.redact import redact, redact_url
+
+USERS_ARE_KEYS = ("s3", "gs", "gcs")
+
+
+def sweep_uri(uri: str, name: str) -> str:
+    """A place of its own for one launch of a sweep: checkpoints of an earlier one are never gone on from."""
+    return below(uri, f"{name}-{uuid.uuid4().hex[:8]}")
+
+
+def below(uri: str, *names: str) -> str:
+    """`names` below the folder of a URI, which may have a query.
+
+    Cuts the text: `urllib` drops the slashes of `scheme:///path` for schemes that it does not know.
+    """
+    scheme, separator, rest = uri.partition("://")
+    path, more = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{scheme}{separator}{'/'.join([path.rstrip('/'), *names])}{more}"
+
+
+def check_uri(uri: str) -> None:
+    """Raises InputError for a URI that holds a secret or that no file system is known for.
+
+    Raises StoreError if a file system that connects at once cannot.
+    """
+    if "://" not in uri:
+        raise _unknown(uri, "a URI has a scheme, such as s3://")
+    try:
+        secret = _holds_secret(uri)
+        if not secret:
+            file_system(uri)
+    except InputError:
+        raise
+    except (ImportError, TypeError, ValueError) as error:
+        raise _unknown(uri, error) from error
+    except Exception as error:  # libraries of stores have classes of their own
+        raise StoreError(
+            f"--checkpoints must be reachable, got {redact_url(uri)}: {redact(error)}"
+        ) from error
+    if secret:
+        raise InputError(
+            "--checkpoints must hold no credentials, for it is written down, got "
+            f"{redact_url(uri)}; set them in the environment of all nodes (e.g. AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY)"
+        )
+
+
+def file_system(uri: str) -> tuple[Any, str]:
+    """The fsspec file system of a URI, and the path in it.
+
+    Those of pyarrow come first, since its S3, Google and Azure need no further library. Raises InputError
+    for a URI of no known file system, and whatever a file system raises that connects at once.
+    """
+    import fsspec
+    from fsspec.implementations.arrow import ArrowFSWrapper
+    from pyarrow import ArrowInvalid, ArrowNotImplementedError, fs
+
+    try:
+        system, path = fs.FileSystem.from_uri(uri)
+    except (ArrowInvalid, ArrowNotImplementedError):
+        try:
+            fsspec.get_filesystem_class(fsspec.utils.get_protocol(uri))
+        except (ValueError, ImportError) as error:
+            raise _unknown(uri, error) from error
+        found, path = fsspec.core.url_to_fs(uri)
+        return found, path.rstrip("/")
+    return ArrowFSWrapper(system, skip_instance_cache=True), path.rstrip("/")
+
+
+def is_thread_safe(files: Any) -> bool:
+    """Whether several threads may use this file system at once."""
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    return isinstance(files, ArrowFSWrapper) or bool(files.async_impl)
+
+
+def _holds_secret(uri: str) -> bool:
+    parts = urlsplit(uri)
+    if parts.password is None and parts.scheme not in USERS_ARE_KEYS:
+        uri = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return redact_url(uri) != uri
+
+
+def _unknown(uri: str, error: Exception | str) -> InputError:
+    return InputError(
+        "--checkpoints must be a URI of a known file system, e.g. s3://bucket/folder, got "
+        f"{redact_url(uri)!r}: {redact(error)}; fsspec needs the library of that scheme, e.g. adlfs for abfs://"
+    )

@@ -1,0 +1,67 @@
+"""Whether the checkpoints are there that a sweep is to read again, checked before anything is promised."""
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.errors import InputError
+from orchestrator.execution.checkpoints.checkpoint_stores import CheckpointStore, store_at
+from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
+from orchestrator.identity import SweepFolder
+from orchestrator.plan.types import Plan
+from orchestrator.trials import OutcomeKind, Record
+from search_spaces.wording import amount
+
+MOST_NAMED = 8
+"""Trials that are named; of others how many there are."""
+
+
+def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, records: Sequence[Record]) -> None:
+    """Raises InputError if a checkpoint is missing or damaged that a trial which nobody asked for yet reads
+    for splits that were added. Confirm trials that are under way will save theirs."""
+    asked = {each.trial_id for each in records}
+    late = {
+        (each.arm, each.rank, each.seed)
+        for each in plan.trials
+        if each.late_splits and each.trial_id not in asked
+    }
+    if not late:
+        return
+    sources = [
+        each
+        for each in records
+        if each.phase == "confirm"
+        and each.outcome is OutcomeKind.FINISHED
+        and (each.arm, each.rank, each.seed) in late
+    ]
+    faults = list(_faults(folder, store_at(uri), sources))
+    if faults:
+        more = [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
+        what = (
+            f"{plan.name} cannot be extended by splits: for these the last checkpoint of every finished "
+            f"confirm trial is read again, and {amount(len(faults), 'trial')} cannot be read:"
+        )
+        remedy = "Put back what is missing, or launch the spec with these splits under another name."
+        raise InputError("\n".join([what, *faults[:MOST_NAMED], *more, remedy]))
+
+
+def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Record]) -> Iterator[str]:
+    for each in sources:
+        assert each.last is not None, "a finished trial was measured"
+        if why := _fault(store, folder, each.trial_id, each.last.step):
+            yield f"  {each.place} ({each.trial_id}, seed {each.seed}): {why}"
+
+
+def is_sound(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:
+    """Return whether the checkpoint of a trial and step exists and can be read."""
+    return not _fault(store, folder, trial_id, step)
+
+
+def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
+    """What is wrong with its checkpoint of `step`; empty if nothing is."""
+    for checkpoint in store.complete(folder.checkpoint(trial_id)):
+        if checkpoint.step == step:
+            try:
+                checkpoint.measurement()
+            except Damaged as error:
+                return str(error)
+            return ""
+    return f"no checkpoint of step {step}"

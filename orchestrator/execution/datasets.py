@@ -1,0 +1,221 @@
+"""Builds the data of a sweep before its workers start, so that they do not all wait for one of them.
+
+What is in data that are there is found without building any.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import InputError
+from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.identity import canonical, digest
+from orchestrator.plan.planned_trials import with_data_of
+from orchestrator.plan.types import Plan
+from orchestrator.tracking.inputs import Input, apart, data_read, digests_of
+from orchestrator.trials import Record
+from search_spaces.wording import amount
+from trainables.data.progress import Watcher, watched_by
+
+if TYPE_CHECKING:
+    from trainables.data.split import Split
+    from trainables.settings import Settings
+    from trainables.task_protocol import SplitInfo
+
+OnData = Callable[[str, str, int, int], None]
+"""Called with task, split, splits ready and splits in all: before each is opened, and once at the end."""
+
+
+def build_datasets(
+    plan: Plan, data_dir: Path, on_data: OnData | None = None, watcher: Watcher | None = None
+) -> None:
+    """Every split that the arms of `plan` train on, validate with or are confirmed on.
+
+    A search over settings of the task makes more data, which the trial that needs it first builds.
+    Raises InputError for data that cannot be made or read as asked.
+    """
+    from trainables.task_catalog import task_name
+
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    wanted = [
+        (config, info.name)
+        for config, infos in needed(tasks_of(plan), confirmed)
+        for info in infos
+        if not info.streamed
+    ]
+    with watched_by(watcher or Watcher()):
+        for ready, (config, name) in enumerate(wanted):
+            if on_data is not None:
+                on_data(task_name(config), name, ready, len(wanted))
+            made(config, name, data_dir)
+    if on_data is not None and wanted:
+        on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
+
+
+def tasks_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
+    """Yield the task settings of all arms, and with `confirm.resample_data` those of all their seeds."""
+    for arm in plan.arms:
+        yield arm.settings["task"]
+        if plan.confirm is not None and plan.confirm.resample_data:
+            yield from (with_data_of(seed, arm.settings)["task"] for seed in plan.confirm.seeds)
+
+
+def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
+    """What is measured on inputs that are trained on, a sentence a split; of tasks of others, once built.
+
+    Those of the box share no example, by their contract.
+    """
+    from trainables.catalog import is_outside
+    from trainables.task_catalog import task_name
+
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    for config, infos in needed((arm.settings["task"] for arm in plan.arms), confirmed):
+        trained = next(info for info in infos if info.role == "train")
+        if trained.streamed or not is_outside("tasks", task_name(config)):
+            continue
+        train = made(config, trained.name, data_dir)
+        for name in (info.name for info in infos if info is not trained and not info.streamed):
+            split = made(config, name, data_dir)
+            if shared := split.repeated_in(train):
+                yield (
+                    f"Look twice: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
+                    f"are in {trained.name} too: what is measured there may be remembered"
+                )
+
+
+def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
+    """What every arm reads of its task, once built. A search over settings of a task reads more."""
+    from trainables.data.store import split_path
+    from trainables.task_catalog import task_name
+
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    found: dict[str, list[Input]] = {}
+    for raw in tasks_of(plan):
+        if (key := digest(raw)) in found:
+            continue
+        ((config, infos),) = needed([raw], confirmed)
+        found[key] = [
+            Input(
+                f"{task_name(config)}/{info.name}",
+                made(config, info.name, data_dir).content_hash,
+                info.role,
+                split_path(config, info.name, data_dir).relative_to(data_dir).as_posix(),
+            )
+            for info in infos
+            if not info.streamed
+        ]
+    return found
+
+
+def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str, str]) -> None:
+    """Raises InputError if trials have read splits in which there is something else now.
+
+    `digests` are those of the data that are there. An extended sweep may read more than it did.
+    """
+    changed = []
+    for split, now in sorted(digests.items()):
+        read = Counter(seen for each in known if each.attempts and (seen := data_read(each).get(split)))
+        other = {seen: count for seen, count in read.items() if not apart(seen) <= apart(now)}
+        if other:
+            which = ", ".join(f"{seen} ({amount(count, 'trial')})" for seen, count in other.items())
+            changed.append(f"{split} was of digest {which}, and is {now}")
+    if changed:
+        raise InputError(
+            f"trials of one sweep must read the same data, and those of {plan.name} are not what trials have "
+            f"read: {'; '.join(changed)}. Put the folder of data back, or the files that it is made from, "
+            "launch a new sweep under another name, or go on all the same with --changed-code, of which the "
+            "report tells first"
+        )
+
+
+def require_unchanged(plan: Plan, known: Sequence[Record], setup: Setup) -> None:
+    """`require_same_data` of what the trials of `plan` read, which is built first where it is not there."""
+    if setup.workload == DEFAULT_WORKLOAD:
+        require_same_data(plan, known, digests_of(inputs_of(plan, setup.data_dir)))
+
+
+def require_files(plan: Plan) -> None:
+    """Raises InputError if files that the data of `plan` are read from are not there. Reads none of them."""
+    if plan.trainable is None:
+        require_task_files(arm.settings["task"] for arm in plan.arms)
+
+
+def content_hashes(
+    raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str], data_dir: Path
+) -> dict[str, str]:
+    """Of every split that a sweep reads, what is in it, by name; built where it is missing.
+
+    Raises InputError, DataError.
+    """
+    tasks = list(raw_tasks)
+    if not tasks:  # of own training code, which need not wait for ours to be loaded
+        return {}
+    from trainables.data.store import split_path
+
+    return {
+        str(split_path(config, info.name, data_dir).relative_to(data_dir)): made(
+            config, info.name, data_dir
+        ).content_hash
+        for config, infos in needed(tasks, confirmed)
+        for info in infos
+        if not info.streamed
+    }
+
+
+def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
+    """As `require_files`, of the settings of tasks."""
+    tasks = list(raw_tasks)
+    if not tasks:
+        return
+    from trainables.task_catalog import require_files, task_name
+
+    for config, _ in needed(tasks, ()):
+        try:
+            require_files(config)
+        except ValueError as error:
+            raise InputError(f"the data of {task_name(config)} cannot be read: {error}") from error
+
+
+def needed(
+    raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str]
+) -> "Iterator[tuple[Settings, list[SplitInfo]]]":
+    """Each different task with the splits that a sweep reads of it, those not stored among them."""
+    from trainables.task_catalog import splits, task_config
+
+    for raw in {canonical(raw): raw for raw in raw_tasks}.values():
+        config = task_config(raw)
+        yield config, [info for info in splits(config) if info.role != "test" or info.name in confirmed]
+
+
+def made(config: "Settings", split: str, data_dir: Path) -> "Split":
+    """The split, built first if it is not there. Raises InputError, DataError for the disk."""
+    from trainables.data.store import open_split
+    from trainables.task_catalog import task_name
+
+    try:
+        return open_split(config, split, data_dir)
+    except ValueError as error:
+        raise InputError(f"the split {split} of {task_name(config)} cannot be made: {error}") from error
+
+
+def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
+    """Digests of the splits that the arms of `plan` read, by task and split; empty for own training code."""
+    if setup.workload != DEFAULT_WORKLOAD:
+        return {}
+    from trainables.data.inventory import look_at
+    from trainables.data.store import split_path
+    from trainables.task_catalog import task_name
+
+    found: dict[str, set[str]] = defaultdict(set)
+    confirmed = plan.confirm.splits if plan.confirm is not None else ()
+    with suppress(ValueError, LookupError):  # a task of others that is not there any more
+        for config, infos in needed(tasks_of(plan), confirmed):
+            for info in infos:
+                if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
+                    continue
+                seen = look_at(path)
+                assert seen is not None, "data are looked at themselves"
+                found[f"{task_name(config)}/{info.name}"].add(seen.content_hash or seen.verdict)
+    return {name: ", ".join(sorted(digests)) for name, digests in found.items()}

@@ -1,0 +1,211 @@
+"""Runs a sweep without Ray, one trial at a time: for notebooks, debuggers and small machines."""
+
+import pdb  # noqa: T100 - a debugger is what is asked for
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.conductor.messages import Continue, Reply
+from orchestrator.execution.checkpoints.checkpoint_stores import store_at
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.trial.jobs import Attempt, JobEncoder, WorkerJob
+from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot, Slot
+from orchestrator.execution.trial.watchdog import hang_reason
+from orchestrator.execution.trial.worker import Harness, load_workload
+from orchestrator.isolation.working_folder import Mode
+from orchestrator.trials import Outcome, OutcomeKind
+
+INTERRUPTED = "the sweep was asked to stop"
+SHOWN = frozenset({OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY})
+"""Outcomes that an exception of the trial's own code leads to, other than by its design."""
+WAIT_S = 0.2
+"""Seconds between two checks for a request to stop, or for a ledger that was unreachable."""
+
+
+def run_inline(
+    recorder: Recorder,
+    workload: str,
+    *,
+    data_dir: Path,
+    checkpoint_seconds: float = 30.0,
+    silence_s: float | None = None,
+    checkpoints: str | None = None,
+    on_change: Callable[[], None] | None = None,
+    stop: threading.Event | None = None,
+    check: Callable[[], None] | None = None,
+    cpus: float = 1.0,
+    launch_folder: Path | None = None,
+    working_folder: Mode = "private",
+    keep: tuple[str, ...] = (),
+    debug: bool = False,
+) -> None:
+    """Run until the sweep is finished or drained.
+
+    Args:
+        recorder: The open sweep.
+        workload: `module:name` of the trainable.
+        data_dir: Folder for datasets, shared by all trials.
+        checkpoint_seconds: Least time between two checkpoints of a trial.
+        silence_s: Seconds without a report after which a trial has timed out; None for no limit.
+        checkpoints: URI of a store of checkpoints; None for the folder of the sweep.
+        on_change: Called after everything that is recorded.
+        stop: Once set, the running trial is saved at its next report and ends as stopped.
+        check: Called often; what it raises ends the run at once.
+        cpus: Cores, and threads of PyTorch.
+        launch_folder: What trials read by relative paths; by default the working directory.
+        working_folder: Whether each trial has a working folder of its own.
+        keep: Patterns of files of a trial that are kept.
+        debug: Run trials in this process, and open Python's debugger where one fails.
+
+    Raises:
+        InputError: The trainable cannot be imported.
+        Unreachable: The store of checkpoints does not answer.
+    """
+    load_workload(workload)
+    stop, folder = stop or threading.Event(), launch_folder or Path.cwd()
+    orders = JobEncoder(
+        workload, checkpoint_seconds, cpus, 0.0, data_dir, checkpoints, None, folder, keep, working_folder
+    )
+    slot: Slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
+    run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence_s, check or _nothing)
+    with closing(slot):
+        while not stop.is_set() and (attempt := recorder.ask()) is not None:
+            run.changed()
+            run.trial(attempt)
+    if stop.is_set():
+        recorder.drain(INTERRUPTED)
+    assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class _InlineRun:
+    recorder: Recorder
+    slot: Slot
+    orders: JobEncoder
+    stop: threading.Event
+    changed: Callable[[], None]
+    silence_s: float | None
+    check: Callable[[], None]
+
+    def trial(self, attempt: Attempt) -> None:
+        """One attempt, from start to its end or stop."""
+        if not self._wait_until_written():
+            self._take(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
+            return
+        self.slot.start(self.orders.order(attempt))
+        heard_at = time.monotonic()
+        while True:
+            reply = self.slot.next(WAIT_S)
+            silent_s = time.monotonic() - heard_at
+            self.check()
+            if self.stop.is_set():
+                self.recorder.drain(INTERRUPTED)
+            if reply is None:
+                if self.silence_s is not None and silent_s > self.silence_s:
+                    self.slot.kill()
+                    reason = hang_reason(self.silence_s)
+                    self._take(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, reason)))
+                    return
+                continue
+            if isinstance(reply, ChildDied):
+                self._lost(attempt, reply)
+                return
+            heard_at = time.monotonic()
+            if self._take(attempt, reply):
+                return
+
+    def _take(self, attempt: Attempt, reply: Reply) -> bool:
+        """Record a reply and answer it; return whether the attempt has ended."""
+        decision = self.recorder.take(attempt.trial_id, attempt.token, reply)
+        self.changed()
+        if reply.ended is not None:
+            return True
+        written = self.recorder.written()
+        if isinstance(decision, Continue):
+            self.slot.instruct(Instruction(is_recorded=written))
+        else:
+            save = decision.kind is OutcomeKind.STOPPED and written
+            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=written))
+        return False
+
+    def _lost(self, attempt: Attempt, died: ChildDied) -> None:
+        if died.outcome is not None:
+            self._take(attempt, Reply(ended=died.outcome))
+        else:
+            self.recorder.lost(attempt.trial_id, died.reason, died.cause)
+            self.changed()
+
+    def _wait_until_written(self) -> bool:
+        """Nothing is started before; False if the sweep was asked to stop meanwhile."""
+        while not self.recorder.written(WAIT_S):
+            self.check()
+            if self.stop.is_set():
+                return False
+        return True
+
+
+class DebuggedSlot:
+    """Runs trials in this process, for a debugger. Changes that a trial makes to the process remain."""
+
+    def __init__(self, orders: JobEncoder, stop: threading.Event) -> None:
+        """Create a slot that sets `stop` when the user leaves the debugger with `quit`."""
+        self._stop = stop
+        self._answer = Instruction()
+        store = store_at(orders.store)
+        self._harness = Harness(
+            orders.workload, orders.checkpoint_seconds, store=store, on_error=self._examine
+        )
+
+    def start(self, order: WorkerJob) -> None:
+        """As of Slot."""
+        from trainables.generator_state import seed_generators
+
+        self._answer = Instruction()
+        order.scratch.mkdir(parents=True, exist_ok=True)
+        seed_generators(order.job.seed)
+        self._harness.start(order.job, order.checkpoints)
+
+    def next(self, timeout_s: float) -> Reply:  # noqa: ARG002 - it cannot be interrupted
+        """Continue the trial until its next reply."""
+        answer = self._answer
+        if answer.stop is not None:
+            saved = self._harness.stop(save=answer.save)
+            return Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+        return self._harness.advance(is_recorded=answer.is_recorded)
+
+    def instruct(self, instruction: Instruction) -> None:
+        """As of Slot."""
+        self._answer = instruction
+
+    def kill(self) -> None:
+        """Do nothing, since no trial runs between two calls."""
+
+    def close(self) -> None:
+        """Close the worker of the trial."""
+        self._harness.stop(save=False)
+
+    def _examine(self, kind: OutcomeKind, error: BaseException) -> None:
+        if _post_mortem(kind, error):
+            self._stop.set()
+
+
+def _post_mortem(kind: OutcomeKind, error: BaseException) -> bool:
+    """Let somebody look at the frames of `error`, which ends a trial as `kind`; whether they gave `quit`.
+
+    Anything else that leaves the debugger, such as `continue`, lets the sweep go on.
+    """
+    if kind not in SHOWN or error.__traceback__ is None:
+        return False
+    debugger = pdb.Pdb()
+    debugger.message(f"{type(error).__name__}: {error}")
+    debugger.message("the trial has failed; `continue` goes on with the next one, `quit` ends the sweep")
+    debugger.reset()
+    debugger.interaction(None, error.__traceback__)
+    return bool(debugger.quitting)

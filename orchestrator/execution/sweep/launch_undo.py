@@ -1,0 +1,118 @@
+"""A launch that came to nothing leaves nothing: what was made before the first trial is taken away again.
+
+By the launch itself if it fails or is interrupted; if it is killed, by the next launch of that name.
+"""
+
+from contextlib import suppress
+
+from orchestrator.errors import HaltsweepError, InputError, StoreError
+from orchestrator.execution.sweep.launch_folder import LAUNCHER, Setup, read_setup
+from orchestrator.execution.sweep.removal import finish, leftovers, remove, set_aside
+from orchestrator.files.abandoned import is_silent
+from orchestrator.files.json_values import from_json_values, parsed
+from orchestrator.files.regular_files import read_ordinary
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger, OnFenced
+from orchestrator.ledger.summary import holds
+from trainables.process_identity import ProcessState
+
+
+def clear_unbegun(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
+    """Make the name free if nothing but a killed launch or a killed removal is in the way.
+
+    Args:
+        folder: Folder of the sweep.
+        on_fenced: As for `Ledger.claim`; if given, a launch that nobody can look up counts as dead.
+
+    Raises:
+        InputError: Another launch of that name is or may be under way.
+        StoreError: What a dead launch left cannot be deleted.
+    """
+    root = SweepFolder(folder.root.resolve())
+    for gone in leftovers(root.root):
+        finish(gone)
+    with suppress(_Begun):
+        setup = _unbegun(root)
+        launcher = _launcher(root)
+        if launcher is not None and not launcher.is_same_process(Holder.current()):
+            _refuse_living(root, launcher, believed=on_fenced is None)
+        remove(root, setup, on_fenced=on_fenced)
+
+
+def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
+    """Raises InputError if a shared database has a sweep of that name, launched from another folder."""
+    if setup.storage is None or not holds(setup.storage, folder.name):
+        return
+    with Ledger.open(setup.storage, folder.name) as ledger:
+        if ledger.begun or ledger.held():
+            raise InputError(
+                f"a sweep's name must be its own in its database, and {folder.name!r} was launched there "
+                "from another folder; choose another name"
+            )
+
+
+def withdraw(folder: SweepFolder) -> bool:
+    """Take away what this process launched, unless a trial was handed out; whether that was done.
+
+    Raises for nothing that is in the way: what cannot be taken away now is by the next launch.
+    """
+    root = SweepFolder(folder.root.resolve())
+    launcher = _launcher(root)
+    if launcher is None or not launcher.is_same_process(Holder.current()):
+        return False
+    with suppress(_Begun, HaltsweepError, OSError):
+        remove(root, _unbegun(root))
+        return True
+    return False
+
+
+def withdraw_folder(folder: SweepFolder) -> None:
+    """As `withdraw`, where somebody else holds the sweep of that name: nothing but the folder is ours."""
+    root = SweepFolder(folder.root.resolve())
+    launcher = _launcher(root)
+    if launcher is not None and launcher.is_same_process(Holder.current()):
+        with suppress(HaltsweepError, OSError):
+            finish(set_aside(root))
+
+
+class _Begun(Exception):
+    """There is a sweep, or something that only a person can judge."""
+
+
+def _unbegun(root: SweepFolder) -> Setup:
+    """How a sweep was launched of which nobody was given a trial; raises _Begun for any other."""
+    traces = (root.checkpoints, root.records, root.measurements, root.report)
+    if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
+        raise _Begun
+    try:
+        setup = read_setup(root)
+        if setup.storage is not None or root.ledger.exists():
+            with Ledger.open(setup.ledger_url(root), root.name, create=True) as ledger:
+                if ledger.begun or ledger.held():
+                    raise _Begun
+    except StoreError:
+        raise _Begun from None
+    return setup
+
+
+def _launcher(root: SweepFolder) -> Holder | None:
+    try:
+        return from_json_values(Holder, parsed(read_ordinary(root.root / LAUNCHER)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _refuse_living(root: SweepFolder, launcher: Holder, *, believed: bool) -> None:
+    """Raise InputError if the launcher is alive, or if it may be alive and is to be `believed`."""
+    state = launcher.state()
+    if state is ProcessState.ALIVE:
+        remedy = "wait for it"
+    elif state is ProcessState.UNKNOWN and believed and not is_silent(root.root):
+        remedy = "wait for it, or if that process is gone launch with --take-over"
+    else:
+        return
+    raise InputError(
+        f"a sweep is launched once, and {launcher} is launching {root.name!r}; {remedy}, or "
+        "choose another name"
+    )

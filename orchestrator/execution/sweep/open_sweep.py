@@ -1,0 +1,326 @@
+"""What a session holds while it runs a sweep: ledger, lease, heartbeat, tracking. Its end lets go of all."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.conductor.budget import budget_end, error_end
+from orchestrator.conductor.retrying import choose
+from orchestrator.errors import LeaseLost, StoreError
+from orchestrator.execution.checkpoints.checkpoint_index import InStore
+from orchestrator.execution.live_view import Listeners, Snapshot
+from orchestrator.execution.ray.node_check import require_same_code
+from orchestrator.execution.signals import Interrupts, as_interrupt
+from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
+from orchestrator.execution.sweep.heartbeat import Heartbeat
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.files.file_digests import MANIFEST, read_manifest
+from orchestrator.files.sqlite_files import never_made
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.fold import records
+from orchestrator.ledger.lease import Holder, Lease
+from orchestrator.ledger.sql.database import Replaced
+from orchestrator.ledger.store import PATIENCE_S, Ledger, OnFenced
+from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.plan.serialise import read_plan
+from orchestrator.plan.types import Plan
+from orchestrator.provenance import OURS
+from orchestrator.tracking.background import Follower, start_follower
+from orchestrator.tracking.inputs import FILE as INPUTS
+from orchestrator.tracking.summary import ArmSummary
+from orchestrator.trials import OutcomeKind, Record, num_ended
+from trainables.atomic import clear_unfinished
+
+PARQUET_WAIT_S = 5.0
+DRAIN_S = 60.0
+"""How long the end of a session waits for a slow MLflow; the follower then goes on in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What came of a sweep by the end of a session."""
+
+    counts: Mapping[OutcomeKind, int]
+    """Trials that have ended for good, by outcome, over all sessions."""
+    left: int
+    """Trials that have not."""
+    interrupted: bool
+    """Whether this session was ended from outside."""
+    untracked: str
+    """Why MLflow or the Parquet files lack something; empty if they have all. `haltsweep sync` catches up."""
+    spent: str = ""
+    """What of the budget is used up, so that nothing more is started; empty where something may be."""
+    never_began: int = 0
+    """How many of the failed trials were not even begun, since what they need has failed."""
+    unanswered: int = 0
+    """Number of failed confirm and posthoc trials, and of arms whose search finished no trial."""
+    failing: str = ""
+    """Error that stopped the sweep, since the first trials of an arm all crashed with it; else empty."""
+    tracking_pid: int | None = None
+    """Process that still writes what is `untracked`; None if no process does."""
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 for a complete sweep, 1 if trials are left or a confirmation failed, 130 if interrupted.
+
+        Failed search trials do not change the exit code, since some settings of a search may diverge.
+        """
+        if self.interrupted:
+            return 130
+        return int(self.left > 0 or self.unanswered > 0)
+
+
+@dataclass(slots=True)
+class OpenSweep:
+    """A session with everything it holds."""
+
+    plan: Plan
+    folder: SweepFolder
+    setup: Setup
+    recorder: Recorder
+    heartbeat: Heartbeat
+    presence: FolderWatch
+    ledger: Ledger
+    begin: Callable[[], None]
+    """Called when a trial was handed out, as often as one likes: only then is there something to track."""
+    interrupted: bool = False
+    _finish: SweepResult | None = None
+
+    @property
+    def finish(self) -> SweepResult:
+        """What came of it; known when all is let go of."""
+        assert self._finish is not None, "a session must be left before what came of it is known"
+        return self._finish
+
+    def check(self) -> None:
+        """Raises LeaseLost, StoreError or FolderGone if the session must end at once."""
+        self.heartbeat.check()
+        self.presence.check()
+
+    def known(self) -> Sequence[Record]:
+        """The trials as they are written."""
+        return records(self.ledger.newest(), self.plan)
+
+    def snapshot(self) -> Snapshot:
+        """The sweep at this moment."""
+        recorder = self.recorder
+        return Snapshot(recorder.progress(), recorder.held_open_s(), recorder.draining, recorder.outlook())
+
+    def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
+        """Sum up, from what is written."""
+        ends: dict[str, OutcomeKind] = {}
+        event = None
+        begun = set()
+        for event in ledger.events():
+            if event.trial_id is None:
+                continue
+            if event.kind is EventKind.STARTED:
+                begun.add(event.trial_id)
+            elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
+                ends[event.trial_id] = OutcomeKind(event.payload["kind"])
+            elif event.kind is EventKind.RETRIED:
+                ends.pop(event.trial_id, None)
+        spent, failing = budget_end(event, self.plan), error_end(event)
+        never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
+        counts = Counter(ends.values())
+        # An infeasible trial is replaced by another trial.
+        left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
+        unanswered = _unanswered(self.plan, ends)
+        self._finish = SweepResult(
+            counts, left, self.interrupted, untracked, spent, never, unanswered, failing, tracking_pid
+        )
+
+
+def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
+    """Return `SweepResult.unanswered`; `ends` holds final outcomes by trial id."""
+    kinds: dict[tuple[str, bool], list[OutcomeKind | None]] = {}
+    for trial in plan.trials:
+        kinds.setdefault((trial.arm, trial.phase == SEARCH), []).append(ends.get(trial.trial_id))
+    failed = 0
+    for (_, searched), found in kinds.items():
+        if searched:
+            failed += None not in found and OutcomeKind.FINISHED not in found
+        else:
+            failed += sum(kind is not None and kind.failed for kind in found)
+    return failed
+
+
+def _recorder(
+    plan: Plan,
+    folder: SweepFolder,
+    ledger: Ledger,
+    lease: Lease,
+    *,
+    origin: Mapping[str, Any],
+    places: InStore | None,
+) -> Recorder:
+    return Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger)
+
+
+@contextmanager
+def open_sweep(
+    plan: Plan,
+    folder: SweepFolder,
+    setup: Setup,
+    origin: Mapping[str, Any],
+    *,
+    heard: Interrupts,
+    watch: Listeners,
+    changed_code: bool = False,
+    retry: Sequence[str] = (),
+    on_fenced: OnFenced | None = None,
+) -> Iterator[OpenSweep]:
+    """Hold all of a session; trials to `retry` may have run other code. `on_fenced`: see `Ledger.claim`."""
+    _refuse_lost_ledger(folder, setup)
+    url = setup.ledger_url(folder)
+    opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
+    with FolderWatch(folder) as presence, opening as ledger:
+        lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
+        origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
+        follower: Follower | None = None
+        summary: ArmSummary | None = None
+        untracked, tracking_pid = "", None
+
+        def begin() -> None:
+            nonlocal follower
+            if follower is None and setup.tracking_uri is not None:
+                follower = start_follower(folder, url, setup.tracking_uri, lease.token)
+
+        try:
+            with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
+                places = InStore(setup.checkpoints) if setup.checkpoints is not None else None
+                recorder = _recorder(plan, folder, ledger, lease, origin=origin, places=places)
+                recorder.on_failure = watch.on_failure
+                run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
+                if ledger.begun:
+                    run.begin()
+                yield run
+                _close(recorder, run, places)
+            ledger.release(lease)
+            if ledger.begun and not heard.hurry.is_set():
+                summary = watch.on_end()  # the follower writes what is in the ledger meanwhile
+        except BaseException as error:
+            gone = _gone(error, presence)
+            if gone is None:
+                with suppress(StoreError):
+                    ledger.release(lease, patient=False)
+            if follower is not None and (gone is not None or isinstance(error, LeaseLost)):
+                follower.kill()  # it would make the folder again, or write for a session that is fenced
+                follower = None
+            if gone is None or gone is error:
+                raise
+            raise gone from error
+        finally:
+            if follower is not None:
+                untracked = _behind(follower, summary, heard, watch)
+                if follower.detached:
+                    tracking_pid = follower.pid
+                elif (untracked or follower.parquet_behind) and not heard.hurry.is_set():
+                    untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
+        run.note(ledger, untracked, tracking_pid)
+
+
+def _close(recorder: Recorder, run: OpenSweep, places: InStore | None) -> None:
+    recorder.close("interrupted" if run.interrupted else None)
+    shutil.rmtree(run.folder.scratch, ignore_errors=True)
+    if places is not None:
+        places.close()
+
+
+def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, watch: Listeners) -> str:
+    """Have MLflow and the Parquet files brought up to date; why MLflow is not, or nothing."""
+    if heard.hurry.is_set():
+        follower.kill()
+        return "the sweep was ended at once"
+    behind = follower.drain(DRAIN_S, waiting=watch.on_tracking, summary=summary)
+    return behind.error if behind is not None else ""
+
+
+def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
+    """What says that folder or ledger are gone, if that is what the error comes from."""
+    if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
+        try:
+            presence.check(at_once=True)
+        except FolderGone as gone:
+            return gone
+    return error if isinstance(error, FolderGone | Replaced) else None
+
+
+def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
+    """What the follower could not write, or did not come to for MLflow; what was in the way, or nothing."""
+    from orchestrator.tracking.parquet import ParquetFiles
+    from orchestrator.tracking.state import projection_lock
+
+    try:
+        with projection_lock(folder.root, wait_s=PARQUET_WAIT_S):
+            ParquetFiles(folder, plan, ledger).update()
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+def _taken_over(
+    plan: Plan,
+    folder: SweepFolder,
+    origin: Mapping[str, Any],
+    ledger: Ledger,
+    lease: Lease,
+    *,
+    retry: Sequence[str] | None,
+) -> Mapping[str, Any]:
+    """`origin` with digests of spec and plan, once the sweep is found to be as this session takes it.
+
+    See `open_sweep` for `retry`; with None the training code may differ. Raises StoreError for another plan,
+    InputError for other training code.
+    """
+    _refuse_another_plan(plan, folder, ledger, lease)
+    if retry is not None:
+        _refuse_other_code(plan, origin, ledger, lease, retry)
+    shutil.rmtree(folder.scratch, ignore_errors=True)  # of trials of a session that was killed
+    for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
+        clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
+    return {**origin, "files": _asked_by(folder)}
+
+
+def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease: Lease) -> None:
+    """Somebody may have extended the sweep after its plan was read and before it was claimed."""
+    if read_plan(folder).extended != plan.extended:
+        ledger.release(lease)
+        raise StoreError(f"{plan.name} was extended meanwhile; nothing was run: `haltsweep resume` it again")
+
+
+def _refuse_other_code(
+    plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease, retry: Sequence[str]
+) -> None:
+    """Code from outside may have been edited since; where nothing is left to run, that is no matter."""
+    if set(origin.get("code_parts", ())) <= {OURS}:
+        return
+    try:
+        known = records(ledger.newest(), plan)
+        again = choose(plan, known, retry).trial_ids
+        known = [each for each in known if each.trial_id not in again]
+        if num_ended(known) < len(plan.trials):
+            require_same_code(plan, known, origin)
+    except BaseException:
+        ledger.release(lease, patient=False)
+        raise
+
+
+def _asked_by(folder: SweepFolder) -> dict[str, str]:
+    """Digests of spec and plan that the session runs by, which whoever gets the ledger can compare."""
+    known = read_manifest(folder.root) or {}
+    return {file.name: known[file.name] for file in (folder.spec, folder.plan) if file.name in known}
+
+
+def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
+    """A ledger that is gone is not made anew beside what came of it."""
+    if setup.storage is None and folder.has_traces and (gone := never_made(folder.ledger)):
+        raise StoreError(
+            f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "
+            "restore it from a backup, or launch the spec again under another name"
+        )

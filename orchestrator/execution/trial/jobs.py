@@ -1,0 +1,131 @@
+"""What a worker on another machine is sent: a job and how to run it, as one line of JSON."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from orchestrator.files.json_values import from_json_values, to_json_values
+from orchestrator.identity import SweepFolder, canonical
+from orchestrator.isolation.unseen_writes import written_by_session
+from orchestrator.isolation.working_folder import Mode
+from orchestrator.trials import Trial
+from trainables.protocol import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run of a trial by one worker."""
+
+    trial: Trial
+    token: int
+    """Fencing token: the first attempt has 1, and only the newest may write."""
+    checkpoints: Path
+    """Folder that holds the trial's checkpoints."""
+    source: Path | None
+    """`posthoc`: the last checkpoint of the confirmed trial, as its workers name it."""
+
+    @property
+    def trial_id(self) -> str:
+        """Id of the trial."""
+        return self.trial.trial_id
+
+    @property
+    def log(self) -> Path:
+        """Where what the attempt prints is kept: beside the checkpoints."""
+        return SweepFolder(self.checkpoints.parent.parent).log(self.trial_id, self.token)
+
+    def job(self, data_dir: Path) -> Job:
+        """What the workload is built with."""
+        planned = self.trial.planned
+        return Job(
+            settings=self.trial.settings,
+            seed=planned.seed,
+            phase="confirm" if planned.phase == "cross" else planned.phase,
+            splits=self.trial.splits,
+            data_dir=data_dir,
+            source=self.source,
+            halting_examples=self.trial.halting_examples,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJob:
+    """One attempt at a trial, as seen from the worker."""
+
+    workload: str
+    """`module:name`, importable where the worker runs."""
+    checkpoint_seconds: float
+    cpus: float
+    gpus: float
+    checkpoints: Path
+    """Folder of the trial in the sweep; where there is a `store`, its name only counts."""
+    job: Job
+    store: str | None = None
+    """URI of the checkpoints; None for the folder of the sweep."""
+    mark: tuple[str, str] | None = None
+    """A file that every node must see, and what is in it."""
+    kept_out: tuple[str, ...] = ()
+    """Ids of nodes that the attempt must not be placed on."""
+    log: Path | None = None
+    """Where what the attempt prints is kept."""
+    scratch: Path = field(default_factory=Path)
+    """Temporary folder of this attempt, below the folder of the sweep."""
+    kept: Path = field(default_factory=Path)
+    """Destination of files that match `keep`."""
+    keep: tuple[str, ...] = ()
+    """Patterns of the trial's files to keep."""
+    working_folder: Mode = "private"
+    launch_folder: Path = field(default_factory=Path)
+    open_files: tuple[Path, ...] = ()
+    """Files that processes of the launcher's session write, such as the log of the launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEncoder:
+    """What all attempts of a sweep have in common."""
+
+    workload: str
+    checkpoint_seconds: float
+    cpus: float
+    gpus: float
+    data_dir: Path
+    store: str | None = None
+    mark: tuple[str, str] | None = None
+    launch_folder: Path = field(default_factory=Path.cwd)
+    keep: tuple[str, ...] = ()
+    working_folder: Mode = "private"
+    open_files: tuple[Path, ...] = field(default_factory=written_by_session)
+
+    def order(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> WorkerJob:
+        """Create the order for one attempt, with absolute paths, since workers run in other folders."""
+        job = attempt.job(self.data_dir.resolve())
+        sweep = SweepFolder(attempt.checkpoints.resolve().parent.parent)
+        scratch = sweep.scratch / f"{attempt.trial_id}-{attempt.token}"
+        source = job.source.resolve() if job.source is not None else None
+        return WorkerJob(
+            workload=self.workload,
+            checkpoint_seconds=self.checkpoint_seconds,
+            cpus=self.cpus,
+            gpus=self.gpus,
+            checkpoints=attempt.checkpoints.resolve(),
+            job=replace(job, source=source, folder=scratch / "files"),
+            store=self.store,
+            mark=self.mark,
+            kept_out=kept_out,
+            log=attempt.log.resolve(),
+            scratch=scratch,
+            kept=sweep.kept(attempt.trial_id),
+            keep=self.keep,
+            working_folder=self.working_folder,
+            launch_folder=self.launch_folder,
+            open_files=tuple(each for each in self.open_files if each.is_relative_to(self.launch_folder)),
+        )
+
+    def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:
+        """Return `order` as JSON."""
+        return canonical(to_json_values(self.order(attempt, kept_out)))
+
+
+def decode(text: str) -> WorkerJob:
+    """What `JobEncoder.encode` wrote."""
+    return from_json_values(WorkerJob, json.loads(text))

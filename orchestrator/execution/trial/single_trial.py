@@ -1,0 +1,71 @@
+"""Runs one trial outside of a sweep, in a child process, and discards its files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.execution.trial.jobs import WorkerJob
+from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
+from orchestrator.identity import SweepFolder
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.protocol import Job
+
+WAIT_S = 3600.0
+NAME = "trial"
+SELDOM_S = 1e9
+"""Seconds between two checkpoints of a trial that is never resumed."""
+
+
+class SingleTrials:
+    """A slot for trials of one trainable."""
+
+    def __init__(self, workload: str, cpus: float, slot: ProcessSlot) -> None:
+        self._workload, self._cpus, self._slot = workload, cpus, slot
+
+    def replies(self, job: Job, folder: Path, *, saves: bool = False) -> Iterator[Reply]:
+        """Run `job` and yield its replies; the last reply holds the outcome.
+
+        Args:
+            job: What to run.
+            folder: Existing, empty folder for the files of the trial.
+            saves: Whether every report is followed by a checkpoint.
+        """
+        self._slot.kill()
+        self._slot.start(self._order(job, folder, 0.0 if saves else SELDOM_S))
+        while True:
+            reply = self._slot.next(WAIT_S)
+            if isinstance(reply, ChildDied):
+                yield Reply(ended=reply.outcome or Outcome(OutcomeKind.CRASHED, reply.reason))
+                return
+            if reply is None:
+                continue
+            yield reply
+            if reply.ended is not None:
+                return
+            self._slot.instruct(Instruction())
+
+    def _order(self, job: Job, folder: Path, checkpoint_seconds: float) -> WorkerJob:
+        sweep = SweepFolder(folder.resolve())
+        scratch = sweep.scratch / NAME
+        return WorkerJob(
+            workload=self._workload,
+            checkpoint_seconds=checkpoint_seconds,
+            cpus=self._cpus,
+            gpus=0.0,
+            checkpoints=sweep.checkpoint(NAME),
+            job=replace(job, folder=scratch / "files", data_dir=job.data_dir.resolve()),
+            scratch=scratch,
+            kept=sweep.kept(NAME),
+        )
+
+
+@contextmanager
+def single_trials(workload: str, cpus: float = 1.0) -> Iterator[SingleTrials]:
+    """Open a slot that runs trials of the trainable one after the other, from the current directory."""
+    slot = ProcessSlot(workload, Path.cwd(), cpus)
+    try:
+        yield SingleTrials(workload, cpus, slot)
+    finally:
+        slot.close()

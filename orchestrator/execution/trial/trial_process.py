@@ -1,0 +1,231 @@
+"""A slot runs one trial after the other, each in its own child process.
+
+A trial cannot affect the driver or other trials, since its process ends with the trial.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.errors import InputError
+from orchestrator.execution.checkpoints.checkpoint_stores import Unreachable, store_at
+from orchestrator.execution.trial.jobs import WorkerJob
+from orchestrator.execution.trial.worker import Harness
+from orchestrator.isolation.cache_folders import cache_folders
+from orchestrator.isolation.child_server import ChildServer, settings_here
+from orchestrator.isolation.messages import ChildEnded, ChildOrder
+from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
+from orchestrator.spec.section import threads_of
+from orchestrator.trials import DeathCause, Outcome, OutcomeKind
+from trainables.generator_state import seed_generators
+from trainables.process_identity import process_label
+from trainables.protocol import TRIALS
+
+OUTSIDE_SIGNALS = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+    | {signal.SIGUSR1, signal.SIGUSR2}
+)
+"""Signals that people, watchdogs and batch systems send. Any other signal counts as a fault of the trial."""
+TOUCH_S = 60.0
+"""Seconds between two updates of the modification time of a trial's temporary folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """The driver's answer to a reply of a trial: go on, or stop."""
+
+    stop: Outcome | None = None
+    """Outcome with which the trial must end; None if it goes on."""
+    save: bool = False
+    """Whether to write a checkpoint before the trial ends."""
+    is_recorded: bool = True
+    """Whether the ledger contains all reports of the trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDied:
+    """The process of a trial ended before the trial had ended."""
+
+    reason: str
+    cause: DeathCause
+    outcome: Outcome | None = None
+    """Outcome if the trial ended its own process; None if the trial may run again."""
+
+
+class Slot(Protocol):
+    """Runs one trial at a time. A driver calls `start`, then `next` and `answer` in turn."""
+
+    def start(self, order: WorkerJob) -> None:
+        """Start a trial; the previous trial must have ended or been killed."""
+
+    def next(self, timeout_s: float) -> Reply | ChildDied | None:
+        """Return the trial's next reply, or how its process died; None after the timeout.
+
+        Raises:
+            Unreachable: The store of checkpoints does not answer.
+        """
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Send the answer to a reply that was not the trial's last one."""
+
+    def kill(self) -> None:
+        """End the process of the trial and all of its descendants."""
+
+    def close(self) -> None:
+        """End the trial, its descendants and all other processes of the slot."""
+
+
+class ProcessSlot:
+    """A slot whose trials run in child processes."""
+
+    def __init__(self, workload: str, launch_folder: Path, cpus: float, *, hides_gpus: bool = False) -> None:
+        """Start a server that imports the trainable.
+
+        Args:
+            workload: `module:name` of the trainable.
+            launch_folder: Folder from which the sweep was launched.
+            cpus: Cores of a trial; its libraries use as many threads.
+            hides_gpus: Whether to hide all GPUs from trials.
+        """
+        module = workload.partition(":")[0]
+        settings = settings_here(
+            module, launch_folder, [__name__], threads=threads_of(cpus), hides_gpus=hides_gpus
+        )
+        self._server = ChildServer(settings)
+        self._temporary: Path | None = None
+        self._touched_at = 0.0
+        self.is_checkpoint_pending = False
+        """Whether the trial will write a checkpoint as soon as the ledger contains all of its reports."""
+
+    def start(self, order: WorkerJob) -> None:
+        """Start a trial; the previous trial must have ended or been killed."""
+        if not order.kept.parents[1].is_dir():  # the folder of the sweep, on a machine without shared files
+            scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
+            order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
+            self._temporary, self._touched_at = scratch, time.monotonic()
+        self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
+
+    def next(self, timeout_s: float) -> Reply | ChildDied | None:
+        """Return the trial's next reply, or how its process died; None after the timeout.
+
+        Raises:
+            Unreachable: The trial cannot start, since the store of checkpoints does not answer.
+        """
+        self._touch_folder()
+        message = self._server.receive(timeout_s)
+        if message is None:
+            return None
+        if isinstance(message, ChildEnded):
+            return cause_of_death(message)
+        if isinstance(message, Unreachable):
+            raise message
+        reply, self.is_checkpoint_pending = message
+        assert isinstance(reply, Reply), "trials send replies"
+        return reply
+
+    def _touch_folder(self) -> None:
+        """Touch the trial's temporary folder, so that other machines do not remove it as abandoned."""
+        if self._temporary is not None and time.monotonic() - self._touched_at >= TOUCH_S:
+            self._touched_at = time.monotonic()
+            with suppress(OSError):  # the trial has ended, and its folder is gone
+                os.utime(self._temporary)
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Send the answer to a reply that was not the trial's last one."""
+        self._server.send(instruction)
+
+    def kill(self) -> None:
+        """End the process of the trial and all of its descendants."""
+        self._server.kill()
+
+    def close(self) -> None:
+        """End the trial, its descendants and all other processes of the slot."""
+        self._server.close()
+
+
+def cause_of_death(ended: ChildEnded) -> ChildDied:
+    """Return why the process of a trial ended before the trial."""
+    if ended.exit_code >= 0:
+        reason = (
+            f"the training code ended its process with exit code {ended.exit_code}, e.g. by os._exit; let "
+            "the training function return or raise an exception instead"
+        )
+        return ChildDied(reason, DeathCause.TRIAL, Outcome(OutcomeKind.CRASHED, reason))
+    reason = f"the trial's process {ended.words}"
+    if ended.is_oom_kill:
+        return ChildDied(f"{reason} when memory ran out", DeathCause.MEMORY)
+    from_outside = -ended.exit_code in OUTSIDE_SIGNALS
+    return ChildDied(reason, DeathCause.OUTSIDE if from_outside else DeathCause.TRIAL)
+
+
+def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:
+    """Run a trial in this child process, and send its replies on the connection."""
+    _limit_libraries(order)
+    seed_generators(order.job.seed)
+    shared = (order.kept.parents[1], order.job.data_dir, *order.open_files)
+    exempt = (*shared, *cache_folders(files.root))
+    folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
+    try:
+        harness = Harness(
+            order.workload,
+            order.checkpoint_seconds,
+            store=store_at(order.store),
+            check=folder.require_unwritten,
+        )
+        folder.enter()
+    except (InputError, OSError) as error:
+        connection.send(
+            (Reply(ended=Outcome(OutcomeKind.CRASHED, f"the trial cannot start: {error}")), False)
+        )
+        return
+    harness.start(order.job, order.checkpoints)
+    answer = Instruction()
+    while True:
+        if answer.stop is not None:
+            saved = harness.stop(save=answer.save)
+            reply = Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+        else:
+            try:
+                reply = harness.advance(is_recorded=answer.is_recorded)
+            except Unreachable as error:
+                connection.send(error)
+                return
+        if reply.ended is not None:
+            _keep(order, folder)
+        connection.send((reply, harness.is_checkpoint_pending))
+        if reply.ended is not None:
+            return
+        answer = connection.recv()
+
+
+def _limit_libraries(order: WorkerJob) -> None:
+    """Limit CPU threads to the requested cores, and GPU memory to the requested share of a GPU."""
+    if (torch := sys.modules.get("torch")) is None:
+        return
+    torch.set_num_threads(threads_of(order.cpus))
+    if 0 < order.gpus < 1 and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(order.gpus)
+
+
+def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
+    """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
+    own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
+    for source, name in kept_files(order.keep, own):
+        if source == folder.path / name and not folder.is_of_trial(str(name)):
+            continue
+        target = order.kept / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(shutil.SameFileError):
+                shutil.copy2(source, target)
+        except OSError as error:
+            print(f"cannot copy {name}, which matches keep: {error}", file=sys.stderr)

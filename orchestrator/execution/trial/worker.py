@@ -1,0 +1,320 @@
+"""The half of every driver that runs where the trial runs: builds, steps and saves it, and explains its end.
+
+Knows neither Ray nor torch. A driver calls `start` once a trial, `advance` until the reply says that it has
+ended or the conductor says stop, and in the second case `stop`.
+"""
+
+import copy
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.conductor.messages import Reply
+from orchestrator.errors import InputError
+from orchestrator.execution.checkpoints.checkpoint_stores import (
+    PATIENCE_S,
+    CheckpointStore,
+    InFolder,
+    Unreachable,
+)
+from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
+from orchestrator.execution.trial.worker_measurements import sound
+from orchestrator.execution.trial.worker_outcomes import NoSource, outcome_of
+from orchestrator.files.redact import redact, redact_value, storable
+from orchestrator.identity import checkpoint_step
+from orchestrator.isolation.child import received_signal
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.metrics import split_and_quantity
+from trainables.outside import load
+from trainables.protocol import Job, Measurement, Phase, Workload
+
+_log = logging.getLogger(__name__)
+CHECK_S = 0.5
+"""Seconds between two checks of the trial's files."""
+OWED_S = 0.2
+"""Between two empty replies of a trial that has only to be saved."""
+WASTE = 3.0
+"""Least time of work after a checkpoint that failed, in times what the failure took."""
+
+
+def load_workload(path: str) -> Callable[[Job], Workload]:
+    """What begins a trial of the trainable at `module:name`. Raises InputError."""
+    try:
+        return load(path).workload
+    except ValueError as error:
+        raise InputError(
+            f"a trainable must be given as module:name that can be imported, got {path!r}: {error}"
+        ) from error
+
+
+class Harness:
+    """Runs trials one after the other.
+
+    Args:
+        workload: `module:name` of the trainable.
+        checkpoint_seconds: Least time between two checkpoints.
+        clock: Tells seconds.
+        store: Where checkpoints are; by default in the sweep's folder.
+        on_error: Called with an exception of the trial.
+        check: Called between reports; an exception from it ends the trial.
+    """
+
+    def __init__(
+        self,
+        workload: str,
+        checkpoint_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        store: CheckpointStore | None = None,
+        *,
+        on_error: Callable[[OutcomeKind, BaseException], None] | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._begin = load_workload(workload)
+        self._store = store or InFolder()
+        self._on_error = on_error or (lambda *_: None)
+        self._check = check or (lambda: None)
+        self._checked_at = 0.0
+        self._checkpoint_seconds = checkpoint_seconds
+        self._clock = clock
+        self._workload: Workload | None = None
+        self._folder = Path()
+        self._phase: Phase = "search"
+        self._splits: tuple[str, ...] = ()
+        self._last: Measurement | None = None
+        self._again: Measurement | None = None
+        self._finished = False
+        self._saved_step = -1
+        self._unsaved = ""
+        self._saved_at = 0.0
+        self._is_checkpoint_pending = False
+        self._failure: Outcome | None = None
+        self._unreachable: Unreachable | None = None
+
+    def start(self, job: Job, folder: Path) -> None:
+        """Build the workload and continue from the newest sound checkpoint of the trial that has `folder`.
+
+        Errors of the trial are not raised here, but returned by the first `advance`.
+        """
+        self._close()
+        self._folder, self._phase, self._splits = folder, job.phase, job.splits
+        self._last = self._again = self._failure = self._unreachable = None
+        self._saved_step, self._saved_at, self._is_checkpoint_pending = -1, self._clock(), False
+        self._unsaved = ""
+        try:
+            self._store.clear_unfinished(folder)
+            self._restore(self._with_source(job))
+        except Unreachable as error:  # no fault of the trial
+            self._unreachable = error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an outcome, whatever it is
+            self._failed(outcome_of(error), error)
+
+    @property
+    def is_checkpoint_pending(self) -> bool:
+        """Whether a checkpoint waits until the ledger contains all reports; `advance` then writes it."""
+        return self._is_checkpoint_pending
+
+    def advance(self, *, is_recorded: bool = True) -> Reply:
+        """Return the next report; after a restore first that of the checkpoint, which the ledger may lack.
+
+        A resumed trial repeats no measurement before its checkpoint. So a checkpoint is written only after
+        every earlier measurement is in the ledger. The reply is empty if nothing else is left to do.
+
+        Args:
+            is_recorded: Whether the ledger contains all measurements of earlier replies.
+
+        Raises:
+            Unreachable: The trial could not start, since the store of checkpoints does not answer.
+        """
+        return _redacted(self._step(is_recorded=is_recorded))
+
+    def _step(self, *, is_recorded: bool) -> Reply:
+        if self._unreachable is not None:
+            raise self._unreachable
+        if self._failure is not None:
+            return Reply(ended=self._failure)
+        assert self._workload is not None, "start must come first"
+        if self._is_checkpoint_pending and is_recorded:
+            return self._saved(None)
+        if self._is_checkpoint_pending and self._finished:
+            time.sleep(OWED_S)
+            return Reply()
+        try:
+            measurement = self._again or self._measured()
+            self._finished = measurement is None or bool(self._workload.finished)
+            if self._finished or self._clock() - self._checked_at >= CHECK_S:
+                self._check()
+                self._checked_at = self._clock()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an outcome, whatever it is
+            return self._failed(outcome_of(error), error)
+        if self._finished and received_signal():
+            raise KeyboardInterrupt("training code ended early, since a signal asked it to")
+        self._last, self._again = measurement or self._last, None
+        if measurement is None:
+            self._saved_step = -1  # it may have saved something after its last report
+        due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
+        self._is_checkpoint_pending = self._is_checkpoint_pending or (due and not is_recorded)
+        return self._saved(measurement) if due and is_recorded else Reply(measurement)
+
+    def _measured(self) -> Measurement | None:
+        """The next report; None if the work has ended without another one."""
+        assert self._workload is not None, "there must be a workload to advance"
+        with _never_left_by_copies():
+            reported = self._workload.advance()
+        ended = reported is None and self._last is not None and bool(self._workload.finished)
+        return None if ended else sound(reported, self._last)
+
+    def _saved(self, measurement: Measurement | None) -> Reply:
+        """A checkpoint of where the trial is, with `measurement`, and its end if that is its last step."""
+        assert self._workload is not None, "there must be a workload to save"
+        assert self._last is not None, "what is saved has been measured"
+        self._is_checkpoint_pending = False
+        if not self._finished:
+            return Reply(measurement, self._save())
+        # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.
+        searched = self._phase == "search"
+        saved = self._save(flush=not searched, patience_s=0.0 if searched else PATIENCE_S)
+        without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
+        self._close()
+        reason = f"ran to step {self._last.step}{without}{self._unread(self._last)}"
+        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, reason))
+
+    def _unread(self, last: Measurement) -> str:
+        """Which test splits a confirm trial was given and has measured nothing of."""
+        measured = {split_and_quantity(name)[0] for name in last.metrics}
+        if "" in measured:
+            return ""  # the spec may assign a metric without a split to one of the confirm splits
+        unread = [split for split in self._splits if split not in measured]
+        if self._phase != "confirm" or not unread:
+            return ""
+        return f", and its last report has nothing of the test splits {', '.join(unread)}"
+
+    def stop(self, *, save: bool) -> Reply:
+        """Let go of the trial, with a checkpoint to continue from if `save`."""
+        saved = self._save() if save and self._workload is not None else None
+        self._close()
+        return Reply(checkpoint=saved)
+
+    def _restore(self, job: Job) -> None:
+        for checkpoint in self._store.complete(self._folder):
+            try:
+                measurement = checkpoint.measurement()
+                self._workload = self._begun(job)
+                self._workload.restore(checkpoint.state)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # an older one may be sound
+                _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(repr(error)))
+                self._close()
+            else:
+                self._last = self._again = measurement
+                self._saved_step = checkpoint.step
+                return
+        self._workload = self._begun(job)
+
+    def _begun(self, job: Job) -> Workload:
+        with _never_left_by_copies():
+            return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
+
+    def _with_source(self, job: Job) -> Job:
+        """The job with `source` pointing at the state inside that checkpoint. Raises NoSource.
+
+        An older checkpoint of the confirmed trial will not do: it would be another model that is measured.
+        """
+        if job.source is None:
+            return job
+        why = "is not there: it found no room, was deleted, or this machine does not see its folder"
+        for checkpoint in self._store.complete(job.source.parent):
+            if checkpoint.step == checkpoint_step(job.source.name):
+                try:
+                    checkpoint.measurement()
+                except Damaged as error:
+                    why = f"is damaged ({redact(error)})"
+                else:
+                    return replace(job, source=checkpoint.state)
+        raise NoSource(
+            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; put "
+            "that right, then `haltsweep resume NAME --retry failed`"
+        )
+
+    def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
+        if received_signal():
+            raise error  # no outcome: training code answers a signal from outside
+        self._failure = outcome
+        traceback.print_exception(error)  # the whole traceback, into the log of the trial
+        self._on_error(outcome.kind, error)
+        self._close()
+        return Reply(ended=outcome)
+
+    def _save(self, *, flush: bool = True, patience_s: float = 0.0) -> int | None:
+        """Step of a new checkpoint; None if the newest is of this step already or the store refuses."""
+        assert self._workload is not None, "there must be a workload to save"
+        if self._last is None or self._last.step == self._saved_step:
+            return None
+        began, wasted = self._clock(), 0.0
+        try:
+            made = self._store.write(
+                self._folder, self._last, self._workload.save, flush=flush, patience_s=patience_s
+            )
+            self._saved_step = self._saved_step if made is None else made
+            return made
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a full disk or a failing upload costs a checkpoint, not the trial
+            self._unsaved = storable(f"without its last checkpoint: {redact(repr(error))}")
+            _log.warning(
+                "no checkpoint at step %d in %s: %s", self._last.step, self._folder, redact(repr(error))
+            )
+            wasted = self._clock() - began
+            return None
+        finally:
+            # Who waited long for nothing works longer before the next try.
+            self._saved_at = self._clock() + WASTE * wasted
+
+    def _close(self) -> None:
+        workload, self._workload = self._workload, None
+        try:
+            if workload is not None:
+                with _never_left_by_copies():
+                    workload.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the trial's outcome is known already
+            _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
+
+
+def _redacted(reply: Reply) -> Reply:
+    """The reply without secrets in texts of the trial, which enter ledger, report and MLflow from here.
+
+    This runs in the process of the trial, whose environment may hold secrets that no other process knows.
+    """
+    measurement, ended = reply.measurement, reply.ended
+    if measurement is not None and (measurement.attributes or measurement.examples):
+        measurement = replace(
+            measurement,
+            attributes=redact_value(measurement.attributes),
+            examples=tuple(redact_value(measurement.examples)),
+        )
+    if ended is not None:
+        ended = replace(ended, reason=redact(ended.reason))
+    return replace(reply, measurement=measurement, ended=ended)
+
+
+@contextmanager
+def _never_left_by_copies() -> Iterator[None]:
+    """End a process that the trial forked when the process would leave this context."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            os._exit(sys.exc_info()[0] is not None)

@@ -1,0 +1,159 @@
+"""Validates reports: steps, numbers and texts. Any other value ends the trial with an error."""
+
+import json
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.files.redact import storable, storable_value
+from orchestrator.trials import NUMBER_MOST, Outcome, OutcomeKind
+from search_spaces.wording import shown
+from trainables.protocol import Measurement
+
+EXAMPLES_MOST = 1 << 20
+"""Characters of what one trial may keep of single examples: it lies in the ledger for ever."""
+STEP_END = 2**63
+"""Steps are stored as integers of 64 bits."""
+TEXT_MOST = 10_000
+"""Maximum number of characters of a reported text; longer texts are cut."""
+
+
+class BadMeasurement(Exception):
+    """A report that cannot be recorded; `outcome` is the end of its trial."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.outcome = Outcome(OutcomeKind.CRASHED, message)
+
+
+def sound(measurement: Measurement | None, last: Measurement | None) -> Measurement:
+    """Return `measurement` with plain numbers as metrics, texts as attributes, and storable names.
+
+    Metrics that are None are left out. Numbers need not be finite: the conductor knows which of them must be.
+    Raises BadMeasurement if it cannot follow `last`.
+    """
+    if not isinstance(measurement, Measurement):
+        raise BadMeasurement(
+            f"a workload must report a trainables.protocol.Measurement, got {_kind(measurement)}; mend the "
+            "code"
+        )
+    step = _step(measurement.step)
+    if not isinstance(measurement.metrics, Mapping):
+        raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; mend the code")
+    given: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
+    reported = {_name(name): value for name, value in given.items() if value is not None}
+    texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
+    metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}
+    seconds = _seconds(measurement.seconds, step)
+    if last is not None and step <= last.step:
+        raise BadMeasurement(f"steps must increase, got {step} after {last.step}; mend the code")
+    examples = _examples(measurement.examples)
+    return replace(
+        measurement, step=step, seconds=seconds, metrics=metrics, examples=examples, attributes=texts
+    )
+
+
+def _text(value: str) -> str:
+    return storable(value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]} ... (cut)")
+
+
+def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
+    """What is kept of single examples, as the ledger can store it."""
+    try:
+        text = json.dumps(given if given else [], allow_nan=False)
+        values = json.loads(text)
+        listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = storable(str(error))
+        raise BadMeasurement(f"examples must be JSON values ({message}); mend the code") from error
+    if not listed:
+        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(given)}; mend the code")
+    if len(text) > EXAMPLES_MOST:
+        raise BadMeasurement(
+            f"examples must have at most {EXAMPLES_MOST:,} characters as JSON, got {len(text):,}; "
+            "keep fewer, or less of each"
+        )
+    return tuple(storable_value(values))
+
+
+def _is_truth_value(value: Any) -> bool:
+    """Python's, or a NumPy or torch scalar of that kind: a comparison that was not averaged, most likely."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+
+
+def _step(value: Any) -> int:
+    given: Any = "" if _is_truth_value(value) else value
+    try:
+        step = operator.index(given)
+    except TypeError as error:
+        raise BadMeasurement(f"a step must be a whole number, got {_quoted(value)}; mend the code") from error
+    if not 0 <= step < STEP_END:
+        raise BadMeasurement("a step must be from 0 to 2**63 - 1, got one beyond; mend the code")
+    return step
+
+
+def _seconds(value: Any, step: int) -> float:
+    """Time is no quantity that diverges, and less than none would be given back to a budget."""
+    seconds = _number("seconds", value, step)
+    if not 0 <= seconds <= NUMBER_MOST:
+        raise BadMeasurement(
+            f"seconds must be finite and 0 or more, got {seconds} at step {step}; mend the code"
+        )
+    return seconds
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; mend the code")
+    return storable(name)
+
+
+def _number(name: Any, value: Any, step: int) -> float:
+    """Return any number of Python, NumPy or torch as a 64-bit float; truth values are refused."""
+    if isinstance(value, float):
+        return float(value)
+    if _is_truth_value(value):
+        raise BadMeasurement(
+            f"a metric must be a number, got {_kind(value)} for {_quoted(name)} at step {step}: report a "
+            "share or a count, or float(...) of it if 0 and 1 are meant"
+        )
+    shape = tuple(getattr(value, "shape", ()))
+    if math.prod(shape) != 1:
+        raise BadMeasurement(
+            f"a metric must be one number, got {_kind(value)} of shape {shape} for {_named(name)} at step "
+            f"{step}; report its mean or one of its elements"
+        )
+    try:
+        return _float(value)
+    except OverflowError as error:
+        raise BadMeasurement(
+            f"a metric must fit into a 64-bit float, got one beyond for {_named(name)}"
+        ) from error
+    except Exception as error:  # whatever an object raises that is no number
+        raise BadMeasurement(
+            f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; mend the "
+            "code"
+        ) from error
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, str | bytes | bytearray):
+        raise TypeError("text is no number, even where it can be read as one")
+    # PyTorch warns of tensors that a gradient could still be asked of.
+    detach = getattr(value, "detach", None)
+    plain = detach() if callable(detach) else value
+    return float(plain.item() if getattr(plain, "shape", ()) else plain)
+
+
+def _named(name: Any) -> str:
+    return _quoted(name).removeprefix("the text ")
+
+
+def _quoted(value: Any) -> str:
+    return storable(shown(value)) if value is None or isinstance(value, str) else _kind(value)
+
+
+def _kind(value: object) -> str:
+    return f"a {storable(type(value).__name__)}"

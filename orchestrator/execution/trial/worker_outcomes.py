@@ -1,0 +1,79 @@
+"""What an exception inside a trial means."""
+
+import sys
+import traceback
+
+from orchestrator.execution.trial.worker_measurements import BadMeasurement
+from orchestrator.files.redact import redact, storable
+from orchestrator.trials import Outcome, OutcomeKind
+from trainables.protocol import Diverged, Infeasible
+
+TRACEBACK_LINES = 12
+MOST_CHARACTERS = 20_000
+"""Of a reason: an exception may quote a whole tensor."""
+_KINDS = {
+    Diverged: OutcomeKind.DIVERGED,
+    Infeasible: OutcomeKind.INFEASIBLE,
+}
+_MEMORY_TEXTS = (
+    "out of memory",
+    "DefaultCPUAllocator: not enough memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+
+
+class NoSource(Exception):
+    """The checkpoint that a posthoc trial reads is not there, or damaged: no traceback would help."""
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """The end of the trial that raised `error`, which is quoted as storable text without passwords."""
+    if isinstance(error, BadMeasurement):
+        return error.outcome
+    said = _said(error)
+    notes = "".join(f"; {_fit(note)}" for note in getattr(error, "__notes__", ()))
+    text = f"{_fit(type(error).__name__)}: {said}{notes}".strip()
+    if kind := next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), None):
+        return Outcome(kind, said or text)
+    if isinstance(error, NoSource):
+        return Outcome(OutcomeKind.CRASHED, said)
+    if is_out_of_memory(error):
+        return Outcome(OutcomeKind.OUT_OF_MEMORY, text)
+    lines = _fit("".join(traceback.format_exception(error))).rstrip().splitlines()
+    return Outcome(OutcomeKind.CRASHED, _cut("\n".join([text, *lines[-TRACEBACK_LINES:]])))
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return _cut(_fit(str(error)))
+    except Exception:  # its own __str__ may be broken
+        return "(it cannot say what went wrong: its __str__ raised)"
+
+
+def _fit(text: str) -> str:
+    return storable(redact(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ... (cut)"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error`, or what it was raised from, says that memory ran out."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, MemoryError | _torch_error()):
+            return True
+        if isinstance(cause, RuntimeError) and any(text in _said(cause) for text in _MEMORY_TEXTS):
+            return True
+        seen.add(id(cause))
+        cause = cause.__cause__
+    return False
+
+
+def _torch_error() -> type[BaseException]:
+    # Looked up, not imported: a workload without torch must not pay for it.
+    torch = sys.modules.get("torch")
+    return getattr(torch, "OutOfMemoryError", MemoryError) if torch else MemoryError

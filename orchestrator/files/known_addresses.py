@@ -1,0 +1,123 @@
+"""Addresses of servers that this user has named: only these get the user's credentials.
+
+The files of a sweep name an MLflow and a database. They may come from somebody else, and their server may
+belong to somebody else.
+"""
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from orchestrator.errors import InputError
+from orchestrator.files.redact import redact_url
+
+TRACKING = "MLFLOW_TRACKING_URI"
+_OF_MLFLOW = (
+    "$MLFLOW_TRACKING_TOKEN",
+    "$MLFLOW_TRACKING_USERNAME",
+    "$MLFLOW_TRACKING_PASSWORD",
+    "$MLFLOW_TRACKING_AUTH",
+    "$MLFLOW_TRACKING_AWS_SIGV4",
+    "$MLFLOW_TRACKING_CLIENT_CERT_PATH",
+    "~/.mlflow/credentials",
+)
+_OF_DATABASES = ("$PGPASSWORD", "$PGPASSFILE", "$PGSERVICE", "$MYSQL_PWD", "~/.pgpass", "~/.my.cnf")
+"""Where the client libraries find what they send to any server: variables, and files in the home folder."""
+_MLFLOW_SCHEMES = ("http", "https", "mlflow-artifacts")
+_DATABASE_SCHEMES = ("postgresql", "postgres", "mysql", "mssql")
+_named: set[str] = set()
+"""Digests of the addresses that this process was given."""
+
+
+def remember(*addresses: str | None) -> None:
+    """Record that this user has named the addresses; later commands of the user may log in there."""
+    for address in addresses:
+        if address is None or not _scheme(address) or (digest := _digest(address)) in _recorded():
+            continue
+        _named.add(digest)
+        file = _file()
+        # Where it cannot be written, later commands ask for the address again.
+        with suppress(OSError):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as stream:
+                stream.write(f"{digest}\n")
+
+
+def require_known(address: str | None, option: str) -> None:
+    """Refuse an address from a sweep's files that would get credentials, and that this user has not named.
+
+    Args:
+        address: URL of an MLflow or a database; None and local files are accepted.
+        option: Command-line option that names such an address, for the message.
+
+    Raises:
+        InputError: The user has credentials for servers of this kind, and has not named this one.
+    """
+    if address is None or not (sent := _credentials(address)):
+        return
+    if address.rstrip("/") == os.environ.get(TRACKING, "").rstrip("/") or _digest(address) in _recorded():
+        return
+    raise InputError(
+        f"credentials must go only to servers that you have named, and {redact_url(address)} is named by the "
+        f"files of the sweep alone, while {sent} would be sent there; if you trust that server, run "
+        f"`haltsweep doctor {option} URL` once with its URL, else do without {sent}"
+    )
+
+
+def _credentials(address: str) -> str:
+    """Return which of the user's credentials the server at `address` would get; empty for none."""
+    scheme = _scheme(address)
+    sources: tuple[str, ...] = ()
+    if scheme in _MLFLOW_SCHEMES:
+        sources = _OF_MLFLOW
+    elif scheme and not _has_password(address):
+        sources = _OF_DATABASES
+    return " and ".join(filter(_is_there, sources))
+
+
+def _is_there(source: str) -> bool:
+    if source.startswith("$"):
+        return bool(os.environ.get(source[1:]))
+    return (_home() / source.removeprefix("~/")).exists()
+
+
+def _has_password(url: str) -> bool:
+    try:
+        return bool(urlsplit(url).password)
+    except ValueError:
+        return False
+
+
+def _scheme(address: str) -> str:
+    """Return the scheme of the URL of a server; empty for all other URLs."""
+    try:
+        scheme = urlsplit(address).scheme  # as the clients read it: without white space before it
+    except ValueError:
+        scheme = address.partition(":")[0].lower()
+    scheme = scheme.partition("+")[0]
+    return scheme if scheme in (*_MLFLOW_SCHEMES, *_DATABASE_SCHEMES) else ""
+
+
+def _digest(address: str) -> str:
+    # A digest: the URL may hold a password.
+    return hashlib.sha256(address.rstrip("/").encode(errors="backslashreplace")).hexdigest()
+
+
+def _recorded() -> set[str]:
+    with suppress(OSError):
+        return _named | set(_file().read_text(encoding="utf-8").split())
+    return _named
+
+
+def _file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state"
+    return Path(state) / "haltsweep" / "addresses"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user without a home, as in containers
+        return Path("/")

@@ -1,0 +1,1 @@
+"""The database under the ledger: connections, tables, outages, upgrades."""

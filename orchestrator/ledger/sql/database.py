@@ -1,0 +1,78 @@
+"""Whole transactions on a database: tried again while it is away, refused once its file is another one."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from orchestrator.errors import StoreError
+from orchestrator.files.regular_files import entry_of
+from orchestrator.ledger.sql.engine import begin, database_file, explain
+from orchestrator.ledger.sql.outage import OnOutage, Patience, passing
+
+T = TypeVar("T")
+
+
+class Replaced(StoreError):
+    """The ledger's file is not the one that was opened."""
+
+
+class Database:
+    """The database of one ledger. Threads may share it."""
+
+    def __init__(self, engine: Engine, patience_s: float = 0.0, on_outage: OnOutage | None = None) -> None:
+        self._engine = engine
+        self._patience = Patience(patience_s, on_outage)
+        sqlite = engine.dialect.name == "sqlite"
+        self._file = database_file(engine.url) if sqlite else None
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """What connects to it."""
+        return self._engine
+
+    def run(self, work: Callable[[Connection], T], *, write: bool, patient: bool = True) -> T:
+        """What `work` returns, in a transaction of its own that is committed.
+
+        `work` is called again, on a new connection, after a failure that may pass, for as long as the ledger
+        was opened with; whether the transaction before was committed is then unknown, so it must look. Unless
+        `patient` there is one try. Raises StoreError with what to do.
+        """
+        tries = 0
+        while True:
+            self._require_same_file()
+            try:
+                with begin(self._engine, write=write) as connection:
+                    result = work(connection)
+            except DBAPIError as error:
+                if not passing(error):
+                    raise explain(error, self._engine.url) from error
+                self._patience.failed(str(error.orig))
+                if not (patient and self._patience.wait(tries)):
+                    raise explain(error, self._engine.url, self._patience.since) from error
+                tries += 1
+            else:
+                self._patience.worked()
+                if self._identity is None and self._file is not None:
+                    self._identity = entry_of(self._file)
+                return result
+
+    def close(self) -> None:
+        """Close the connections; whoever waits for the database waits no more."""
+        self._patience.end()
+        self._engine.dispose()
+
+    def _require_same_file(self) -> None:
+        # SQLite would go on writing to a file that has no name any more.
+        if self._file is None or self._identity is None:
+            return
+        found = entry_of(self._file)
+        if found == self._identity:
+            return
+        what = "has been deleted or moved" if found is None else "has been replaced by another file"
+        raise Replaced(
+            f"the ledger {str(self._file)!r} must stay where it is while it is used, and it {what}; put it "
+            "back, or restore it from a backup, then `haltsweep resume`"
+        )

@@ -1,0 +1,48 @@
+"""Events as rows and back. Measurements keep step and seconds in columns; the rest is compact JSON."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.files.json_values import parsed
+from orchestrator.files.redact import storable_value
+from orchestrator.ledger.events import Event, EventKind
+from orchestrator.trials import OutcomeKind
+
+_KINDS = {kind.value: kind for kind in EventKind}
+_OF_THE_SWEEP = frozenset({EventKind.OPENED, EventKind.READ, EventKind.CLOSED})
+_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_dumps_metrics = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Metrics may be NaN or infinite: Python writes and reads these as `NaN`, `Infinity` and `-Infinity`."""
+
+
+def to_row(event: Event) -> dict[str, Any]:
+    """Column values. Raises ValueError for a number that is not finite, except in metrics."""
+    assert (event.trial_id is None) == (event.kind in _OF_THE_SWEEP), (
+        f"{event.kind} must name its trial, or none"
+    )
+    row: dict[str, Any] = {
+        "kind": event.kind.value,
+        "at": float(event.at),
+        "trial_id": event.trial_id,
+        "step": None,
+        "seconds": None,
+        "outcome": None,
+    }
+    payload: Any = event.payload
+    dumps = _dumps
+    if event.kind is EventKind.MEASURED:
+        row |= {"step": int(payload["step"]), "seconds": float(payload["seconds"])}
+        payload, dumps = payload["metrics"], _dumps_metrics
+    elif event.kind is EventKind.ENDED and OutcomeKind(payload["kind"]).final:
+        row["outcome"] = payload["kind"]
+    return row | {"payload": dumps(storable_value(payload))}
+
+
+def from_row(row: Sequence[Any]) -> Event:
+    """The event of a row (values of `chain.CHAINED` and the digest) that is as it was written."""
+    seq, name, at, trial_id, step, seconds, _, text, _ = row
+    payload = parsed(text)
+    if step is not None:
+        payload = {"step": step, "seconds": seconds, "metrics": payload}
+    return Event(_KINDS[name], at, trial_id, payload, seq)

@@ -1,0 +1,157 @@
+"""The tables of the ledger, the same in SQLite and PostgreSQL, and their version."""
+
+from functools import cache
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    inspect,
+    literal_column,
+    select,
+    text,
+)
+
+from orchestrator.errors import StoreError
+from orchestrator.ledger.sql.engine import DAMAGED
+
+SCHEMA_VERSION = 4
+READABLE_VERSION = 2
+"""Oldest version that can be read without an upgrade. Ledgers are upgraded before the first write."""
+CREATION_LOCK = 0x6861_6C74
+"""Key of the PostgreSQL advisory lock under which tables are made."""
+
+metadata = MetaData()
+
+versions = Table(
+    "haltsweep_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False)
+)
+
+sweeps = Table(
+    "haltsweep_sweeps",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("uid", Text, nullable=False),
+    Column("last_seq", BigInteger, nullable=False, default=0),
+    Column("token", BigInteger, nullable=False, default=0),
+    Column("holder", Text),
+    Column("expires_at", Double, nullable=False, default=0.0),
+    Column("head", Text, nullable=False, server_default=""),
+    Column("seal", Text, nullable=False, server_default=""),
+)
+"""One row a sweep: an id unlike any other, its lease, position and digest of its newest event, its seal."""
+
+events = Table(
+    "haltsweep_events",
+    metadata,
+    Column("sweep_id", Integer, ForeignKey("haltsweep_sweeps.id"), primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("trial_id", Text),
+    Column("step", BigInteger),
+    Column("seconds", Double),
+    Column("outcome", Text),
+    Column("payload", Text, nullable=False),
+    Column("digest", Text, nullable=False, server_default=""),
+)
+"""One row an event. `step` and `seconds` are set for measurements only, `outcome` for final endings only.
+
+The digest chains it to the one before: see `chain.py`.
+"""
+
+
+def is_retry() -> ColumnElement[bool]:
+    """Condition on events: a trial was retried.
+
+    The kind stands in the query as text, since databases use a partial index only for the very text.
+    """
+    return events.c.kind == literal_column("'retried'")
+
+
+UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial")
+"""Indexes of version 2. A trial that is retried has several ends, and may measure a step again."""
+
+
+@cache
+def lookups() -> tuple[Index, ...]:
+    """Return the indexes by which `admission` and `reading` find measurements, ends and retries of trials.
+
+    Called only where tables are created, since partial indexes import the drivers of both databases.
+    """
+    trial = (events.c.sweep_id, events.c.trial_id)
+    step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)
+    retry = is_retry()
+    return (
+        Index(
+            "haltsweep_measurements_of_trials",
+            *trial,
+            events.c.step,
+            sqlite_where=step,
+            postgresql_where=step,
+        ),
+        Index("haltsweep_ends_of_trials", *trial, sqlite_where=end, postgresql_where=end),
+        Index(
+            "haltsweep_retries_of_trials",
+            *trial,
+            events.c.seq,
+            sqlite_where=retry,
+            postgresql_where=retry,
+        ),
+    )
+
+
+def create(connection: Connection) -> None:
+    """Make what is missing, inside the caller's write transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
+    lookups()  # of `metadata` from here on
+    metadata.create_all(connection)
+    if connection.execute(select(versions.c.version)).first() is None:
+        connection.execute(versions.insert().values(version=SCHEMA_VERSION))
+
+
+def verify(connection: Connection, where: str) -> None:
+    """Raises StoreError if there is no ledger of this version at `where`."""
+    if (found := version(connection, where)) < READABLE_VERSION:
+        raise StoreError(
+            f"the ledger at {where} has schema version={found}, written by an earlier haltsweep, and this "
+            f"one reads {SCHEMA_VERSION}; `haltsweep status NAME` upgrades it"
+        )
+
+
+def version(connection: Connection, where: str) -> int:
+    """The version of the ledger at `where`. Raises StoreError if there is none, or an unreadable one."""
+    if not inspect(connection).has_table(versions.name):
+        raise StoreError(
+            f"{where} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
+            "check the path or URL"
+        )
+    _refuse_code(connection, where)
+    found = connection.scalars(select(versions.c.version)).all()
+    if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
+        raise StoreError(f"the ledger at {where} must have one schema version, got {found}; {DAMAGED}")
+    if found[0] > SCHEMA_VERSION:
+        raise StoreError(
+            f"the ledger at {where} has schema version={found[0]}, written by a newer haltsweep, and this "
+            f"one reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
+        )
+    return int(found[0])
+
+
+def _refuse_code(connection: Connection, where: str) -> None:
+    """Raises StoreError for a SQLite file that brings queries of its own: a view can be without an end."""
+    if connection.dialect.name != "sqlite":
+        return
+    ours = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
+    for kind, name in connection.execute(text(f"{ours} AND type IN ('view', 'trigger')")):
+        raise StoreError(f"the ledger at {where} must hold tables alone, and {name!r} is a {kind}; {DAMAGED}")

@@ -1,0 +1,1 @@
+"""Shows plans as text."""

@@ -1,0 +1,473 @@
+"""A plan as people read it before they pay for it: what each arm changes, what it costs, what it can show."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
+from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
+from orchestrator.plan.answer import SEEN
+from orchestrator.plan.budget import budget_lines
+from orchestrator.plan.display.format import (
+    amount,
+    bytes_amount,
+    change_words,
+    condition_words,
+    count,
+    domain_words,
+    duration,
+    signed,
+    value_words,
+)
+from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
+from orchestrator.plan.power import rounds_sentence
+from orchestrator.plan.readings.published_rows import name_of, read_nowhere
+from orchestrator.plan.space_check.objective_words import objective_lines, reversed_goals
+from orchestrator.plan.training_code.running import running_lines
+from orchestrator.plan.training_code.settings import differences
+from orchestrator.plan.types import Arm, ArmPrice, ArmProof, Change, Plan
+from orchestrator.spec.checks import BASELINE
+from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
+from search_spaces.paths import MISSING, leaves, lookup
+from search_spaces.wording import amount as counted
+from trainables.extensions import started_threads
+from trainables.metrics import split_and_quantity
+
+MEANT_FALSE = {"no", "off", "false"}
+"""Texts, in YAML 1.2 the first two without quotes too, that are not empty and so true."""
+CONTEXT_FIELDS = {"dataset", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
+"""Last parts of fields whose values are seldom compared with each other."""
+COLUMNS = 2
+"""Settings side by side in the baseline's block."""
+
+
+def render(plan: Plan) -> tuple[RenderableType, ...]:
+    """The dry run: one block an arm, then trials, price and power. Made for 100 columns."""
+    proofs = {proof.arm: proof for proof in plan.proofs}
+    parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
+    parts += [_block(plan, arm, proofs) for arm in plan.arms]
+    parts.append(Text(_proved(plan), "dim"))
+    parts += [
+        Rule("trials and price", style="dim"),
+        _price_table(plan),
+        Text(
+            _totals(plan)
+            + _repeats(plan)
+            + _exhausted(plan)
+            + _repeated(plan)
+            + "".join(f"\n{line}" for line in _unlikely(plan))
+            + _published_nowhere(plan)
+            + _means(plan)
+            + _silence(plan)
+        ),
+    ]
+    parts += map(Text, running_lines(plan))
+    parts += map(Text, budget_lines(plan))
+    if plan.selected_on:
+        parts.append(Text(f"Look twice. {SEEN.format(splits=' and '.join(plan.selected_on))}"))
+    if plan.power is not None:
+        parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(plan.power.sentence)]
+        parts += [Text(said)] if (said := rounds_sentence(plan)) else []
+    return tuple(parts)
+
+
+def _proved(plan: Plan) -> str:
+    """What was done to tell the arms apart."""
+    if plan.trainable is None:
+        return (
+            "Parameters and FLOPs are of each arm's whole model. Run forward and backward once, on "
+            f"{EXAMPLES} examples of at most {LENGTH} tokens and through at most {LAYERS} layers, was that "
+            f"model with all widths divided to be near {NARROW}; where that showed no difference, the whole."
+        )
+    if not plan.proofs:
+        return (
+            f"Not proved: that the arms of {plan.trainable} differ in more than their settings. Name "
+            "functions build(settings) -> nn.Module and example(settings) in its module, as "
+            "haltsweep = {'build': build, 'example': example}, and each arm is built and run."
+        )
+    if all(proof.flops_max is None for proof in plan.proofs):
+        return (
+            f"Each arm's model was built by the build(settings) of {plan.trainable}; not proved: that models "
+            "of equal weights work differently. Add example(settings) to haltsweep in its module, and each "
+            "is run too."
+        )
+    return (
+        f"Each arm's model was built by the build(settings) of {plan.trainable} and run forward and backward "
+        "once on its example(settings), from one seed; what differs in training alone does not show there."
+    )
+
+
+def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmProof]) -> RenderableType:
+    title = Text.assemble((arm.name, "bold"), f"  {arm.why}")
+    body: list[RenderableType] = [_settings(arm) if arm == plan.baseline else _changes(plan, arm)]
+    body += [Text(line) for line in _space_lines(plan, arm)]
+    if arm.name in proofs:
+        body += [Text(line) for line in _proof_lines(proofs[arm.name], proofs.get(arm.reference))]
+    return Group(Rule(title, align="left"), Padding(Group(*body), (0, 0, 1, 2)))
+
+
+def _settings(arm: Arm) -> Table:
+    """All settings of the baseline, in columns."""
+    table = Table.grid(padding=(0, 2))
+    cells = [Text.assemble((path, "dim"), " ", value_words(value)) for path, value in leaves(arm.settings)]
+    height = -(-len(cells) // COLUMNS)
+    columns = [cells[start : start + height] for start in range(0, len(cells), height)]
+    for row in zip_longest(*columns, fillvalue=Text()):
+        table.add_row(*row)
+    return table
+
+
+def _changes(plan: Plan, arm: Arm) -> Table:
+    """What the arm changes; of the baseline of another context the settings that the first has not."""
+    table = Table.grid(padding=(0, 2))
+    if not arm.reference:
+        for change in differences(plan.baseline.settings, arm.settings):
+            if lookup(arm.settings, change.path) is not MISSING:
+                table.add_row(Text(change.path, style="dim"), Text(value_words(change.after)))
+        return table
+    for change in arm.changes:
+        before, after = change_words(change.before, change.after)
+        table.add_row(Text(change.path), Text(before, style="red"), "->", Text(after, style="green"))
+    return table
+
+
+def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
+    """The baseline's dimensions in full; of an arm only what it searches otherwise."""
+    if plan.search is None:
+        return
+    common = () if arm == plan.baseline else plan.baseline.space.dimensions
+    new = [each for each in arm.space.dimensions if each not in common]
+    if len(new) < len(arm.space.dimensions):
+        yield "searches what the baseline searches" + (
+            f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
+        )
+    elif arm.dropped:
+        yield f"does not search {', '.join(arm.dropped)}"
+    for dimension in new:
+        condition = condition_words(dimension)
+        when = f", when {condition}" if condition else ""
+        yield f"searches {dimension.path}: {domain_words(dimension.domain)}{when}"
+    if arm == plan.baseline:
+        for constraint in arm.space.constraints:
+            yield f"only with {constraint}"
+        yield from objective_lines(plan)
+    yield from (f"tries first {_point(arm, each)}" for each in arm.first)
+
+
+def _point(arm: Arm, point: Assignment) -> str:
+    """An assignment in words, and whether it is what the arm has anyway."""
+    words = ", ".join(f"{path} {value_words(value)}" for path, value in point.items())
+    own = all(same(lookup(arm.settings, path), value) for path, value in point.items())
+    return f"{words} (its own settings)" if own else words
+
+
+def _proof_lines(proof: ArmProof, reference: ArmProof | None) -> Iterator[str]:
+    base = reference.parameters if reference else proof.parameters
+    delta = f" ({signed(proof.parameters - base)})" if proof.parameters != base else ""
+    size = f"{count(proof.parameters)} parameters{delta}"
+    if proof.flops_min is None or proof.flops_max is None:
+        yield size
+    else:
+        what = "one input of full length" if proof.loss is not None else "its example"
+        yield f"{size}; {what}: {_span(proof.flops_min, proof.flops_max, 'to')} FLOPs forward"
+    for sign, modules in (("+", proof.module_tree_added), ("-", proof.module_tree_removed)):
+        for module in modules:
+            yield f"{sign} {module}"
+    parts = []
+    if proof.loss is not None and proof.gradient_norm is not None:
+        ran = ", ".join(f"{path.removeprefix('model.')} {value}" for path, value in proof.run_with.items())
+        first = f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}"
+        parts.append(f"{first} with {ran}" if ran else first)
+    if proof.evidence:
+        parts.append(f"differs in {', '.join(proof.evidence)}")
+    elif reference is not None and proof.loss is None:
+        parts.append("the same model as far as it was looked at: the change must show in training")
+    if parts:
+        yield "; ".join(parts)
+    yield from (f"look twice: {note}" for note in proof.notes)
+
+
+def _price_table(plan: Plan) -> Table:
+    timed = any(price.seconds_per_step is not None for price in plan.prices)
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("arm", overflow="fold")
+    known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
+    phases = _phases(plan)
+    columns = [*phases, *known, *(["a step", "all steps"] if timed else [])]
+    for column in columns:
+        table.add_column(column, justify="right")
+    for price in plan.prices:
+        table.add_row(price.arm, *_price_cells(plan, price, timed=timed))
+    totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in phases]
+    seconds = [duration(_total_seconds(plan))] if timed else []
+    disk = ["", "", bytes_amount(_disk(plan))] if known else []
+    table.add_row("all", *totals, *disk, *([""] if timed else []), *seconds)
+    return table
+
+
+def _phases(plan: Plan) -> tuple[str, ...]:
+    """Phases of trials that the plan may have."""
+    crosses = plan.confirm is not None and plan.confirm.cross
+    return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
+
+
+def _price_cells(plan: Plan, price: ArmPrice, *, timed: bool) -> list[str]:
+    cells = [str(price.trials.get(phase, 0)) for phase in _phases(plan)]
+    if plan.trainable is None:
+        cells += [_span(price.train_flops_min or 0.0, price.train_flops_max or 0.0, "..")]
+        cells += [bytes_amount(price.peak_memory_bytes or 0), bytes_amount(price.checkpoint_bytes or 0)]
+    if timed:
+        cells += [duration(price.seconds_per_step or 0.0), duration(_seconds(plan, price))]
+    return cells
+
+
+def _span(least: float, most: float, to: str) -> str:
+    low, high = amount(least), amount(most)
+    return low if low == high else f"{low} {to} {high}"
+
+
+def _trained(price: ArmPrice) -> int:
+    return sum(price.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
+
+
+def _steps(plan: Plan, price: ArmPrice) -> int:
+    """Optimiser steps of all trials of an arm that train, if none stops early."""
+    steps = lookup(plan.arm(price.arm).settings, "train.steps")
+    assert steps is not MISSING
+    return _trained(price) * int(steps)
+
+
+def _seconds(plan: Plan, price: ArmPrice) -> float:
+    return (price.seconds_per_step or 0.0) * _steps(plan, price)
+
+
+def _total_seconds(plan: Plan) -> float:
+    return sum(_seconds(plan, price) for price in plan.prices)
+
+
+def _disk(plan: Plan) -> int:
+    """Bytes of one checkpoint of every trial that trains."""
+    return sum(_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
+
+
+def _silence(plan: Plan) -> str:
+    if plan.resources.silent_minutes is None:
+        return ""
+    return f"\nA trial that reports nothing for {plan.resources.silent_minutes:g} minutes is ended."
+
+
+def _repeats(plan: Plan) -> str:
+    """How often every arm is searched, and what that makes independent."""
+    controls = ", ".join(arm.name for arm in plan.arms if arm.control)
+    beside = f"\nControls, which no correction counts and which never win: {controls}." if controls else ""
+    if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
+        return beside
+    if plan.repeats == 1:
+        once = (
+            "\nEvery arm is searched once: a verdict holds for the settings that this search found. With "
+            "search.repeats it covers the luck of a search too."
+        )
+        return once * any(arm.is_searched for arm in plan.arms) + beside
+    seeds = len(plan.confirm.seeds) // plan.repeats
+    return (
+        f"\nEvery search runs {plan.repeats} times, {counted(plan.search.trials_per_arm, 'trial')} each, and "
+        f"is confirmed each time on {counted(seeds, 'seed')} of its own." + beside
+    )
+
+
+def _exhausted(plan: Plan) -> str:
+    """Which searches end with fewer trials than were asked for, because all there is has been tried."""
+    if plan.search is None:
+        return ""
+    asked = plan.search.trials_per_arm
+    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
+    fewer = [f"{arm} {many}" for arm, many in found.items() if many < asked]
+    if not fewer:
+        return ""
+    return f"\nSearches end when every combination was tried, after fewer than {asked}: {', '.join(fewer)}."
+
+
+def _repeated(plan: Plan) -> str:
+    """Which searches must try a point again, since there are fewer than they have trials."""
+    found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
+    repeated = [
+        f"{arm.name} {points} for {found[arm.name]}"
+        for arm in plan.arms
+        if arm.name in found and (points := num_points(arm)) is not None and 1 < points < found[arm.name]
+    ]
+    if not repeated:
+        return ""
+    return (
+        f"\nLook twice: there are fewer points than trials of the search: {', '.join(repeated)}. The rest "
+        "repeat points with other seeds; lower search.trials_per_arm, or take the sampler grid: it tries "
+        "each once."
+    )
+
+
+def look_twice(plan: Plan) -> list[str]:
+    """What no rule forbids and is not likely to be meant, for who is not shown the plan."""
+    own = plan.proofs if plan.trainable else ()
+    repeated = [line] if (line := _repeated(plan).strip()) else []
+    return [
+        *repeated,
+        *_unlikely(plan),
+        *(f"Look twice: {each.arm}: {note}." for each in own for note in each.notes),
+    ]
+
+
+def _unlikely(plan: Plan) -> list[str]:
+    found = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
+    return [*found, *reversed_goals(plan), *_of_own_code(plan)]
+
+
+def _may_be_contexts(plan: Plan) -> Iterator[str]:
+    """Fields of the grid that are called like something that nobody compares."""
+    first: dict[str, Arm] = {}
+    for arm in plan.arms:
+        if arm.reference and arm.name.startswith(f"{BASELINE}["):
+            for change in arm.changes:
+                first.setdefault(change.path, arm)
+    for path, arm in first.items():
+        if path != "task.name" and path.rpartition(".")[2].lower() not in CONTEXT_FIELDS:
+            continue
+        yield (
+            f"Look twice: the grid sets {path}, so that {arm.name} is compared with {arm.reference}. Write "
+            f"{path} under contexts instead of grid to compare arms for each value of it alone."
+        )
+
+
+def _refused_draws(plan: Plan) -> Iterator[str]:
+    """Searches in which the Config beside the trainable refuses combinations, once for all arms."""
+    found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
+    for name, each in found.values():
+        yield (
+            f"Look twice: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
+            f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
+        )
+
+
+def _refusing(arm: Arm) -> Iterator[Predicate]:
+    return (each for each in arm.space.constraints if isinstance(each, Predicate) and each.refused)
+
+
+def _may_become_one(plan: Plan) -> Iterator[str]:
+    """Arms that set nothing but what the search of their reference may choose too.
+
+    Not those that leave other fields out of their search as well: they are to show what searching gives.
+    """
+    for arm in plan.arms:
+        if not arm.reference:
+            continue
+        space = plan.arm(arm.reference).space
+        unsearched = {*space.paths} - {*arm.space.paths} - {each.path for each in arm.changes}
+        if arm.changes and not unsearched and all(_may_choose(space, each) for each in arm.changes):
+            sets = ", ".join(f"{each.path} {value_words(each.after)}" for each in arm.changes)
+            paths = ", ".join(each.path for each in arm.changes)
+            yield (
+                f"Look twice: the search of {arm.reference} may choose what {arm.name} sets ({sets}), and "
+                f"then both are one system: leave {paths} out of the search if the arm is to be compared "
+                "with something else."
+            )
+
+
+def _may_choose(space: Space, change: Change) -> bool:
+    """Whether a search may well come to the value; of a range without steps it hardly ever does."""
+    if change.path not in space.paths:
+        return False
+    domain = space[change.path].domain
+    return not (isinstance(domain, Float) and domain.step is None) and contains(domain, change.after)
+
+
+def _of_own_code(plan: Plan) -> list[str]:
+    """What own code makes of the spec in silence."""
+    if not plan.trainable:
+        return []
+    texts = dict.fromkeys(
+        (field, value)
+        for arm in plan.arms
+        for field, value in leaves(arm.settings)
+        if isinstance(value, str) and value.lower() in MEANT_FALSE
+    )
+    texts_for_false = [
+        f"Look twice: {field} is the text {value!r}, true for Python: write false if that is meant."
+        for field, value in texts
+    ]
+    return texts_for_false + _undeclared(plan) + _spawned(plan.trainable)
+
+
+def _spawned(trainable: str) -> list[str]:
+    """Why trials cannot be forks of a process that has imported the trainable."""
+    module = trainable.partition(":")[0]
+    if not (started := started_threads(module)):
+        return []
+    message = (
+        f"Look twice: importing {module} starts {counted(started, 'thread')}, so each trial starts a fresh "
+        "interpreter instead of a fork, which takes seconds longer."
+    )
+    return [message]
+
+
+def _undeclared(plan: Plan) -> list[str]:
+    """What is searched or asked for and not among what own code declares, if it declares anything."""
+    known = {each.name for each in plan.metrics}
+    if not known:
+        return []
+    searched = [each.metric for each in plan.search.objectives] if plan.search else []
+    asked = plan.answer.outcomes if plan.answer else ()
+    published = dict.fromkeys(row["metric"] for row in plan.published)
+    return [
+        f"Look twice: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
+        f"{', '.join(sorted(known))}."
+        for use, metrics in (
+            ("searched for", searched),
+            ("a primary outcome", asked),
+            ("published", published),
+        )
+        for metric in metrics
+        if known.isdisjoint({metric, split_and_quantity(metric)[1]})
+    ]
+
+
+def _published_nowhere(plan: Plan) -> str:
+    """Which published values no reading of the sweep can stand beside."""
+    rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in read_nowhere(plan)]
+    if not rows:
+        return ""
+    remedy = (
+        "Add the splits to confirm.splits, or leave the rows out"
+        if plan.confirm is not None
+        else "Add confirm: what a search reads is compared with nothing published"
+    )
+    return f"\nLook twice: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
+
+
+def _means(plan: Plan) -> str:
+    """What each trial may use."""
+    cpus, gpus = plan.resources.cpus, plan.resources.gpus
+    cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
+    share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"
+    has = f"{cores} and {share}" if gpus else cores
+    return f"\nA trial has {has}."
+
+
+def _totals(plan: Plan) -> str:
+    trials = count(len(plan.trials))
+    if plan.trainable is not None:
+        return f"{trials} trials; what a step of {plan.trainable} costs is not known beforehand."
+    flops = sum(_steps(plan, price) * (price.train_flops_max or 0.0) for price in plan.prices)
+    disk = bytes_amount(_disk(plan))
+    summary = (
+        f"{trials} trials; {amount(flops)} FLOPs if no trial stops or halts early; {disk} of checkpoints."
+    )
+    if all(price.seconds_per_step is None for price in plan.prices):
+        return summary
+    return (
+        f"{summary}\nOne after the other, all steps take {duration(_total_seconds(plan))} on full-length "
+        "inputs as timed on this machine; validation is not counted."
+    )

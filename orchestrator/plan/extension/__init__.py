@@ -1,0 +1,1 @@
+"""Extends a plan: what may change once a sweep has begun."""

@@ -1,0 +1,155 @@
+"""A plan with more in it: what was planned stays, with its ids and numbers; what is new comes behind it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from orchestrator.errors import InputError
+from orchestrator.identity import digest
+from orchestrator.plan.extension.extension_rules import CAN, Begun, refusal
+from orchestrator.plan.planned_trials import CROSS, POSTHOC, SEARCH
+from orchestrator.plan.types import Arm, Extension, Plan
+from orchestrator.spec.differences import Difference, differences
+from orchestrator.trials import PlannedTrial
+
+PHASES = ("search", "confirm", "cross", "posthoc")
+
+
+def changes_allowed(
+    name: str, before: Mapping[str, Any], after: Mapping[str, Any], begun: Begun
+) -> tuple[Difference, ...]:
+    """What changes between two contents of specs. Raises InputError with all that cannot be taken up."""
+    found = tuple(differences(before, after))
+    if not found:
+        raise InputError(
+            f"to be extended {name} must be asked for something more, and this is what it was asked for: "
+            f"name what to add, or go on with what is left of it by haltsweep resume {name}. {CAN}"
+        )
+    refused = [f"  {each}\n    {why}" for each in found if (why := refusal(each, begun))]
+    if refused:
+        raise InputError("\n".join([f"{name} cannot be extended by this:", *refused, CAN]))
+    return found
+
+
+def extended(
+    old: Plan, new: Plan, asked: Collection[str], extension: Extension, never: Collection[str] = ()
+) -> Plan:
+    """`new`, in which every trial of `old` is what it was.
+
+    `asked`: ids of trials that were asked for; `never`: of those that ended without being finished. Raises
+    InputError where one of them, or an arm, would be lost or changed.
+    """
+    new = replace(new, trials=(*new.trials, *late_trials(old, new, asked, never)))
+    refused = [*_arms_lost(old, new), *_trials_lost(old, new, asked), *_answer_changed(old, new, asked)]
+    if refused:
+        lines = [f"  {each}" for each in refused]
+        raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
+    return replace(new, trials=tuple(_together(old, new)), extended=(*old.extended, extension))
+
+
+def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
+    there = {arm.name: arm for arm in new.arms}
+    for arm in old.arms:
+        now = there.get(arm.name)
+        if now is None:
+            yield f"arm {arm.name}: would not be there any more"
+        elif _essence(now) != _essence(arm):
+            yield f"arm {arm.name}: would have other settings, ranges, first points or another reference"
+
+
+def _answer_changed(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
+    """Where none was named the first split decides, and there may have been none."""
+    confirmed = any(each.phase == "confirm" and each.trial_id in asked for each in old.trials)
+    before, after = (each.answer.outcomes if each.answer is not None else () for each in (old, new))
+    if confirmed and before != after:
+        words = " and ".join(before) or "nothing", " and ".join(after) or "nothing"
+        yield f"the primary outcome: {words[0]} -> {words[1]}, after confirm trials were seen"
+
+
+def _essence(arm: Arm) -> tuple[Any, ...]:
+    return arm.digest, arm.reference, [dict(each) for each in arm.first]
+
+
+def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
+    """A trial that nobody asked for may have another id, not be gone."""
+    ids = {each.trial_id for each in new.trials}
+    places = {_place(each) for each in new.trials}
+    lost = [each for each in old.trials if each.trial_id not in ids]
+    lost = [each for each in lost if each.trial_id in asked or _place(each) not in places]
+    for each in lost[:1]:
+        more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        which = f"trial {each.place} ({each.trial_id}){more}"
+        yield f"{which}: would be another one, or none"
+
+
+def _place(trial: PlannedTrial) -> tuple[Any, ...]:
+    number = trial.number if trial.phase == "search" else None
+    return (
+        trial.arm,
+        trial.phase,
+        trial.repeat,
+        number,
+        trial.rank,
+        trial.seed,
+        tuple(sorted(trial.overrides.items())),
+        trial.settings_of,
+    )
+
+
+def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
+    """Phase by phase, repeat by repeat and arm by arm; the numbers of new trials behind those of old ones."""
+    known = {each.trial_id: each for each in old.trials}
+    groups: dict[tuple[str, int, str], list[PlannedTrial]] = defaultdict(list)
+    for each in new.trials:
+        groups[each.phase, each.repeat, each.arm].append(each)
+    found: list[PlannedTrial] = []
+    for phase, repeat, arm in product(PHASES, range(new.repeats), new.arms):
+        found += _numbered(groups[phase, repeat, arm.name], known)
+    return found
+
+
+def _numbered(trials: Sequence[PlannedTrial], known: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
+    kept = [known[each.trial_id] for each in trials if each.trial_id in known]
+    first = max((each.number + 1 for each in kept), default=0)
+    fresh = (each for each in trials if each.trial_id not in known)
+    added = [replace(each, number=number) for number, each in enumerate(fresh, first)]
+    return [*sorted(kept, key=lambda each: each.number), *added]
+
+
+def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
+    """Splits that confirm trials of `new` read and those of `old` do not."""
+    if old.confirm is None or new.confirm is None:
+        return ()
+    return tuple(each for each in new.confirm.splits if each not in old.confirm.splits)
+
+
+def late_trials(
+    old: Plan, new: Plan, asked: Collection[str], never: Collection[str]
+) -> Iterator[PlannedTrial]:
+    """Those of `old`, then one for each of its trials that was `asked` for before the splits were added.
+
+    What was asked for has read, or will read, the splits that there were then. So each such trial gets a
+    posthoc trial of its own under the settings that it has, which reads what was added since; trials that
+    nobody asked for yet read all splits by themselves.
+
+    `never`: ids of trials that ended without being finished, of which nothing can be read.
+    """
+    yield from (each for each in old.trials if each.late_splits)
+    splits = _added_splits(old, new)
+    for source in old.trials if splits else ():
+        if source.phase in {SEARCH, CROSS} or source.late_splits:
+            continue
+        if source.trial_id in asked and source.trial_id not in never:
+            yield PlannedTrial(
+                digest(source.trial_id, POSTHOC, list(splits)),
+                source.arm,
+                POSTHOC,
+                0,  # it is numbered with the others of its arm
+                source.seed,
+                source.rank,
+                source.overrides,
+                splits,
+                source.repeat,
+            )

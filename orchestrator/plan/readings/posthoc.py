@@ -1,0 +1,195 @@
+"""Readings of confirmed checkpoints under other settings: each must be possible and show something."""
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
+from orchestrator.plan.ablation_check.differences import draws, read_alike
+from orchestrator.plan.ablation_check.probe import Probe
+from orchestrator.plan.arms import BuiltInArm
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.space_check.spaces import assigned, common_space
+from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.spec.types import Spec
+from search_spaces.algebra import without
+from search_spaces.dimensions import Space, Value, same
+from search_spaces.paths import MISSING, leaves, lookup, with_value
+from search_spaces.wording import hint, shown
+from trainables.acting import task_acting
+from trainables.task_catalog import settled, splits, training_only
+
+
+def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
+    """Posthoc settings must exist in the baseline, leave every weight as it is, and change what is read."""
+    for path, values in spec.posthoc.items():
+        if lookup(arms[0].system.settings, path) is MISSING:
+            known = [field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")]
+            faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+            continue
+        having = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
+        refused = [_check_value(spec, having, (path, place), probe, faults) for place in range(len(values))]
+        if any(refused):
+            continue
+        if why := _unread(spec, having, path, values, probe):
+            faults.add(f"changes nothing that is read: {why}; leave it out", "posthoc", path)
+        else:
+            _check_each(spec, having, path, probe, faults)
+
+
+def _check_value(
+    spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], probe: Probe, faults: Faults
+) -> bool:
+    """Whether there is something wrong with one value; that goes to `faults`."""
+    (path, place), refused = at, False
+    value = spec.posthoc[path][place]
+    for arm in arms:
+        if why := _unreadable(spec, arm, path, value, probe):
+            faults.add(f"{arm.name} {why}", "posthoc", path, place, about=(path, place, why))
+            refused = True
+    if not refused and all(_has_already(spec, arm, path, value) for arm in arms):
+        faults.add(
+            f"must differ from what is trained: {shown(value)} is what every arm has already, and is read so "
+            "anyway; leave it out",
+            "posthoc",
+            path,
+            place,
+        )
+        return True
+    return refused
+
+
+def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
+    if _searched(spec, arm, path):
+        return False
+    found = lookup(arm.system.settings, path)
+    return not isinstance(found, list | dict) and same(found, value)
+
+
+def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
+    """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
+    found = checked(with_value(arm.system.settings, path, value))
+    if isinstance(found, list):
+        reasons = "; ".join(problem.message for problem in found)
+        return f"cannot have {path} = {shown(value)}: {reasons}"
+    try:
+        before = probe.structure(arm.system)
+    except ValueError:
+        return None  # what cannot be built as it is, is refused by the proof
+    try:
+        after = probe.structure(found)
+    except ValueError as error:
+        return f"cannot be built with {path} = {shown(value)}: {error}"
+    if before.saved != after.saved:
+        return (
+            f"has other weights with {path} = {shown(value)}, "
+            "so a trained checkpoint cannot be read with it: make it an arm"
+        )
+    return _other_data(spec, arm.system, found, f"{path} = {shown(value)}")
+
+
+def _other_data(spec: Spec, before: System, after: System, setting: str) -> str | None:
+    """Why the splits of `after` cannot be read by what was trained on those of `before`."""
+    wanted = spec.confirm.splits if spec.confirm is not None else ()
+    had, has = ({each.name for each in splits(system.task)} for system in (before, after))
+    if lost := (had - has).intersection(wanted):
+        return f"has no split {', '.join(sorted(lost))} with {setting}"
+    if _learned(before) != _learned(after):
+        return (
+            f"learned from other data than {setting} gives, so that test samples may be among those it was "
+            "trained on: make it an arm or a context"
+        )
+    return None
+
+
+def _learned(system: System) -> dict[str, Value]:
+    """Fields of the task that decide what is trained on or selected by, without those that no test knows."""
+    read = [info.name for info in splits(system.task) if info.role != "test"]
+    idle = training_only(system.task)  # reported as what changes nothing that is read
+    return {
+        name: value for name, value in task_acting(settled(system.task), read).items() if name not in idle
+    }
+
+
+def _unread(
+    spec: Spec, arms: Sequence[BuiltInArm], path: str, values: Sequence[Value], probe: Probe
+) -> str | None:
+    """Why no value of `path` makes a difference to any arm."""
+    root, _, field = path.partition(".")
+    if root == "task" and all(field in training_only(arm.system.task) for arm in arms):
+        return "it changes nothing but what is trained on"
+    if root == "train" and all(arm.system.shape.head != "sequence" for arm in arms):
+        return "no arm writes answers token by token"
+    if any(_searched(spec, arm, path) for arm in arms):
+        return None
+    alike = all(_alike(spec, arm, path, (None, value), probe) for arm in arms for value in values)
+    return _idle_words(arms, root, field) if alike else None
+
+
+def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
+    """Why a field that is read makes no difference."""
+    if root == "task":
+        return "no split of confirm.splits has it"
+    if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
+        return "beam_size is 1, so answers are decoded greedily and nothing is compared"
+    what = "evaluation gives the same" if root == "model" else "answers are written alike"
+    return f"{what} with every value, in every arm"
+
+
+def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults) -> None:
+    """Note the values with which every arm is read as it is trained, or as with a value before."""
+    values = spec.posthoc[path]
+    for place, value in enumerate(values):
+        known = [*([] if any(_searched(spec, arm, path) for arm in arms) else [None]), *values[:place]]
+        for other in known:
+            if all(_alike(spec, arm, path, (other, value), probe) for arm in arms):
+                before = "what is trained" if other is None else shown(other)
+                faults.add(
+                    f"must be read otherwise than {before}, got {shown(value)}, with which every arm gives "
+                    "the same; leave it out",
+                    *("posthoc", path, place),
+                )
+                break
+
+
+def _searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
+    """Whether trials of `arm` have at `path` what their search draws."""
+    return (
+        spec.search is not None and path not in arm.request.drop and path in common_space(spec.search).paths
+    )
+
+
+def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe) -> bool:
+    """Whether a checkpoint of `arm` gives the same with both values, None for that which it was trained with.
+
+    It must with whatever else its search draws.
+    """
+    space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
+    for draw in ({}, *draws(space, [path])):
+        settings = assigned(arm.system.settings, draw)
+        if settings is None:
+            continue
+        pair = [checked(settings if value is None else with_value(settings, path, value)) for value in values]
+        one, other = pair
+        if not isinstance(one, System) or not isinstance(other, System):
+            continue
+        if not _read_alike(spec, path.partition(".")[0], one, other, probe):
+            return False
+    return True
+
+
+def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe) -> bool:
+    """Whether all that is read of the splits to confirm on is the same; both differ in the part `root`."""
+    sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
+    if root == "task":
+        return bool(_tested(one, sweep) == _tested(other, sweep))
+    if root == "train":
+        written = [acting_settings(each, sweep)["writing"] for each in (one, other)]
+        return one.shape.head != "sequence" or written[0] == written[1]
+    try:
+        return read_alike(probe, one, other, sweep)
+    except ValueError:
+        return False  # what cannot be run is refused by the proof
+
+
+def _tested(system: System, sweep: Sweep) -> Mapping[str, Value]:
+    """The fields of the task that change what is tested."""
+    return task_acting(settled(system.task), sweep.tests)

@@ -1,0 +1,1 @@
+"""Checks that a search can vary what its spec says."""

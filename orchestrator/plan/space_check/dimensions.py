@@ -1,0 +1,192 @@
+"""What a search may not vary: what never exists, what has one value, what decides how good a trial looks."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import isclose
+from typing import Any
+
+from orchestrator.plan.arms import BuiltInArm, CheckedArm
+from orchestrator.plan.display.format import domain_words, value_words
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.space_check.spaces import common_space, dimension_keys, may_draw, may_exist, related
+from orchestrator.search import space_catalog
+from orchestrator.spec.types import Search
+from search_spaces.algebra import exists, without
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value, When
+from search_spaces.paths import MISSING, leaves, lookup
+from search_spaces.wording import hint, shown
+from trainables.task_catalog import training_only
+
+_ANY = "model.any"
+SAMPLE = ("train.valid_examples", "train.decode_examples")
+"""Fields that choose the examples a trial is measured on."""
+CHOICE = ("train.select", "train.average_best")
+"""Fields that choose the weights of confirmed trials, which a search never sees."""
+
+WHEN = "train.report_every"
+"""The field that says how often a trial is measured."""
+BETTER = "train.select_by"
+"""The field that says which of its measurements is the better one."""
+COUNTING = ("train.patience", "train.halve_after")
+"""Fields by which measurements decide how a trial is trained."""
+
+
+Measures = Callable[[str], str | None]
+"""Why a path is for nobody to search, for it changes how trials are measured; None where it does not."""
+
+
+def check_dimensions(
+    arms: Sequence[CheckedArm[Any]], search: Search, measures: Measures, faults: Faults
+) -> None:
+    """Note the dimensions of the common space that cannot be searched in a way that means anything."""
+    common = common_space(search)
+    for dimension in search.also:
+        keys = dimension_keys(dimension.path, search)
+        if why := one_value(dimension, search):
+            faults.add(why, *keys)
+        elif not _unknown_condition(dimension, arms, common, search, faults):
+            _check_existence(dimension, arms, common, search, faults)
+    for dimension in common.dimensions:
+        if why := measures(dimension.path):
+            faults.add(why, *dimension_keys(dimension.path, search))
+
+
+def one_value(dimension: Dimension, search: Search) -> str | None:
+    """Why a range that stands for itself has nothing to be searched."""
+    values = dimension.domain.values if isinstance(dimension.domain, Choice) else ()
+    overrides = any(dimension.path in space_catalog.load(name).paths for name in search.spaces)
+    if dimension.when or (isinstance(dimension.domain, Fixed) and overrides):
+        return None
+    value: Value
+    if isinstance(dimension.domain, Fixed):
+        value = dimension.domain.value
+    elif len(values) == 1:
+        value = values[0]
+    elif isinstance(dimension.domain, Float) and isclose(dimension.domain.low, dimension.domain.high):
+        value = dimension.domain.low
+    else:
+        return None
+    return (
+        f"must have two values or more to be searched, got {shown(value)} alone: set {dimension.path} in the "
+        "baseline, or give it a range"
+    )
+
+
+def _unknown_condition(
+    dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
+) -> bool:
+    """Whether the dimension depends on a field of no arm; it would be left out of every search in silence."""
+    fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
+    refused = False
+    for condition in dimension.when:
+        path = condition.path
+        if path in common.paths or any(_may_be(path, arm.system.settings) for arm in arms):
+            continue
+        refused = True
+        known = related(path, fields)
+        faults.add(
+            f"depends on {path}, a field of no arm. {hint(path, known)}",
+            *dimension_keys(dimension.path, search),
+            "when",
+        )
+    return refused
+
+
+def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the field is there, or would be if a part that is null were not."""
+    parents = [path.rsplit(".", cut)[0] for cut in range(1, path.count("."))]
+    return lookup(settings, path) is not MISSING or any(lookup(settings, each) is None for each in parents)
+
+
+def _check_existence(
+    dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
+) -> None:
+    having = [
+        (arm, without(common, arm.request.drop)) for arm in arms if dimension.path not in arm.request.drop
+    ]
+    if any(may_exist(dimension, space, arm) for arm, space in having):
+        return
+    alone = {each.path: _words(each.path, having) for each in dimension.when if not _may_hold(each, having)}
+    described = alone or {each.path: _words(each.path, having) for each in dimension.when}
+    for condition in dimension.when:
+        if condition.path in described:
+            wanted = " or ".join(map(_quoted, condition.values))
+            faults.add(
+                f"never exists: {condition.path} must be {wanted}, and where this is searched it is "
+                f"{described[condition.path]}; correct the condition or leave the range out",
+                *dimension_keys(dimension.path, search),
+                "when",
+                condition.path,
+            )
+
+
+Having = Sequence[tuple[CheckedArm[Any], Space]]
+
+
+def _may_hold(condition: When, having: Having) -> bool:
+    """Whether the condition, alone, can hold in some arm."""
+    return any(
+        any(may_draw(space[condition.path].domain, value) for value in condition.values)
+        if condition.path in space.paths
+        else exists(Dimension(_ANY, Fixed(None), (condition,)), {}, arm.system.settings)
+        for arm, space in having
+    )
+
+
+def _words(path: str, having: Having) -> str:
+    """What a field is or may be in some arms."""
+    found = [
+        domain_words(space[path].domain) if path in space.paths else _setting(arm, path)
+        for arm, space in having
+    ]
+    return " or ".join(dict.fromkeys(found))
+
+
+def _quoted(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else value_words(value)
+
+
+def _setting(arm: CheckedArm[Any], path: str) -> str:
+    found = lookup(arm.system.settings, path)
+    return "absent" if found is MISSING else _quoted(found)
+
+
+def measures(path: str, arms: Sequence[BuiltInArm], searched: Collection[str]) -> str | None:
+    """Why a field is for nobody to search: it changes how trials are measured, not how good they are.
+
+    `searched` are all fields that the search varies.
+    """
+    root, _, field = path.partition(".")
+    if path in SAMPLE:
+        return f"must not be searched: trials would differ in what they are measured on; set baseline.{path}"
+    counts = not set(COUNTING).isdisjoint(searched) or any(_counts_validations(arm) for arm in arms)
+    if path in CHOICE or (path == BETTER and not counts):
+        return "must not be searched: it chooses the weights that tests read, which no search trial does"
+    if path == WHEN and not counts:
+        return (
+            "must not be searched: it says when trials are measured, and a trial counts by its last "
+            f"measurement; set baseline.{path}"
+        )
+    changing = [
+        arm
+        for arm in arms
+        if root == "task"
+        and lookup(arm.system.settings, path) is not MISSING
+        and path not in arm.request.drop
+        and field not in training_only(arm.system.task)
+    ]
+    if not changing:
+        return None
+    free = sorted(training_only(changing[0].system.task))
+    return (
+        "must not be searched: it changes the data that trials are measured on, and the best would be the "
+        f"easiest; list its values in contexts{_instead(free)}"
+    )
+
+
+def _counts_validations(arm: BuiltInArm) -> bool:
+    """Whether how often it is measured decides how an arm is trained."""
+    return arm.system.train.patience is not None or arm.system.train.halve_after is not None
+
+
+def _instead(fields: Sequence[str]) -> str:
+    return f". Of a task may be searched: {', '.join(f'task.{field}' for field in fields)}" if fields else ""

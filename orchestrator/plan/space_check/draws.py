@@ -1,0 +1,419 @@
+"""The proof that no draw of an arm's search can be refused by the trainables, as far as draws can be tried.
+
+Of a choice and of a short range every value is tried, of a long one its ends and some between; alone, then
+all dimensions together, as a trial would get them. What fails is traced to the dimensions that matter.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, combinations, islice, product
+from math import prod
+from typing import Any
+
+from orchestrator.plan.arms import Checked, CheckedArm
+from orchestrator.plan.display.format import among
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.space_check.spaces import assigned, condition_values, dimension_keys, ends
+from orchestrator.plan.training_code.settings import SettingFault
+from orchestrator.spec.types import Search, Spec
+from search_spaces.algebra import admits, exists
+from search_spaces.dimensions import (
+    Assignment,
+    Choice,
+    Constraint,
+    Dimension,
+    Domain,
+    Fixed,
+    Float,
+    Int,
+    Powers,
+    Predicate,
+    Rule,
+    Space,
+    Value,
+    greatest,
+    is_real,
+    key_of,
+)
+from search_spaces.grid import count_values
+from search_spaces.grid import values as finite_values
+from search_spaces.wording import shown
+
+ALONE_MAX = 1024
+"""A range of up to so many values is tried in full, each value alone."""
+VALUES_MAX = 64
+"""The same where all dimensions are tried together."""
+BETWEEN = 9
+"""Values tried of a longer one, its ends among them."""
+UNEVEN = (5**0.5 - 1) / 2
+"""Where between two even places a real number is tried."""
+FINELY = 1001
+"""The same where constraints leave one of those few."""
+DRAWS_MAX = 2000
+"""Draws tried of an arm: all if there are no more, else those of every two dimensions, and some by chance."""
+CHANCES = 10_000
+"""Number of random draws without an admitted one after which a search is refused."""
+COMPLETIONS = 16
+"""Draws that a value must fail in to be called impossible."""
+
+
+Drawn = Callable[[Assignment], Any | list[SettingFault] | None]
+"""What some settings with a draw in them are, or all that is wrong; None where a path of it is nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """How a trainable says whether it can be trained with some settings."""
+
+    checked: Checked[Any]
+    too_large: Callable[[Any], str | None]
+    """Why no machine could train what was checked; None where one could. Raises ValueError if none can."""
+    variants: Callable[[Mapping[str, Any]], Drawn]
+    """Does for many draws in the same settings what `checked` does for one."""
+    refusing: Predicate | None = None
+    """Rule of a search in which the trainable's Config refuses combinations; None if it refuses none."""
+
+
+def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> Space:
+    """Find values and combinations of values that could be drawn but not be trained.
+
+    Returns:
+        `space`, with a rule against combinations that the trainable's Config refuses.
+    """
+    assert spec.search is not None, "there must be a search to draw for"
+    search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
+    try:
+        trying.too_large(arm.system)
+    except ValueError:
+        return space  # the ablation check refuses arms that cannot be built
+    settings = arm.system.settings
+    drawing = _Drawing(settings, space, trying.variants(settings), trying.too_large)
+    sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
+    if not all(sound):
+        return space
+    draws = list(islice(drawing.draws(DRAWS_MAX), DRAWS_MAX))
+    refused = 0
+    for draw in draws:
+        if problem := drawing.refusal(draw):
+            if trying.refusing is not None and _is_rejected(draw, settings, trying):
+                refused += 1
+            else:
+                _tell_together(arm, draw, problem, drawing, faults)
+    if refused and trying.refusing is not None:
+        rule = replace(trying.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
+        space = Space(space.dimensions, (*space.constraints, rule))
+        drawing = _Drawing(settings, space, drawing.variant, trying.too_large)
+    if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
+        broken = ", ".join(map(str, space.constraints))
+        faults.add(
+            f"{arm.name} can draw nothing that satisfies {broken}: change the ranges",
+            "search",
+            about=("nothing satisfies", broken),
+        )
+        return space
+    _check_left(arm, drawing, draws, search, faults)
+    many = sum(map(drawing.admits, draws))
+    if many < best and all(_is_whole(each.domain) for each in space.dimensions) and len(draws) < DRAWS_MAX:
+        faults.add(
+            f"must be at most {many}, all different assignments that {arm.name} can draw, got {best}",
+            "confirm",
+            "best",
+            about=("best", many),
+        )
+    return space
+
+
+def _is_rejected(draw: Assignment, settings: Mapping[str, Any], trying: Trying) -> bool:
+    """Return whether the trainable's Config refuses `settings` with `draw`."""
+    given = assigned(settings, draw)
+    return given is not None and isinstance(trying.checked(given), list)
+
+
+def _check_left(
+    arm: CheckedArm[Any], drawing: "_Drawing", draws: Sequence[Assignment], search: Search, faults: Faults
+) -> None:
+    """Constraints of the spec must leave every dimension more than one value, where all draws are known."""
+    if not search.constraints or len(draws) >= DRAWS_MAX:
+        return
+    admitted = [draw for draw in draws if drawing.admits(draw)]
+    for dimension in drawing.space.dimensions:
+        path = dimension.path
+        asked = [each for each in search.constraints if path in each.paths]
+        tried = {key_of(draw[path]) for draw in draws if path in draw}
+        left = [draw for draw in admitted if path in draw]
+        if not asked or len(tried) < 2 or len({key_of(draw[path]) for draw in left}) != 1:
+            continue
+        if isinstance(dimension.domain, Float):  # of which few values were tried
+            finely = _between(dimension.domain.low, dimension.domain.high, FINELY, log=dimension.domain.log)
+            if any(drawing.admits({**left[0], path: value}) for value in finely if value != left[0][path]):
+                continue
+        rules = ", ".join(map(str, asked))
+        message = (
+            f"{rules} leaves {path} one value in {arm.name}, {shown(left[0][path])}: set it in place of "
+            "searching it, or change the range"
+        )
+        if tied := next((each for each in asked if drawing.never_equal(each)), None):
+            message = (
+                f"{tied}: two real numbers that are drawn are never equal in {arm.name}: give both the same "
+                "choices, or search one of them"
+            )
+        faults.add(
+            message,
+            "search",
+            "constraints",
+            search.constraints.index(asked[0]),
+            about=("left", path),
+        )
+
+
+def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
+    """All values of a choice or a short range; of a longer one its ends and some between."""
+    match domain:
+        case Choice(values):
+            return values
+        case Fixed(value):
+            return (value,)
+        case Powers():
+            return domain.values
+        case Int(low, high, log, step):
+            many = (high - low) // step + 1
+            if many <= most:
+                return tuple(range(low, high + 1, step))
+            last = int(greatest(domain))
+            exact = _between(low, last, log=log)
+            lattice = {low + min(round((each - low) / step), many - 1) * step for each in exact}
+            return (low, *sorted(lattice - {low, last}), last)
+        case _:
+            first, final, gap = domain.low, float(greatest(domain)), domain.step
+            # A field of whole numbers would take those that divide a range evenly, and little else of it.
+            past = UNEVEN if gap is None else 0.0
+            inner = [
+                each for each in _between(first, final, log=domain.log, past=past) if first < each < final
+            ]
+            if gap is not None:
+                inner = sorted({first + round((each - first) / gap) * gap for each in inner} - {first, final})
+            return (first, *inner, final)
+
+
+def _between(low: float, high: float, many: int = BETWEEN, *, log: bool, past: float = 0.0) -> list[float]:
+    """Values at equal distances, the first at `low` or `past` it by a part of the distance."""
+    shares = [(place + past) / (many - 1) for place in range(many)]
+    return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What an arm's search could draw, and what would come of it."""
+
+    settings: Mapping[str, Any]
+    space: Space
+    variant: Drawn
+    too_large: Callable[[Any], str | None]
+    _chance: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def admits(self, draw: Assignment) -> bool:
+        """Whether the constraints let `draw` pass."""
+        return all(self._holds(each, draw) for each in self.space.constraints)
+
+    def _holds(self, constraint: Rule, draw: Assignment) -> bool:
+        try:
+            return admits(constraint, draw, self.settings)
+        except TypeError:
+            return True  # reported as what is wrong with the draw
+
+    def refusal(self, draw: Assignment, *, whole: bool = False) -> str | None:
+        """Why `draw` cannot be trained; None if it can, or is never drawn. `whole`: nor on any machine."""
+        try:
+            if not all(admits(each, draw, self.settings) for each in self.space.constraints):
+                return None
+        except TypeError as error:
+            return str(error)
+        if (found := self.variant(draw)) is None:
+            return None
+        if isinstance(found, list):
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            return found[0].message + more
+        try:
+            return self.too_large(found) if whole else None
+        except ValueError as error:
+            return str(error)
+
+    def draw(self, wanted: Assignment) -> dict[str, Value] | None:
+        """A draw with the values `wanted`, all else by chance; None if they never come together."""
+        made: dict[str, Value] = {}
+        for dimension in self.space.dimensions:
+            if exists(dimension, made, self.settings):
+                path = dimension.path
+                made[path] = (
+                    wanted[path] if path in wanted else self._chance.choice(candidates(dimension.domain))
+                )
+        return made if wanted.keys() <= made.keys() else None
+
+    def draws(self, most: int) -> Iterator[dict[str, Value]]:
+        """All draws if there are at most `most`; else those of every two dimensions, then some by chance."""
+        dimensions = self.space.dimensions
+        choices = [candidates(each.domain) for each in dimensions]
+        if prod(map(len, choices)) <= most:
+            for values in product(*choices):
+                wanted = dict(zip(self.space.paths, values, strict=True))
+                if (made := self._existing(wanted)) is not None:
+                    yield made
+            return
+        pairs = list(combinations(dimensions, 2))
+        for one, other in pairs:
+            both = product(*(_few(each.domain, most // (2 * len(pairs))) for each in (one, other)))
+            for values in both:
+                wanted = dict(zip((one.path, other.path), values, strict=True))
+                made = self.draw(
+                    condition_values(one, self.space) | condition_values(other, self.space) | wanted
+                )
+                if made is not None:
+                    yield made
+        for _ in range(most):
+            if (made := self.draw({})) is not None:
+                yield made
+
+    def by_chance(self, most: int) -> Iterator[dict[str, Value]]:
+        """Draw values at random from whole ranges, as a sampler without history does."""
+        for _ in range(most):
+            made: dict[str, Value] = {}
+            for dimension in self.space.dimensions:
+                if exists(dimension, made, self.settings):
+                    made[dimension.path] = self._any_of(dimension.domain)
+            yield made
+
+    def _any_of(self, domain: Domain) -> Value:
+        if isinstance(domain, Float) and domain.step is None:
+            share = self._chance.random()
+            return _between(domain.low, domain.high, 2, log=domain.log, past=share)[0]
+        if isinstance(domain, Int):
+            return domain.low + domain.step * self._chance.randrange(count_values(domain))
+        return self._chance.choice(finite_values(domain))
+
+    def never_equal(self, constraint: Rule) -> bool:
+        """Whether two fields must be equal of which one has any real number of a range."""
+        if not isinstance(constraint, Constraint) or constraint.op != "==" or len(constraint.paths) < 2:
+            return False
+        return any(path in self.space.paths and is_real(self.space[path].domain) for path in constraint.paths)
+
+    def _existing(self, wanted: Assignment) -> dict[str, Value] | None:
+        """`wanted` as a draw; None for all but one of those that differ in what does not exist alone."""
+        made: dict[str, Value] = {}
+        for dimension in self.space.dimensions:
+            path = dimension.path
+            if exists(dimension, made, self.settings):
+                made[path] = wanted[path]
+            elif wanted[path] != candidates(dimension.domain)[0]:
+                return None
+        return made
+
+    def impossible(self, dimension: Dimension, value: Value, *, whole: bool) -> str | None:
+        """Why no draw with `value` can be trained; None if one can, or none is ever drawn."""
+        met = {**condition_values(dimension, self.space), dimension.path: value}
+        if (problem := self.refusal(met, whole=whole)) is None:
+            return None
+        for _ in range(COMPLETIONS):
+            made = self.draw(met)
+            if made is not None and self.admits(made) and self.refusal(made, whole=whole) is None:
+                return None
+        return problem
+
+    def others(self, draw: Assignment, path: str) -> Iterator[tuple[Value, bool]]:
+        """Every value of the dimension at `path`, with whether `draw` could be trained with it."""
+        for value in candidates(self.space[path].domain):
+            made = self.draw({**draw, path: value})
+            if made is None:
+                made = {**draw, path: value}
+            yield value, self.admits(made) and self.refusal(made) is None
+
+
+def _few(domain: Domain, pairs: int) -> Sequence[Value]:
+    """So many candidates of a dimension that two dimensions make about `pairs`; ends among them."""
+    values, most = candidates(domain), max(2, int(max(1, pairs) ** 0.5))
+    if len(values) <= most:
+        return values
+    places = {round(place * (len(values) - 1) / (most - 1)) for place in range(most)}
+    return [values[place] for place in sorted(places)]
+
+
+def _check_alone(
+    arm: CheckedArm[Any], dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
+) -> bool:
+    """Whether every value of `dimension` can be trained in some draw; those that cannot go to `faults`."""
+    domain, extremes = dimension.domain, ends(dimension.domain)
+    values = candidates(domain, ALONE_MAX)
+    found: dict[int, str] = {}
+    kinds: dict[str, list[int]] = {}
+    for place, value in enumerate(values):
+        if problem := drawing.impossible(dimension, value, whole=value in extremes):
+            found[place] = problem
+            # What must hold is one fault, though the values may miss it by different amounts.
+            kinds.setdefault(problem.partition(", got")[0], []).append(place)
+    possible = [value for place, value in enumerate(values) if place not in found]
+    for kind, wrong in kinds.items():
+        places = wrong
+        if isinstance(domain, Float):  # of which only some are tried: an end that is wrong, or one, tells all
+            places = [place for place in wrong if values[place] in extremes] or wrong[:1]
+        drawn = _listed([values[place] for place in places], values, domain)
+        faults.add(
+            f"{arm.name} cannot be trained with {dimension.path} = {drawn}: "
+            f"{found[places[0]]}{_remedy(domain, values, possible)}",
+            *dimension_keys(dimension.path, search),
+            about=("bounds", dimension.path, kind, drawn),
+        )
+    return not found
+
+
+def _is_whole(domain: Domain) -> bool:
+    """Whether all values are candidates."""
+    if isinstance(domain, Int):
+        return (domain.high - domain.low) // domain.step < VALUES_MAX
+    return not isinstance(domain, Float)
+
+
+def _remedy(domain: Domain, values: Sequence[Value], possible: Sequence[Value]) -> str:
+    """What may be written in place of a range of integers."""
+    if not possible or not isinstance(domain, Int | Choice):
+        return ""
+    if isinstance(domain, Choice):
+        return f". Possible are {among(possible, 'and')}"
+    if len(values) < (domain.high - domain.low) // domain.step + 1:
+        return f". Possible are, of those that were tried, {among(possible, 'and')}"
+    if len(possible) > 1 and _in_a_row(possible, values):
+        step = f", step: {domain.step}" if domain.step > 1 else ""
+        return f". Possible are {{int: [{possible[0]}, {possible[-1]}]{step}}}"
+    return f". Possible are {{choice: [{', '.join(map(str, possible))}]}}"
+
+
+def _listed(some: Sequence[Value], values: Sequence[Value], domain: Domain) -> str:
+    """`some` of the `values` of a domain: by the ends if they are a range too."""
+    if len(some) > 2 and isinstance(domain, Int) and _in_a_row(some, values):
+        return f"{some[0]} to {some[-1]}"
+    return among(some)
+
+
+def _in_a_row(some: Sequence[Value], values: Sequence[Value]) -> bool:
+    """Whether `some` of `values` stand side by side."""
+    first = values.index(some[0])
+    return list(some) == list(values[first : first + len(some)])
+
+
+def _tell_together(
+    arm: CheckedArm[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
+) -> None:
+    """Note what of `draw` cannot be together, once for all draws that fail alike."""
+    about = ("together", problem.partition(", got")[0])
+    if faults.has(*about):
+        return
+    decisive = {path for path in draw if any(fits for _, fits in drawing.others(draw, path))}
+    named = {path for path in draw if path.rpartition(".")[2] in problem.replace("=", " ").split()}
+    paths = [path for path in draw if path in decisive | named] or list(draw)
+    drawn = ", ".join(f"{path} = {shown(draw[path])}" for path in paths)
+    last = paths[-1]
+    fitting = [value for value, fits in drawing.others(draw, last) if fits]
+    rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
+    domain = drawing.space[last].domain
+    may_be = _listed(fitting, candidates(domain), domain) if fitting else ""
+    remedy = f". With {rest}, {last} may be {may_be}" if may_be and rest else ""
+    faults.add(f"{arm.name} cannot be trained with {drawn}: {problem}{remedy}", "search", about=about)

@@ -1,0 +1,192 @@
+"""The points that each arm's search tries first, made whole: every dimension of the arm has a value.
+
+A point names what differs from the arm's own settings; what an arm does not search is left out of it. So one
+list of published settings serves the baseline and all arms, and points that become equal are tried once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import isclose
+from typing import Any
+
+from orchestrator.errors import HaltsweepError, SpecError
+from orchestrator.plan.arms import CheckedArm
+from orchestrator.plan.display.format import domain_words
+from orchestrator.plan.faults import Faults, Keys
+from orchestrator.plan.space_check.draws import Trying
+from orchestrator.plan.space_check.spaces import assigned, common_space
+from orchestrator.plan.types import Arm
+from orchestrator.spec.checks import BASELINE
+from orchestrator.spec.kinds import FOUND, FROM
+from orchestrator.spec.load import SpecFile
+from orchestrator.spec.types import Search
+from search_spaces.algebra import admits, exists
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, contains, same
+from search_spaces.grid import values
+from search_spaces.paths import MISSING, lookup
+from search_spaces.wording import hint, shown
+
+Found = Callable[[str], Mapping[str, Mapping[str, Value]]]
+"""What a sweep's search found best, by arm. Raises HaltsweepError where it found nothing or is not there."""
+PLACE = ("search", "first")
+
+
+def looked_up(source: SpecFile, found: Found) -> SpecFile:
+    """`source` with what the sweeps that it names found written into it. Raises `SpecError`.
+
+    So the spec as launched says all that is tried, whatever becomes of those sweeps.
+    """
+    search = source.spec.search
+    if search is None or not any(FROM in point and FOUND not in point for point in search.first):
+        return source
+    points, faults = [], []
+    for place, point in enumerate(search.first):
+        if FROM not in point or FOUND in point:
+            points.append(point)
+            continue
+        try:
+            best = {arm: dict(each) for arm, each in found(point[FROM]).items()}
+            points.append({FROM: point[FROM], FOUND: best})
+        except HaltsweepError as error:
+            faults.append(source.fault(str(error), *PLACE, place))
+    if faults:
+        raise SpecError(faults)
+    known = search.model_copy(update={"first": tuple(points)})
+    return replace(source, spec=source.spec.model_copy(update={"search": known}))
+
+
+def check_first(search: Search, faults: Faults) -> None:
+    """Note what is wrong with the points of `search.first` whatever the arms are."""
+    common = common_space(search)
+    if len(search.first) > search.trials_per_arm:
+        message = f"must be at most trials_per_arm, {search.trials_per_arm}, got {len(search.first)} points"
+        faults.add(message, *PLACE)
+    for place, point in enumerate(search.first):
+        if FROM in point:
+            continue
+        for path, value in point.items():
+            if path not in common.paths:
+                known = hint(path, common.paths)
+                faults.add(f"sets {path}, which the search does not vary. {known}", *PLACE, place, path)
+            elif _taken(common[path].domain, value) is MISSING:
+                _tell_outside(common[path], value, (*PLACE, place), faults)
+
+
+def with_first(
+    resolved: Sequence[CheckedArm[Any]], arms: Sequence[Arm], trying: Trying, search: Search, faults: Faults
+) -> list[Arm]:
+    """`arms` with the points of `search.first`, each whole; those that cannot be tried go to `faults`."""
+    for place, point in enumerate(search.first):
+        if FROM in point and FOUND not in point:
+            faults.add(
+                f"must say what {point[FROM]} found: plan the spec with `haltsweep plan`, which looks it up",
+                *PLACE,
+                place,
+            )
+    if faults:
+        return list(arms)
+    found = [
+        replace(arm, first=_points(checked, arm, search, trying, faults))
+        for checked, arm in zip(resolved, arms, strict=True)
+    ]
+    _tell_unused(search, found, faults)
+    return found
+
+
+def _points(
+    checked: CheckedArm[Any], arm: Arm, search: Search, trying: Trying, faults: Faults
+) -> tuple[dict[str, Value], ...]:
+    """The points as the arm tries them, each once."""
+    found: list[dict[str, Value]] = []
+    for place, point in enumerate(search.first):
+        keys = (*PLACE, place)
+        whole = _whole(checked, arm, point, keys, faults)
+        if whole is None:
+            continue
+        if problem := _problem(checked, arm, whole, trying):
+            faults.add(problem, *keys, about=("first", *keys, problem.partition(":")[2]))
+        if whole not in found:
+            found.append(whole)
+    return tuple(found)
+
+
+def _whole(
+    checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Any], keys: Keys, faults: Faults
+) -> dict[str, Value] | None:
+    """A value for every dimension that exists in `arm` at `point`; None if one is outside of its range."""
+    named = _of_arm(checked, point)
+    made: dict[str, Value] = {}
+    for dimension in arm.space.dimensions:
+        if not exists(dimension, made, arm.settings):
+            continue
+        path, domain = dimension.path, dimension.domain
+        value = named[path] if path in named else lookup(arm.settings, path)
+        taken = MISSING if value is MISSING else _taken(domain, value)
+        if taken is MISSING:
+            own = f"; {arm.name} has it so itself: name {path} in the point, or widen the range"
+            _tell_outside(dimension, value, keys, faults, "" if path in named else own)
+            return None
+        made[path] = taken
+    return made
+
+
+def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, whose: str = "") -> None:
+    wanted = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
+    given = "none" if value is MISSING else shown(value)
+    faults.add(f"{wanted}, got {given}{whose}", *keys, about=("first", *keys, dimension.path, given))
+
+
+def _of_arm(checked: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `point` names for the arm: of another sweep what the same arm found there, or its baseline."""
+    if FROM not in point:
+        return point
+    found: Mapping[str, Mapping[str, Any]] = point[FOUND]
+    names = (checked.name, checked.request.label, BASELINE)
+    return next((found[name] for name in names if name in found), {})
+
+
+def _taken(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+    """`value` as a sampler would draw it; `MISSING` if it never would."""
+    if not contains(domain, value):
+        return MISSING
+    match domain:
+        case Choice(listed):
+            return next(each for each in listed if same(each, value))
+        case Powers():
+            return next(each for each in domain.values if _near(each, value))
+        case Fixed(held):
+            return held
+        case Float(step=None):
+            return float(value)
+        case Float():
+            return next((each for each in values(domain) if _near(each, value)), MISSING)
+        case _:
+            return value
+
+
+def _near(first: Any, second: Any) -> bool:
+    return isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _problem(checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], trying: Trying) -> str | None:
+    """Which constraint `point` breaks, or why it cannot be trained."""
+    words = ", ".join(f"{path} = {shown(value)}" for path, value in point.items())
+    for constraint in arm.space.constraints:
+        if not admits(constraint, point, arm.settings):
+            return f"{arm.name} tries {words}: must satisfy {constraint}"
+    settings = assigned(checked.system.settings, point)
+    problems = trying.checked(settings) if settings is not None else []
+    if isinstance(problems, list) and problems:
+        return f"{arm.name} cannot be trained with {words}: {problems[0].message}"
+    return None
+
+
+def _tell_unused(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
+    """What a point sets must be searched, under its own conditions, in some arm."""
+    for place, point in enumerate(search.first):
+        for path in point if FROM not in point and not faults else ():
+            if not any(path in each for arm in arms for each in arm.first):
+                message = (
+                    f"sets {path}, which no arm searches where the rest of the point holds: leave it out"
+                )
+                faults.add(message, *PLACE, place, path)

@@ -1,0 +1,69 @@
+"""Names of what a trial reports while searching, found by asking the code that reports it."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
+import torch
+from torch import nn
+
+from orchestrator.plan.training_code.settings import System
+from trainables.task_catalog import splits
+from trainables.training import work, workload
+from trainables.training.accumulator import Accumulator
+from trainables.training.config import TrainConfig
+from trainables.training.evaluate import evaluate
+from trainables.training.step import Learner, StepResult
+from trainables.training.writing import right_answers, scores
+from trainables.types import Batch, Output
+
+VALID = "valid"
+
+
+def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
+    """Every metric an objective can name, given what the system made of a batch."""
+    found = [*evaluate(cast(Learner, _Replay(output, system.train)), [batch]), *written(system, batch)]
+    measured = (*found, *(each.name for each in work.metrics if not each.split))
+    trained = _of_training(system.train)
+    if any(info.streamed for info in splits(system.task)):
+        trained = tuple(name for name in trained if name != workload.EPOCH_SECONDS)
+    return (*(f"{VALID}/{name}" for name in measured), *trained)
+
+
+def written(system: System, batch: Batch) -> tuple[str, ...]:
+    """The quantities among them that are measured of written answers, by their names alone."""
+    if system.shape.head != "sequence":
+        return ()
+    right = right_answers(batch)
+    return tuple(scores(system.task, right, right))
+
+
+def _of_training(train: TrainConfig) -> tuple[str, ...]:
+    accumulator = Accumulator(device=torch.device("cpu"), scaled=train.precision == "fp16")
+    one = torch.ones(())
+    accumulator.add(0, StepResult(loss=one, ponder=one, gradient_norm=one, hits=one, counts=one, tokens=one))
+    accumulator.flush()
+    trained = [each for each in (*workload.metrics, *work.metrics) if each.split]
+    return (*accumulator.metrics(), *(f"{each.split}/{each.name}" for each in trained))
+
+
+class _Replay:
+    """What `evaluate` needs of a learner, with an answer for a model: a real one takes a second."""
+
+    def __init__(self, output: Output, config: TrainConfig) -> None:
+        self.model = _Answer(output)
+        self.seed = 0
+        self.config = config
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """No arithmetic is left to do."""
+        return nullcontext()
+
+
+class _Answer(nn.Module):
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, batch: Batch) -> Output:  # noqa: ARG002
+        """The answer, whatever is asked."""
+        return self.output

@@ -1,0 +1,155 @@
+"""What a search may make large or small: what every arm measures, that moves, and that is no setting."""
+
+from collections.abc import Iterable, Sequence
+
+from orchestrator.plan.ablation_check.probe import Probe
+from orchestrator.plan.ablation_check.searched_fields import systems
+from orchestrator.plan.ablation_check.weights import Weights
+from orchestrator.plan.answer import primary_outcomes
+from orchestrator.plan.arms import BuiltInArm
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.training_code.settings import System
+from orchestrator.spec.section import Objective
+from orchestrator.spec.types import Answer, Search
+from search_spaces.dimensions import Space
+from search_spaces.wording import hint
+from trainables.metrics import Metric, look_up
+
+COMPARED = 2
+"""Arms without which there is no difference."""
+NAMED = 3
+"""Arms named of many."""
+_POINTS = (Weights.INITIAL, Weights.EARLY, Weights.LATE)
+
+
+def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[str, str] | None:
+    """What `metrics` have against an objective: nobody can move it, or its goal is what nobody wants.
+
+    The key of the objective that is wrong, and why; None if it may stand.
+    """
+    name, known = objective.metric, look_up(metrics, objective.metric)
+    if known.given:
+        return "metric", f"must move, got {name}, which {known.given}"
+    if known.better in (None, objective.goal):
+        return None
+    least = "largest" if objective.goal == "max" else "smallest"
+    return "goal", f"must be {known.better}, got {objective.goal}: the best {name} is not the {least} one"
+
+
+def check_objectives(
+    search: Search, arm: BuiltInArm, probe: Probe, metrics: Sequence[Metric], faults: Faults
+) -> None:
+    """Every objective must be a metric that the trials of `arm` report while searching, and no setting."""
+    try:
+        known = probe.metrics(arm.system)
+    except ValueError:
+        return  # what cannot be run is refused by the proof
+    for place, objective in enumerate(search.objectives):
+        keys, metric = ("search", "objectives", place), objective.metric
+        about = ("objective", place)
+        if faults.has(*about):
+            continue
+        if metric not in known and arm.request.is_baseline:
+            faults.add(f"no metric named {metric!r}. {hint(metric, known)}", *keys, "metric", about=about)
+        elif metric not in known:
+            message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
+            faults.add(f"{message}. {hint(metric, known)}", *keys, "metric", about=about)
+        elif fault := against_declared(objective, metrics):
+            faults.add(fault[1], *keys, fault[0], about=about)
+
+
+def check_movement(
+    search: Search,
+    arms: Sequence[tuple[BuiltInArm, Space]],
+    probe: Probe,
+    metrics: Sequence[Metric],
+    faults: Faults,
+) -> None:
+    """What only halting moves must move where it is an objective: in every arm, or in some beside another."""
+    for place, objective in enumerate(search.objectives):
+        quantity = look_up(metrics, objective.metric)
+        if not quantity.moves_with or faults.has("objective", place):
+            continue
+        alone = len(search.objectives) == 1
+        found = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
+        still = [(arm, why) for arm, why in found if why]
+        if still and (alone or len(still) == len(found)):
+            arm, why = still[0]
+            faults.add(
+                f"must move, got {objective.metric}, which {why} in {arm.name}: choose another, or let "
+                "something halt",
+                "search",
+                "objectives",
+                place,
+                "metric",
+                about=("objective", place),
+            )
+
+
+def check_answer_moves(
+    answer: Answer,
+    arms: Sequence[tuple[BuiltInArm, Space]],
+    probe: Probe,
+    metrics: Sequence[Metric],
+    faults: Faults,
+) -> None:
+    """What only halting moves is no outcome where it stands still in every arm: settings say what it is.
+
+    Of the baseline alone nothing is decided, and any objective may be asked for.
+    """
+    for keys, name in primary_outcomes(answer):
+        if not (quantity := look_up(metrics, name)).moves_with or len(arms) < COMPARED:
+            continue
+        still = [
+            f"{why} in {arm.name}"
+            if (why := _stands_still(quantity, arm, space, probe, alone=True))
+            else None
+            for arm, space in arms
+        ]
+        if all(still):
+            message = ", ".join(filter(None, still[:NAMED])) + (", ..." if len(still) > NAMED else "")
+            faults.add(
+                f"must differ between seeds, got {name}, which {message}: no seed is needed to know it; "
+                "choose another, or let something halt",
+                "answer",
+                *keys,
+            )
+
+
+def _stands_still(
+    quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
+) -> str | None:
+    """Why the weights of `arm` make no difference to `quantity`, whatever its search draws."""
+    drawn = [arm.system, *(each for dimension in space.dimensions for each in systems(arm, dimension, space))]
+    try:
+        # Wide models are run only where narrow ones stand still.
+        moves = quantity.moves_with
+        values = _standing(moves, map(probe.narrow, drawn), probe) and _standing(moves, drawn, probe)
+        sizes = _sizes(quantity, drawn, probe)
+    except ValueError:
+        return None  # what cannot be run is refused by the proof
+    if not values:
+        return None
+    if len(values) == sizes == 1:
+        # Of another quantity only is known that it stands still.
+        own = quantity.name == quantity.moves_with
+        return f"is always {next(iter(values)):g}" if own else "the settings decide, as no layer is left out,"
+    return "the search itself sets" if alone else None
+
+
+def _sizes(quantity: Metric, tried: Sequence[System], probe: Probe) -> int:
+    """How many values settings alone give to `quantity`: another cost than layers is that of their sizes."""
+    if not quantity.is_cost or quantity.name == quantity.moves_with:
+        return 1
+    return len({probe.structure(system).flops_max for system in tried})
+
+
+def _standing(quantity: str, tried: Iterable[System], probe: Probe) -> set[float]:
+    """The value of `quantity` in each of those `tried`; empty if it moves in one of them."""
+    values = set[float]()
+    for system in tried:
+        seen = {probe.halting(system, point)[quantity] for point in _POINTS}
+        if len(seen) > 1:
+            return set()
+        values |= seen
+    return values

@@ -1,0 +1,216 @@
+"""What each arm's search may vary, and what a search by grid needs of that."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Any
+
+from orchestrator.plan.arms import CheckedArm
+from orchestrator.plan.display.format import domain_words
+from orchestrator.plan.faults import Faults, Keys
+from orchestrator.plan.planned_trials import is_grid
+from orchestrator.search import space_catalog
+from orchestrator.spec.types import Search, Spec
+from search_spaces.algebra import around, exists, merge, without
+from search_spaces.dimensions import (
+    Assignment,
+    Choice,
+    Dimension,
+    Domain,
+    Fixed,
+    Float,
+    Powers,
+    Space,
+    Value,
+    When,
+    among,
+    contains,
+    greatest,
+)
+from search_spaces.grid import COUNTED_MAX, count_combinations, is_finite
+from search_spaces.paths import MISSING, leaves, lookup, with_values
+from search_spaces.wording import hint, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The space of an arm."""
+
+    space: Space = field(default_factory=Space)
+    dropped: tuple[str, ...] = ()
+    """Dimensions of the common space that this one lacks."""
+
+
+def common_space(search: Search) -> Space:
+    """What is searched in an arm that lacks nothing."""
+    return merge(
+        *(space_catalog.load(name) for name in search.spaces), Space(search.also, search.constraints)
+    )
+
+
+def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:
+    """The dimensions that exist in `arm`; those it wrongly lacks go to `faults`."""
+    common = common_space(search)
+    kept = without(common, arm.request.drop)
+    kept = without(kept, [each.path for each in kept.dimensions if not may_exist(each, kept, arm)])
+    lacking = [each.path for each in kept.dimensions if not _is_field(each, kept, arm)]
+    for path in lacking:
+        if arm.request.is_baseline:
+            faults.add(_lacks(arm, path), *dimension_keys(path, search), about=("lacks", path))
+        elif not faults.has("lacks", path):
+            remedy = f". Add {path} to the arm's drop"
+            faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label)
+    return Searched(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
+
+
+def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
+    """Whether some draw of `arm` has `dimension`: by all values that conditions tell apart."""
+    involved = _ancestors(dimension, space)
+    asked = [value for one in (*involved, dimension) for when in one.when for value in when.values]
+    choices = [
+        [*ends(each.domain), *(value for value in asked if may_draw(each.domain, value))] for each in involved
+    ]
+    for values in product(*choices):
+        made: dict[str, Value] = {}
+        for each, value in zip(involved, values, strict=True):
+            if exists(each, made, arm.system.settings):
+                made[each.path] = value
+        if exists(dimension, made, arm.system.settings):
+            return True
+    return False
+
+
+def may_draw(domain: Domain, value: Value) -> bool:
+    """Whether a search can come upon just this value: among real numbers it never does."""
+    continuous = isinstance(domain, Float) and domain.step is None
+    return contains(domain, value) and not continuous
+
+
+def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
+    """The searched fields that decide whether `dimension` exists, each after those it depends on."""
+    wanted, waiting = set[str](), [dimension]
+    while waiting:
+        for condition in waiting.pop().when:
+            path = condition.path if condition.path in space.paths else around(condition.path, space.paths)
+            if path is not None and path not in wanted:
+                wanted.add(path)
+                waiting.append(space[path])
+    return [each for each in space.dimensions if each.path in wanted]
+
+
+def _is_field(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
+    """Whether the arm's task, model or training has the field, with the conditions met."""
+    met = condition_values(dimension, space)
+    settings = assigned(arm.system.settings, met)
+    return settings is not None and lookup(settings, dimension.path) is not MISSING
+
+
+def _lacks(arm: CheckedArm[Any], path: str) -> str:
+    settings = arm.system.settings
+    parents = path.split(".")
+    for length in range(2, len(parents)):
+        parent = ".".join(parents[:length])
+        value = lookup(settings, parent)
+        if value is not MISSING and not isinstance(value, Mapping):
+            reason = f"{arm.name} has no {path}: its {parent} is {shown(value)}"
+            break
+    else:
+        known = related(path, [field for field, _ in leaves(settings)])
+        reason = f"{arm.name} has no field {path}. {hint(path, known)}"
+    return reason
+
+
+def related(path: str, fields: Iterable[str]) -> list[str]:
+    """The fields in the same part of the settings as `path`; all if it names no part, or one that is not."""
+    root, every = path.partition(".")[0], list(fields)
+    own = [field for field in every if field.partition(".")[0] == root]
+    return own if "." in path and own else every
+
+
+def dimension_keys(path: str, search: Search) -> Keys:
+    """Where the spec asks for the dimension at `path`."""
+    if any(each.path == path for each in search.also):
+        return ("search", "also", path)
+    found = [place for place, name in enumerate(search.spaces) if path in space_catalog.load(name).paths]
+    return ("search", "spaces", found[-1])
+
+
+def ends(domain: Domain) -> tuple[Value, ...]:
+    """The ends of what a range can draw, every choice, the fixed value."""
+    match domain:
+        case Choice(values):
+            return values
+        case Powers():
+            return (domain.values[0], domain.values[-1])
+        case Fixed(value):
+            return (value,)
+        case _:
+            return (domain.low, greatest(domain))
+
+
+def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
+    """An assignment of the searched fields that `dimension` depends on under which it exists."""
+    met: dict[str, Value] = {}
+    for condition in dimension.when:
+        if condition.path in space.paths:
+            needed = space[condition.path]
+            met |= condition_values(needed, space)
+            met[condition.path] = next(
+                (value for value in condition.values if contains(needed.domain, value)), condition.values[0]
+            )
+        elif (outer := around(condition.path, space.paths)) is not None:
+            needed = space[outer]
+            met |= condition_values(needed, space)
+            for value in islice((each for each in ends(needed.domain) if _has(each, outer, condition)), 1):
+                met[outer] = value
+    return met
+
+
+def _has(value: Value, outer: str, condition: When) -> bool:
+    """Return whether a condition holds for `value` at the path `outer`."""
+    return among(lookup({outer: value}, condition.path), condition.values)
+
+
+def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:
+    """`settings` with what is assigned; None where that is nowhere."""
+    try:
+        return with_values(settings, assignment)
+    except ValueError:
+        return None
+
+
+def check_grid(arm: CheckedArm[Any], space: Space, spec: Spec, search: Search, faults: Faults) -> None:
+    """Note why the space of `arm` cannot be searched by grid, if that is how it is searched."""
+    if not is_grid(search.sampler):
+        return
+    endless = [each for each in space.dimensions if not is_finite(each.domain)]
+    for dimension in endless:
+        faults.add(
+            "must be a choice, whole numbers or a float with a step to be searched by grid, got "
+            f"{domain_words(dimension.domain)}: list values, give a step, or choose another sampler",
+            *dimension_keys(dimension.path, search),
+            about=("grid", dimension.path),
+        )
+    if endless:
+        return
+    size = count_combinations(space, arm.system.settings)
+    if size > COUNTED_MAX:
+        faults.add(
+            f"must have at most {COUNTED_MAX:,} combinations to be tried one by one, got {size:,} in "
+            f"{arm.name}: leave values out, or choose another sampler",
+            *("search", "sampler"),
+            about=("grid",),
+        )
+    elif size > search.trials_per_arm:
+        faults.add(
+            f"must be at least {size:,}, the combinations that {arm.name} has, got "
+            f"{search.trials_per_arm:,}: a grid is tried as a whole",
+            *("search", "trials_per_arm"),
+            about=("grid",),
+        )
+    elif spec.confirm is not None and spec.confirm.best > size:
+        faults.add(
+            f"must be at most {size:,}, the combinations that {arm.name} has, got {spec.confirm.best}",
+            *("confirm", "best"),
+            about=("grid",),
+        )

@@ -1,0 +1,1 @@
+"""What the planner asks of training code, built-in or custom."""

@@ -1,0 +1,135 @@
+"""What the planner asks of the built-in trainable: models and tasks that it can build, run and count."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.plan import checks
+from orchestrator.plan.ablation_check.acting_settings import Sweep
+from orchestrator.plan.ablation_check.built_in_arms import prove
+from orchestrator.plan.ablation_check.probe import Probe
+from orchestrator.plan.ablation_check.searched_fields import SearchedArm, check_dimensions, check_dropped
+from orchestrator.plan.ablation_check.twins import check_twins
+from orchestrator.plan.answer import check_answer
+from orchestrator.plan.arms import BuiltInArm, Progress, resolve
+from orchestrator.plan.faults import Faults
+from orchestrator.plan.limits import too_large
+from orchestrator.plan.price import price
+from orchestrator.plan.readings.posthoc import check_posthoc
+from orchestrator.plan.readings.published import check_built_in
+from orchestrator.plan.same_tests import check_resampled, check_same_tests
+from orchestrator.plan.space_check.dimensions import measures
+from orchestrator.plan.space_check.draws import Trying
+from orchestrator.plan.space_check.objectives import check_answer_moves, check_movement, check_objectives
+from orchestrator.plan.space_check.spaces import common_space
+from orchestrator.plan.training_code.settings import Variants, checked, task_of
+from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.spec.types import Search, Spec
+from search_spaces.dimensions import Space
+from trainables.metrics import Metric
+from trainables.task_catalog import task_name
+from trainables.training.measured import metrics_of
+
+if TYPE_CHECKING:
+    from orchestrator.search.samplers import Chosen  # which loads Optuna
+
+
+class BuiltIn:
+    """The trainable of specs that name none; see `Planned` for what each method is for."""
+
+    path: str | None = None
+
+    def __init__(self, probe: Probe | None = None) -> None:
+        """What `probe` has looked at already is not built again."""
+        self._probe = probe or Probe()
+        # What is counted here the proof asks for again.
+        self.trying = Trying(checked, partial(too_large, count=self._probe.parameters), Variants)
+        self._sweep = Sweep()
+
+    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
+        """As of `Planned`."""
+        self._sweep = Sweep(
+            confirmed=spec.confirm is not None,
+            stopped=spec.search is not None and spec.search.stopper is not None,
+            tests=() if spec.confirm is None else spec.confirm.splits,
+            searched=Space() if spec.search is None else common_space(spec.search),
+        )
+        arms = resolve(spec, faults, progress)
+        if not arms or not arms[0].request.is_baseline:
+            self._check_task(spec, faults)
+        return arms
+
+    def _check_task(self, spec: Spec, faults: Faults) -> None:
+        """Note what asks too much of a task that can be read, where the baseline itself cannot be built."""
+        task = task_of(spec.settings)
+        if task is None:
+            return
+        with suppress(ValueError):  # a task that cannot name its splits was refused with the baseline
+            checks.check_splits(spec, task, faults)
+
+    def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
+        """As of `Planned`."""
+        systems = [arm.system for arm in arms]
+        return metrics_of(
+            dict.fromkeys(task_name(each.task) for each in systems), {each.shape.head for each in systems}
+        )
+
+    def check(self, spec: Spec, arms: Sequence[BuiltInArm], stopper: "Chosen | None", faults: Faults) -> None:
+        """As of `Planned`."""
+        try:
+            metrics = self.metrics(arms)
+        except ValueError as error:
+            faults.add(str(error), "baseline", "task")
+            faults.raise_if_any()
+        for arm in arms:
+            checks.check_splits(spec, arm.system.task, faults)
+            checks.check_gpu_settings(spec, arm, faults)
+            checks.check_ranks(spec, arm, faults)
+            if spec.search is not None:
+                checks.check_stopper(stopper, spec.search, arm, metrics, faults)
+        check_same_tests(arms, self._sweep.tests, faults)
+        check_resampled(spec, arms, faults)
+        check_built_in(spec, arms, self._probe, metrics, faults)
+        check_posthoc(spec, arms, self._probe, faults)
+        check_answer(spec, metrics, self._reported(arms[0]), faults)
+
+    def _reported(self, arm: BuiltInArm) -> tuple[str, ...]:
+        try:
+            return self._probe.metrics(arm.system)
+        except ValueError:
+            return ()  # what cannot be run is refused by the proof
+
+    def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
+        """As of `Planned`."""
+        return measures(path, arms, self._sweep.searched.paths)
+
+    def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
+        """As of `Planned`."""
+        return prove(arm, reference, self._probe, self._sweep, faults)
+
+    def check_twins(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
+        """As of `Planned`."""
+        check_twins(arms, self._probe, self._sweep, faults)
+
+    def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
+        """As of `Planned`."""
+        check_objectives(search, arm, self._probe, self.metrics([arm]), faults)
+
+    def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
+        """As of `Planned`."""
+        asked = SearchedArm(arm, space, search, self._sweep, self.metrics([arm]))
+        check_dimensions(asked, self._probe, faults)
+        check_dropped(asked, self._probe, faults)
+
+    def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
+        """As of `Planned`."""
+        metrics = self.metrics([arm for arm, _ in spaces])
+        if spec.search is not None:
+            check_movement(spec.search, spaces, self._probe, metrics, faults)
+        if spec.answer is not None:
+            check_answer_moves(spec.answer, spaces, self._probe, metrics, faults)
+
+    def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+        """As of `Planned`."""
+        return price(arm, self._probe, trials, calibrate=calibrate)

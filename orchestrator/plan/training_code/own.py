@@ -1,0 +1,432 @@
+"""What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.errors import InputError
+from orchestrator.files.redact import storable, storable_value
+from orchestrator.plan.ablation_check.custom_models import Builder, Seen, differences_of
+from orchestrator.plan.answer import check_answer
+from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, requested_arms, resolve_by
+from orchestrator.plan.faults import Faults, Keys
+from orchestrator.plan.readings.published import check_published
+from orchestrator.plan.space_check.draws import Drawn, Trying
+from orchestrator.plan.space_check.objectives import against_declared
+from orchestrator.plan.space_check.spaces import assigned, related
+from orchestrator.plan.training_code.own_fields import declared_fields, unknown_fields
+from orchestrator.plan.training_code.settings import SettingFault, described
+from orchestrator.plan.types import ArmPrice, ArmProof
+from orchestrator.spec import scalars
+from orchestrator.spec.types import Search, Spec
+from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, key_of
+from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
+from search_spaces.wording import hint, shown
+from trainables.extensions import said
+from trainables.metrics import Metric
+from trainables.outside import Trainable, unkept_fields
+
+if TYPE_CHECKING:
+    from orchestrator.search.samplers import Chosen  # which loads Optuna
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSystem:
+    """Settings that the trainable accepts."""
+
+    settings: Mapping[str, Any]
+
+
+Arm = CheckedArm[OwnSystem]
+TRUTH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off"})
+"""What is meant for a truth value where one stands beside it, and is a text: the last four in YAML 1.2, the
+others in quotes."""
+
+
+class Own:
+    """A trainable that a spec names; see `Planned` for what each method is for."""
+
+    def __init__(self, trainable: Trainable, progress: Progress = lambda _: None) -> None:
+        self._trainable = trainable
+        self._progress = progress
+        self._builder: Builder | None = None
+        self._seen: dict[str, Seen] = {}
+        self._arms: dict[str, Arm] = {}
+        """Those that were seen, in this order."""
+        self._seen_again: dict[str, Seen] = {}
+        self.path: str | None = trainable.path
+        self.trying = Trying(self._checked, lambda _: None, self._drawn, self._refusing())
+
+    def _refusing(self) -> Predicate | None:
+        """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
+        if self._trainable.config is None:
+            return None
+        return Predicate("trainables.outside:config_admits", self._trainable.path)
+
+    def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
+        """As of `Planned`."""
+        found = resolve_by(self._checked, spec, faults, progress)
+        if self._trainable.config is not None:
+            self._check_unread(self._trainable.config, spec, found, faults)
+        return found
+
+    def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
+        """As of `Planned`."""
+        return self._trainable.metrics
+
+    def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
+        """As of `Planned`; whether the stopper ever gets to see a report cannot be known."""
+        known = arms[0].system.settings
+        if self._trainable.config is not None:  # which may leave out in silence what it does not know
+            plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
+            kept = plain.settings if isinstance(plain, OwnSystem) else spec.settings
+            for path in unkept_fields(spec.settings, kept, ""):
+                self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
+        else:  # its fields are those that the file gives it
+            added = faults.added_fields
+            written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
+            for path in added:
+                message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
+                faults.add(message, *in_baseline(path))
+        for arm in arms:
+            for sets, value in {**arm.request.cell, **arm.request.changes}.items():
+                fields = known if self._trainable.config is None else arm.system.settings
+                for path in self._no_fields(sets, value, fields, known):
+                    there = [field for field, _ in leaves(fields)]
+                    self._tell_no_field(path, there, arm.request.keys(sets), faults)
+            self._check_kept(arm, faults)
+        self._check_kinds(spec, arms, faults)
+        if spec.resources.gpus > 1 and not self._trainable.several_gpus:
+            faults.add(
+                f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
+                f"got {spec.resources.gpus:g}: ask for one, or write "
+                "haltsweep = {'several_gpus': True} in its module if it uses all",
+                "resources",
+                "gpus",
+            )
+        if spec.confirm is not None and spec.confirm.resample_data:
+            faults.add(
+                f"must be false for {self.path}, got true: haltsweep does not know where it draws its data. "
+                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code",
+                "confirm",
+                "resample_data",
+            )
+        check_published(spec, arms, (), self.metrics(arms), faults)
+        self._check_posthoc(spec, arms, faults)
+        check_answer(spec, self.metrics(arms), (), faults)
+
+    def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - nobody can know
+        """As of `Planned`: nobody can know."""
+        return None
+
+    def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmProof | None:
+        """As of `Planned`."""
+        if self._trainable.build is None:
+            return None
+        try:
+            after = self._look(arm)
+            before = self._look(reference) if reference is not None else after
+            again = self._look_again(arm if reference is None else reference)
+            twin = None if reference is None else self._twin(arm, after, before)
+        except ValueError as error:
+            place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
+            faults.add(f"{arm.name} cannot be built: {error}", *place, about=("built", str(error)))
+            return None
+        proof = differences_of(arm.name, before, after, compared=reference is not None, again=again)
+        return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
+
+    def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
+        """None is refused, for training may tell them apart: a note of the proof says so, see `_twin`."""
+
+    def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
+        """As of `Planned`."""
+        for place, objective in enumerate(search.objectives) if arm.request.is_baseline else ():
+            if fault := against_declared(objective, self._trainable.metrics):
+                faults.add(fault[1], "search", "objectives", place, fault[0])
+
+    def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:  # noqa: ARG002
+        """Only whether a dimension has texts where its arm has something else: nothing else is known."""
+        if self._trainable.config is not None:
+            return
+        for dimension in space.dimensions:
+            match dimension.domain:
+                case Choice(values):
+                    drawn = values
+                case Fixed(value):
+                    drawn = (value,)
+                case _:
+                    continue
+            for value in drawn:
+                if fault := _text_in_place(lookup(arm.system.settings, dimension.path), value):
+                    faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
+
+    def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
+        """Nothing is known of what can move."""
+
+    def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
+        """As of `Planned`."""
+        if calibrate:
+            raise InputError(
+                f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
+                "--calibrate out"
+            )
+        return ArmPrice(arm.name, dict(sorted((trials or {}).items())))
+
+    def _checked(self, raw: Mapping[str, Any]) -> OwnSystem | list[SettingFault]:
+        config = self._trainable.config
+        if config is None:
+            return OwnSystem(dict(raw))
+        self._progress(f"config of {self.path} to read settings")
+        try:
+            kept = config.model_validate(dict(raw)).model_dump(mode="json")
+        except ValidationError as error:
+            return [described(config, (), one) for one in error.errors(include_url=False)]
+        except (Exception, SystemExit) as error:  # a validator of others may raise anything
+            return [SettingFault("", f"{self.path} refuses these settings: {said(error)}")]
+        if faults := list(_unkept(kept, f"config of {self.path}")):
+            return faults
+        return OwnSystem(kept)
+
+    def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
+        """What settings with a draw in them are, which a trial gets as they are drawn.
+
+        An arm's trial gets what the Config made of its settings: where it makes something else of a draw, the
+        search would try what no arm can be.
+        """
+
+        def drawn(draw: Assignment) -> OwnSystem | list[SettingFault] | None:
+            if (given := assigned(settings, draw)) is None:
+                return None
+            found = self._checked(given)
+            if isinstance(found, list):
+                return found
+            return list(self._made_otherwise(given, found.settings, draw)) or found
+
+        return drawn
+
+    def _made_otherwise(
+        self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
+    ) -> Iterator[SettingFault]:
+        """Where the Config makes another of what a trial would get with a draw."""
+        config = f"config of {self.path}"
+        for path in _differing(given, kept):
+            before, after = lookup(given, path), lookup(kept, path)
+            if path in draw and after is not MISSING:
+                yield SettingFault(
+                    path,
+                    f"must be kept as it is drawn, and {config} makes it {shown(after)}, got {shown(before)}",
+                )
+            elif MISSING not in (before, after):
+                yield SettingFault(
+                    path,
+                    f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
+                    f"the trial would have {shown(before)}: leave {path} out of the config, and have "
+                    "training reckon it",
+                )
+
+    def _check_kept(self, arm: Arm, faults: Faults) -> None:
+        """A number that is clamped would be trained under the name of the one that is written."""
+        for path, field, given in _written(arm):
+            kept = lookup(arm.system.settings, field)
+            if _is_other_number(given, kept):
+                faults.add(
+                    f"must be kept as it is written, and config of {self.path} makes {field} "
+                    f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
+                    *arm.request.keys(path),
+                    about=("kept", field, given),
+                )
+
+    def _check_unread(
+        self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
+    ) -> None:
+        """Of a baseline and arms with other faults, tell which of their fields `config` does not have."""
+        read = {arm.request.name for arm in found}
+        for request in requested_arms(spec):
+            if request.name in read:
+                continue
+            for sets, value in {**request.cell, **request.changes}.items():
+                for path in unknown_fields(config, {sets: value}):
+                    self._tell_no_field(path, declared_fields(config), request.keys(sets), faults)
+            if request.is_baseline:
+                for path in unknown_fields(config, spec.settings):
+                    self._tell_no_field(path, declared_fields(config), in_baseline(path), faults)
+
+    def _tell_no_field(self, path: str, known: Iterable[str], keys: Keys, faults: Faults) -> None:
+        message = f"{self.path} has no field {path}. {hint(path, related(path, known))}"
+        faults.add(message, *keys, about=("no field", path, *keys))
+
+    def _no_fields(
+        self, sets: str, value: Any, fields: Mapping[str, Any], known: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """What an arm sets at the path `sets`, or inside of its value there, and is none of `fields`.
+
+        With a Config these are what it kept of that arm; without one, what the baseline has, and a mapping in
+        the place of what is none there has what fields it likes.
+        """
+        kept = lookup(fields, sets)
+        if kept is MISSING:
+            yield sets
+        elif self._trainable.config is not None or isinstance(lookup(known, sets), Mapping):
+            yield from unkept_fields(value, kept, sets)
+
+    def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
+        """Without a Config nobody else sees that an arm's `no` is a text, which Python takes for true."""
+        if self._trainable.config is not None:
+            return
+        for arm in arms:
+            for path, field, value in _written(arm):
+                if fault := _text_in_place(lookup(spec.settings, field), value):
+                    message = fault if field == path else f"{field} {fault}"
+                    faults.add(message, *arm.request.keys(path), about=("kind", field, value))
+        for path, values in spec.posthoc.items():
+            for place, value in enumerate(values):
+                if fault := _text_in_place(lookup(spec.settings, path), value):
+                    faults.add(fault, "posthoc", path, place)
+
+    def _look(self, arm: Arm) -> Seen:
+        if arm.name not in self._seen:
+            self._seen[arm.name] = self._anew(arm, arm.system.settings)
+            self._arms[arm.name] = arm
+        return self._seen[arm.name]
+
+    def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Seen:
+        self._builder = self._builder or Builder(self._trainable)
+        return self._builder.look(
+            settings,
+            lambda phase: self._progress(f"{phase} of {self.path} to return, of {arm.name}"),
+        )
+
+    def _look_again(self, arm: Arm) -> Seen:
+        """The model of `arm` when it is built once more. Raises ValueError."""
+        if arm.name not in self._seen_again:
+            self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
+        return self._seen_again[arm.name]
+
+    def _twin(self, arm: Arm, seen: Seen, before: Seen) -> str | None:
+        """That an arm before `arm` has the same model by other settings, each of which acts in the model.
+
+        Fields that act in training alone, as a learning rate, may tell arms of one model apart.
+        Raises ValueError.
+        """
+        if arm.request.control or seen.is_twin_of(before):  # which the plan tells
+            return None
+        for other in list(self._arms.values()):
+            if other.name in {arm.name, arm.reference} or other.reference != arm.reference:
+                continue
+            if not seen.is_twin_of(self._seen[other.name]):
+                continue
+            base = self._arms[arm.reference]
+            paths = _differing(arm.system.settings, other.system.settings)
+            if paths and all(self._acts(path, base, (arm, other), before) for path in paths):
+                return (
+                    f"behaves as {other.name} does, though its settings differ: drop one of them, unless "
+                    f"training makes something else of {' and '.join(paths)}"
+                )
+        return None
+
+    def _acts(self, path: str, base: Arm, arms: Sequence[Arm], before: Seen) -> bool:
+        """Whether the model of `base` becomes another where it has the value of one of `arms` at `path`."""
+        for arm in arms:
+            value = lookup(arm.system.settings, path)
+            if value is MISSING or key_of(value) == key_of(lookup(base.system.settings, path)):
+                continue
+            try:
+                found = self._anew(arm, with_value(base.system.settings, path, value))
+            except ValueError:  # which it has without what else that arm sets
+                return True
+            if not found.is_twin_of(before):
+                return True
+        return False
+
+    def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
+        if spec.posthoc and self._trainable.evaluate is None:
+            faults.add(
+                "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
+                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
+                "posthoc",
+            )
+            return
+        base = arms[0].system.settings
+        for path, values in spec.posthoc.items():
+            if (had := lookup(base, path)) is MISSING:
+                known = [field for field, _ in leaves(base)]
+                faults.add(f"the baseline has no field {path}. {hint(path, known)}", "posthoc", path)
+                continue
+            for place, value in enumerate(values):
+                found = self._checked(with_value(base, path, value))
+                if isinstance(found, list):
+                    reasons = "; ".join(problem.message for problem in found)
+                    faults.add(
+                        f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
+                    )
+                elif key_of(had) == key_of(value):
+                    faults.add(
+                        f"must differ from what is trained: {shown(value)} is what the baseline has already",
+                        *("posthoc", path, place),
+                    )
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
+    """Paths of the fields in which settings differ."""
+    fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
+    return tuple(path for path in fields if key_of(lookup(one, path)) != key_of(lookup(other, path)))
+
+
+def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
+    """What `config` made of settings and cannot be kept with a trial, whose settings are JSON."""
+    if not isinstance(settings, Mapping):
+        yield SettingFault("", f"{config} must give a mapping of fields, got a {type(settings).__name__}")
+        return
+    for path, value in leaves(settings):
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            yield SettingFault(
+                path,
+                f"must be finite, for settings are kept as JSON, and {config} makes it {shown(value)}; use "
+                "null where there is no bound",
+            )
+            continue
+        if storable_value(value) != value:
+            yield SettingFault(
+                path, f"must be text that can be stored, and {config} makes it {storable(shown(value))}"
+            )
+
+
+def _text_in_place(one: Any, other: Any) -> str | None:
+    """What is wrong where of two values of a field one is a text that was meant for what the other is."""
+    found, text = (other, one) if isinstance(one, str) else (one, other)
+    if not isinstance(text, str):
+        return None
+    if isinstance(found, bool) and text.lower() in TRUTH_WORDS:
+        return (
+            f"must be true or false in all arms, got {shown(found)} and the text {text!r}, which Python "
+            "takes for true: write true or false, without quotes"
+        )
+    if isinstance(found, int | float) and not isinstance(found, bool) and _is_number(text):
+        return f"must be a number in all arms, got {shown(found)} and the text {text!r}: leave its quotes out"
+    return None
+
+
+def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
+    """What `arm` sets: the path that the spec names, a field at or below it, and the value of the field."""
+    for path, value in {**arm.request.cell, **arm.request.changes}.items():
+        fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]
+        yield from ((path, field, given) for field, given in fields)
+
+
+def _is_other_number(one: Any, other: Any) -> bool:
+    both = (one, other)
+    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in both)
+    return numbers and one != other
+
+
+def _is_number(text: str) -> bool:
+    try:
+        found = scalars.read(text)
+    except ValueError:
+        return False
+    return isinstance(found, int | float) and not isinstance(found, bool)

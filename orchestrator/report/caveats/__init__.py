@@ -1,0 +1,1 @@
+"""What a reader must know beside the numbers: warnings, scope of intervals, notes."""

@@ -1,0 +1,59 @@
+"""What the intervals of a report account for, as checklists of conferences ask for it."""
+
+from typing import Final
+
+from orchestrator.plan.types import Plan
+from orchestrator.report.caveats.caveat_types import IntervalScope
+from orchestrator.report.comparisons.untested import unchecked_splits
+from orchestrator.report.results.readings import Readings
+from orchestrator.report.results.types import Report
+from search_spaces.paths import MISSING, lookup
+from search_spaces.wording import amount
+
+SCOPE: Final = "intervals"
+"""Name of the tag in MLflow with what intervals cover."""
+
+
+def interval_scope(plan: Plan, report: Report, readings: Readings) -> IntervalScope | None:
+    """Return what intervals and p values of differences cover; None where no difference has an interval."""
+    answer = report.answer
+    if answer is None or not any(each.low is not None for each in report.differences):
+        return None
+    seeds = "training seeds (initial weights, order of the data, dropout)"
+    varied = [seeds if plan.trainable is None else "what the training code draws by its seeds"]
+    shared: list[str] = []
+    if plan.search is not None and any(arm.is_searched for arm in plan.arms):
+        (varied if plan.repeats > 1 else shared).append("the luck of the searches")
+    if plan.confirm is not None and plan.confirm.resample_data:
+        varied.append("the draw of the data")
+    elif plan.trainable is None:
+        has_seed = lookup(plan.baseline.settings, "task.data_seed") is not MISSING
+        shared.append("the draw of the data (all seeds share task.data_seed)" if has_seed else "the data set")
+    return IntervalScope(
+        varied=tuple(varied),
+        shared=tuple(shared),
+        method="moderated paired t" if any(each.prior for each in report.verdicts) else "paired t",
+        level=answer.level,
+        comparisons=answer.family,
+        unchecked_tests=unchecked_splits(plan, answer, readings),
+    )
+
+
+def scope_words(found: IntervalScope | None) -> str:
+    """Return the scope as one line; empty where no difference has an interval."""
+    if found is None:
+        return ""
+    without = f", not {' or '.join(found.shared)}" if found.shared else ""
+    several = found.comparisons > 1
+    together = f", corrected by Bonferroni for {amount(found.comparisons, 'comparison')}" if several else ""
+    first = next(iter(found.unchecked_tests), "")
+    unchecked = (
+        f" Equal test sets were not checked ({', '.join(found.unchecked_tests)}): report a text "
+        f"{first}/digest to have them compared."
+        if found.unchecked_tests
+        else ""
+    )
+    return (
+        f"Intervals and p values of differences cover {' and '.join(found.varied)}{without}: {found.method} "
+        f"at level {found.level:g}{together}.{unchecked}"
+    )

@@ -1,0 +1,439 @@
+"""What the numbers of a report are, and what may be claimed of them."""
+
+from collections.abc import Sequence
+from math import inf, isfinite
+from statistics import stdev
+
+from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.report.caveats.interval_scope import scope_words
+from orchestrator.report.caveats.notices import chosen_from
+from orchestrator.report.results.contexts import context_notes
+from orchestrator.report.results.extensions import extended_after_results
+from orchestrator.report.results.searches import NO_CLAIM
+from orchestrator.report.results.types import PriorWork, Report, ended_word, number_words, worded
+from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
+from orchestrator.statistics.sequential import LOOK_SHARE, looks
+from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen
+from search_spaces.wording import amount
+from trainables.metrics import Metric
+
+INTERVALS = (
+    "Intervals of means are two-sided 95% Student t intervals over {unit}s, each for itself, cut off where "
+    "the quantity cannot be, and left out of one {unit} alone and where all {unit}s gave the same, which "
+    "tells nothing of chance."
+)
+NO_INTERVALS = (
+    "No mean has an interval: one {unit} alone, and {unit}s that all gave the same, tell nothing of chance."
+)
+ONE_SEED = (
+    "Every value is of one {unit}: it has no interval and no p, for one {unit} tells nothing of chance."
+)
+CLAIMS = (
+    "A claim rests on {outcomes} alone. Differences are paired by {unit}; their intervals and p values come "
+    "from one procedure, {procedure}, and agree: p is at most {level} exactly when the interval leaves "
+    "out 0. With probability {sure:g} {hold}{but}."
+)
+EXTENDED = ", but for what was known when seeds or arms were added"
+"""Of what holds with that probability, where additions rest on results that had been seen."""
+NOTHING_CLAIMED = (
+    "A claim would rest on {outcomes} alone, by differences paired by {unit}. None of these has an interval "
+    "or a p: nothing is claimed of any arm."
+)
+NO_OUTCOME = (
+    "Nothing is claimed of any arm: no metric of the confirm trials is known to be of other data than the "
+    "validation data by which the search has chosen. Name test splits in confirm.splits, or an outcome and "
+    "its split in answer."
+)
+RAISED = (
+    "Intervals of {arms} are wider than their own {unit}s make them: a spread is at least half of the "
+    "median spread of all arms, and that of the steps of the quantity."
+)
+LOOKS = (
+    "Arms were looked at after each round of {unit}s. One that was decided then has the interval and p of "
+    "its look, at level {level:g}, a twentieth of the study's; others are judged with all {unit}s at level "
+    "{full:g}. An arm was also given up where all {unit}s together would hardly have decided it. Estimates "
+    "of arms that stopped early lean away from 0, because chance that agrees with a difference makes a look "
+    "decide it."
+)
+VERDICTS = (
+    "A verdict is better or worse where the interval leaves out 0{margin}; it is withheld where it depends "
+    "on the value of a failed seed, below 3 {unit}s, and where without one single {unit} the others would "
+    "not show it. Else it is undecided."
+)
+WIN_SHARE = (
+    "P(better), or P(higher) where no value is known to be good, is the share of paired {unit}s in which the "
+    "arm is better than what it is compared with; a tie counts half. Its interval is the 95% interval of "
+    "Clopper and Pearson of this comparison alone: every tie counts as a loss at the lower end and as a win "
+    "at the upper end, so with ties it is conservative. No verdict rests on it."
+)
+MODERATED = (
+    "The variance of each difference is averaged with a prior that the arms estimate together (moderated t, "
+    "Smyth 2004): {priors}. An arm that varies far more than the others, or lacks a {unit}, has its own "
+    "variance alone. Where the spreads of arms differ by a factor of 5, up to 0.09 of studies without an "
+    "effect report one at level 0.05."
+)
+UNMODERATED = (
+    "No variance is averaged with those of other arms, as answer.variance asks: that needs {units} {unit}s "
+    "and {arms} comparable arms in an outcome."
+)
+OUTLOOK = (
+    "The chance that more {unit}s decide assumes that before any result an effect was as likely as none, and "
+    "normal with the standard deviation of one paired difference. If nothing differs, fewer decide than "
+    "stated."
+)
+COUNTED = (
+    "Trials of the search counted by the {which} of {metric}; values of confirmed trials are those of "
+    "their last report."
+)
+OPTIMISTIC = (
+    " The best of several reports is chosen by the very value that is shown: it is optimistic, the more so "
+    "the more reports there are."
+)
+EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
+SEARCH_CHOSE = ", for it chose what was kept"
+MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
+"""Of values on valid where nothing was searched: what training kept is for the training code to know."""
+MANY = ": in so many of them some intervals leave out 0 by chance"
+FACTORIAL = (
+    "A main effect is how much larger the outcome is with a component than without it, averaged over all "
+    "combinations of the others; an interaction of two is half of how much more one does where the other is "
+    "there than where it is not, of more components the same of those of fewer. {chance} Every one needs all "
+    "arms: a seed that some arm lacks has no value, and then there is no p."
+)
+CONTRASTS = (
+    "Their intervals and p hold together for {contrasts}, a family of their own beside that of the verdicts: "
+    "they are exploratory."
+)
+NO_CONTRASTS = "They are exploratory, and none has an interval or a p."
+UNMET = (
+    "Published, and without a reading of ours to stand beside, since none was measured or every seed "
+    "failed: {values}"
+)
+FAILURES = (
+    "A confirm trial that failed (diverged, out of memory, timed out, crashed) has no value: means are of "
+    "the seeds that finished. The arm has a verdict and a p only if they are the same for every value that "
+    "the failed seeds could have had in the declared range of the metric."
+)
+UNMEASURED = (
+    "A seed that finished without a primary outcome counts like one that failed in that outcome: {arms}."
+)
+SPREAD = (
+    "Over {seeds} {unit}s {metric} of {arm} has a standard deviation of {spread:.2g}: with answer.spread: "
+    "{spread:.2g} the next plan says what its {unit}s can show."
+)
+COLLAPSE = (
+    "No test of means withstands seeds that collapse now and then: of a system that does so in one run of "
+    "ten, {seeds} {show} no collapse in {tenth:.0%} of cases, in one of five in {fifth:.0%}."
+)
+ONE_BY_ONE = " Look at the seeds one by one."
+COLLAPSE_EARLY = " Where an arm ended after {seeds}, as here, it is {tenth:.0%} and {fifth:.0%}."
+SEARCHED_ONCE = (
+    "Each arm was searched once: what is compared are the assignments that these searches found, and seeds "
+    "repeat the training with them alone. How far a search with another seed would have led is in no "
+    "interval and no p. `search.repeats` in the spec searches every arm several times."
+)
+REPEATED = (
+    "Each arm was searched {repeats} times, and every search was confirmed on {seeds} of its own. The unit "
+    "of all intervals and p values is the repeat, with the mean over its seeds: they cover the luck of a "
+    "search too. Repeat r of all arms has the same draws, training seeds and confirm seeds."
+)
+CONTROLS = (
+    "A control is its reference under another name, searched with draws and training seeds of its own. Its "
+    "difference is tested by the same procedure, but alone: no correction counts it. {rate}"
+)
+CONTROL_RATE = (
+    "{decided} of {compared} differ at level {level:g}, a rate of {share:.2g} [{low:.2g}, {high:.2g}] where "
+    "luck alone makes {level:g}."
+)
+CROSSED = (
+    "At given settings an arm and what it is compared with have the same values of the fields that both "
+    "search ({fields}): those that the search of one of them chose. Such a difference is due to what the arm "
+    "changes, given these settings; whether the arm is better when both are tuned is for the verdicts to "
+    "say. All of these differences hold together at level {level:g}, as a family of their own.{kept}"
+)
+KEPT = " In fields that the other arm does not search an arm keeps its own choice: {arms}."
+SEARCH_FAILED = (
+    "Search trials that failed left less to choose from, so that an arm may be tuned less well than others: "
+    "{arms}."
+)
+OF_FRONT = (
+    "The search had {objectives} for objectives. Of the front of each arm the point that is best in {first} "
+    "was confirmed, whatever it pays in {others}: other points may pay less."
+)
+BEYOND = (
+    "{arms}: {metric} is {values}, but declared to be {range}. Either what measures it or its declaration "
+    "is wrong; claims of it are made as if nothing were."
+)
+
+
+def in_words(report: Report) -> list[str]:
+    """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
+    tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
+    lines = [f"decided: {each.line}" for each in tested if each.kind != "undecided"]
+    for outcome in report.outcomes:
+        verdicts = [each for each in tested if each.metric == outcome]
+        left = [
+            f"{each.arm} over all contexts" if each.pooled else each.arm
+            for each in verdicts
+            if each.kind == "undecided"
+        ]
+        if left:
+            which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
+            lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
+    untested = [each for each in (*report.verdicts, *report.pooled) if each.withheld]
+    lines += [f"not tested: {each.line}" for each in untested]
+    lines += [f"control: {each.line}" for each in report.controls]
+    lines += [f"controls: {rate}"] if (rate := control_rate_words(report)) else []
+    return [*lines, scope] if (scope := scope_words(report.interval_scope)) else lines
+
+
+def control_rate_words(report: Report) -> str:
+    """How often controls differ; empty where none was tested."""
+    found = report.control_rate
+    if found is None:
+        return ""
+    share = found.decided / found.compared
+    return CONTROL_RATE.format(
+        decided=found.decided,
+        compared=amount(found.compared, "comparison"),
+        level=found.level,
+        share=share,
+        low=found.low,
+        high=found.high,
+    )
+
+
+def _scopes(report: Report) -> list[str]:
+    """Which reports of search trials counted, unless it was the last one."""
+    found = []
+    for metric, scope in report.scopes.items():
+        most = amount(report.search_reports, "report")
+        which = f"best of up to {most}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
+        found.append(COUNTED.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else ""))
+    return found
+
+
+def notes(report: Report) -> list[str]:
+    """What a reader of the numbers must know, one sentence or a few each, as plain text."""
+    words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
+    of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
+    intervals = worded(report.estimates, **of_unit)
+    scope = scope_words(report.interval_scope)
+    found = [*_beyond(report), intervals, *([scope] if scope else []), *_claims(report)]
+    found += [*context_notes(report), FAILURES]
+    lacking = [each.arm for each in report.tallies if ended_word(each.failures) == "measured"]
+    found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
+    found += [each.note for each in report.quantities if each.note]
+    if report.factorial:
+        contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
+        known = (each.estimate for each in report.factorial if each.estimate is not None)
+        chance = worded(known, intervals=contrasts, means=NO_CONTRASTS, one=NO_CONTRASTS)
+        found.append(FACTORIAL.format(chance=chance))
+    if report.searched:
+        found.append(NO_CLAIM)
+    found += _scopes(report)
+    if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
+        found += [_searched(report), *_search_failed(report)]
+    if report.controls:
+        found.append(CONTROLS.format(rate=control_rate_words(report)).strip())
+    found += _crossed(report)
+    if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
+        first, *others = report.objectives
+        found.append(
+            OF_FRONT.format(
+                objectives=" and ".join(report.objectives), first=first, others=" and ".join(others)
+            )
+        )
+    if report.answer is not None and any(each.looked for each in report.verdicts):
+        levels = {"level": report.answer.level * LOOK_SHARE, "full": report.answer.level}
+        found.append(LOOKS.format(**levels, unit=report.unit))
+    found += report.extensions
+    found += [f"Ended early: {each}." for each in report.skipped]
+    sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
+    sources |= dict.fromkeys(
+        (each.system, each.source) for each in report.prior_work if each.metric in report.metrics
+    )
+    found += [f"Published values of {arm}: {source}" for arm, source in sources if source]
+    if report.unmet_published:
+        found.append(_unmet(report.unmet_published))
+    if report.power:
+        found.append(report.power)
+    return [*found, *_spread(report)]
+
+
+def _searched(report: Report) -> str:
+    """How often every arm was searched, and what intervals and p values cover then."""
+    if report.repeats == 1:
+        return SEARCHED_ONCE
+    seeds = amount(len(report.unit_seeds[0][1]), "seed")
+    return REPEATED.format(repeats=report.repeats, seeds=seeds)
+
+
+def _search_failed(report: Report) -> list[str]:
+    """Arms that were chosen from fewer trials than they might have been."""
+    failed = []
+    for each in report.tallies:
+        kept, ended = chosen_from(each)
+        if kept < ended:
+            failed.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
+    return [SEARCH_FAILED.format(arms="; ".join(failed))] if failed else []
+
+
+def _unmet(rows: Sequence[PriorWork]) -> str:
+    """Published values without a reading of ours, one part for each system and source."""
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        words = (
+            f"{row.metric} {'' if row.statistic == 'mean' else f'{row.statistic} '}{number_words(row.value)}"
+        )
+        metrics.setdefault((row.system, row.source), []).append(words)
+    parts = [
+        f"{system}, {', '.join(values)}" + (f" ({source})" if source else "")
+        for (system, source), values in metrics.items()
+    ]
+    return UNMET.format(values="; ".join(parts))
+
+
+def _beyond(report: Report) -> list[str]:
+    """Quantities that were measured where they are declared never to be."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for cell in report.cells:
+        known = report.quantity(cell.metric)
+        least, most = (
+            -inf if known.low is None else known.low,
+            inf if known.high is None else known.high,
+        )
+        # A mean of many numbers may lie a rounding beyond.
+        slack = 1e-6 * max(abs(end) for end in (least, most, 1.0) if isfinite(end))
+        outside = [value for _, value in cell.by_seed if not least - slack <= value <= most + slack]
+        if outside:
+            found.setdefault(cell.metric, {})[cell.arm] = outside
+    return [
+        BEYOND.format(
+            arms=", ".join(arms),
+            metric=metric,
+            values=_span([value for values in arms.values() for value in values]),
+            range=_range(report.quantity(metric)),
+        )
+        for metric, arms in found.items()
+    ]
+
+
+def _span(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _range(known: Metric) -> str:
+    if known.low is None:
+        return f"at most {known.high:g}"
+    return f"at least {known.low:g}" if known.high is None else f"from {known.low:g} to {known.high:g}"
+
+
+def _spread(report: Report) -> list[str]:
+    """What the next sweep can be planned with."""
+    cell = report.cell(report.arms[0], report.outcomes[0]) if report.outcomes else None
+    values = [value for _, value in cell.by_unit] if cell else []
+    if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
+        return []
+    named = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
+    return [SPREAD.format(**named, seeds=len(values), spread=spread)]
+
+
+def _claims(report: Report) -> list[str]:
+    """What may be claimed of these numbers, and what may not."""
+    answer = report.answer
+    if answer is None or not answer.family:
+        return []
+    if not answer.outcomes:
+        return [NO_OUTCOME]
+    margin = (
+        f", and no difference larger than {answer.margin:g} where it lies within that on both sides"
+        if answer.margin is not None
+        else ""
+    )
+    outcomes = ", ".join(answer.outcomes)
+    several = answer.family > 1
+    moderated = "moderated " if any(each.prior for each in report.verdicts) else ""
+    family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
+    looked = any(each.looked for each in report.verdicts)
+    # By Bonferroni over the looks, see `statistics.sequential`.
+    error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.unit_seeds))) if looked else 1)
+    hold = "all of these intervals hold at once" if several else "the interval holds"
+    claims = CLAIMS.format(
+        outcomes=outcomes,
+        procedure=f"{moderated}paired t{family if several else ' of the one comparison'}",
+        level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if looked else ''}",
+        sure=1 - error,
+        hold=f"or more {hold}" if looked else hold,
+        unit=report.unit,
+        but=EXTENDED if extended_after_results(report.extensions) else "",
+    )
+    nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
+    claims = worded(report.differences, intervals=claims, means=nothing, one=nothing)
+    every = [each.estimate for each in report.effects]
+    raised = [each.arm for each in report.effects if each.spread_raised]
+    return [
+        claims,
+        *([RAISED.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)] if raised else []),
+        VERDICTS.format(margin=margin, unit=report.unit),
+        *_moderated(report),
+        *_win_share(report),
+        *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
+        EXPLORATORY.format(
+            many=worded(every, intervals=MANY, means="", one=""),
+            where=SEARCH_CHOSE if report.objectives else MAY_CHOOSE,
+        ),
+        _collapse(report),
+    ]
+
+
+def _moderated(report: Report) -> list[str]:
+    """What variances were averaged with, by outcome and context."""
+    if report.answer is None or not report.answer.moderated:
+        return []
+    made = (*report.verdicts, *report.pooled)
+    known = {(each.metric, each.context, bool(each.pooled)): each.prior for each in made if each.prior}
+    words = [
+        f"{metric}{f', {context}' if context else ''}{', over all contexts' if pooled else ''}: "
+        f"{number_words(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
+        for (metric, context, pooled), prior in known.items()
+    ]
+    if not words:
+        return [UNMODERATED.format(units=UNITS_LEAST, unit=report.unit, arms=ARMS_LEAST)]
+    return [MODERATED.format(priors="; ".join(words), unit=report.unit)]
+
+
+def _crossed(report: Report) -> list[str]:
+    """What is compared at given settings."""
+    if not report.crossed:
+        return []
+    fields = ", ".join(dict.fromkeys(path for each in report.crossed for path in each.exchanged))
+    keeps = {
+        each.arm if each.settings_of != each.arm else each.reference: each.kept
+        for each in report.crossed
+        if each.kept
+    }
+    words = "; ".join(f"{arm}: {', '.join(paths)}" for arm, paths in keeps.items())
+    kept = KEPT.format(arms=words) if words else ""
+    return [CROSSED.format(fields=fields, level=report.crossed[0].level, kept=kept)]
+
+
+def _win_share(report: Report) -> list[str]:
+    shares = (each.wins for each in (*report.verdicts, *report.pooled))
+    known = any(each is not None and each.low is not None for each in shares)
+    return [WIN_SHARE.format(unit=report.unit)] if known else []
+
+
+def _collapse(report: Report) -> str:
+    """What no verdict rules out; looks are by fewer seeds than the study has."""
+
+    def known(seeds: int) -> dict[str, str | float]:
+        show = "shows" if seeds == 1 else "show"
+        shares = {"tenth": unseen(0.1, seeds), "fifth": unseen(0.2, seeds)}
+        return {"seeds": amount(seeds, "seed"), "show": show, **shares}
+
+    looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
+    early = COLLAPSE_EARLY.format(**known(min(looked))) if looked else ""
+    seeds = len(report.confirm_seeds)
+    return COLLAPSE.format(**known(seeds)) + (ONE_BY_ONE if seeds > 1 else "") + early

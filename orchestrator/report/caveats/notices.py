@@ -1,0 +1,375 @@
+"""What a reader of a report must know before any number: what may make its claims others than they seem."""
+
+from collections import Counter
+from datetime import UTC, datetime
+
+from orchestrator.plan.answer import SEEN
+from orchestrator.plan.display.format import amount as quantity_words
+from orchestrator.plan.display.format import value_words
+from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.report.comparisons.answer_warnings import warning_lines
+from orchestrator.report.results.arm_changes import ArmChanges
+from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
+from orchestrator.statistics.verdicts import SEEDS_LEAST
+from orchestrator.trials import OutcomeKind, numbered
+from search_spaces.dimensions import same
+from search_spaces.wording import amount
+
+DIVERGED = OutcomeKind.DIVERGED.value
+FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
+BySeed = tuple[tuple[int, float], ...]
+ALIKE = (
+    "{arms} measured the very same {metrics} in each of {seeds}, which differ: what tells these arms apart "
+    "changes at most what they cost, or too little was learnt or measured for it to show."
+)
+ONE_SYSTEM = (
+    "{arm} and {reference} were confirmed with the very same settings, for the search chose what {arm} sets: "
+    "{sets}. One system was run twice, and nothing that is said of their difference is an effect of {arm}."
+)
+FRONT = (
+    "Several points of the front of each arm were confirmed, and are kept apart: verdicts, differences and "
+    "means are of point 1, the best in the first objective, whatever it pays in the others."
+)
+SEVERAL = (
+    "The {best} best assignments of each arm were confirmed: verdicts, differences and means are of what "
+    "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
+)
+UNITS_APART = 50
+"""Least factor between all values of two arms that makes one ask whether they have one unit."""
+UNITS = (
+    "{arm} and {other} are at least {times} times apart in {metric} in all seeds: make sure that both report "
+    "it in one unit, as a share or in percent, say. A declared range would tell."
+)
+ONE_VALUE = (
+    "{arms}: every seed measured one and the same {metric}, and every seed of what it is compared with one "
+    "too, so that no chance shows in it. The verdict holds only if seeds change what is trained: if they do "
+    "not, each arm is one run."
+)
+NO_ROOM = "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
+AT_BOUND = "the {which} value there can be: no difference larger than that could show there"
+AT_FLOOR = "what needs no learning: arms that have learnt nothing do not differ"
+TWINS = (
+    "{seeds} measured no more than {runs} different things, each at least twice and the very same in all "
+    "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
+)
+FEWER = 0.8
+"""An arm with at most this share of what the other was chosen from may be tuned less well."""
+CHOSEN_FROM_FEWER = (
+    "The settings of {fewer} were chosen from {kept} of its {all} search trials, for the others failed, and "
+    "those of {other} from {theirs}: that {claim} may come of that alone."
+)
+
+UNRANKED = (
+    "All {trials} that finished in the search of {arm} measured the very same {objectives}: none was better, "
+    "what was asked for first was confirmed, and that {claim} may come of that alone."
+)
+
+LISTED = 8
+RETRIED = "{trials} ran again ({when}): {which}. Of each the newest attempt counts."
+FAILED_SEEDS = (
+    "Confirm seeds failed ({which}). `haltsweep resume {sweep} --retry {asked}` runs them again. Where one "
+    "keeps failing, `haltsweep extend {sweep} --seeds 1` gives all arms another seed. Without a value of the "
+    "failed seed an arm has a verdict only if every value in the declared range gives the same one."
+)
+NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n are of the others."
+READ_IN_SEARCH = (
+    "Trials of the search measured {splits}, which confirmed trials alone shall read: whoever wrote the code "
+    "or the spec may have seen these values before, and what the code itself chooses by them (weights, the "
+    "end of a training) was chosen by tests."
+)
+
+SPENDS_MORE = (
+    "{arm} is better than {reference} in {metric} as trained, where it spends {own} of {cost} and "
+    "{reference} {theirs}. At what {reference} spends, by other {path}, the difference is {difference}: "
+    "what {arm} gains may come of what it spends."
+)
+
+
+def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
+    """What a reader must know before any number, one sentence or a few each, as plain text.
+
+    `of_verdicts`: what stands beside verdicts, each of which says itself whether trials are left.
+    """
+    found = [each for each in (report.code_versions, report.data_versions) if each]
+    found += [*_retried(report), *_failed_seeds(report), *_not_finite(report)]
+    found += [_unfinished(report)] if report.left and not of_verdicts else []
+    found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
+    early = " and ".join(report.read_in_search)
+    found += [READ_IN_SEARCH.format(splits=early)] if early else []
+    found += [FRONT] if report.points else []
+    averaged = report.assignments > 1 and report.cells and not report.points
+    found += [SEVERAL.format(best=report.assignments)] if averaged else []
+    found += [
+        *_one_system(report),
+        *(said for _, part in by_context(report) for said in _alike(part)),
+        *_twins(report),
+        *_one_value(report),
+        *(said for _, part in by_context(report) for said in _no_room(part)),
+        *_chosen_from_fewer(report),
+        *_unranked(report),
+        *_spends_more(report),
+        *_units(report),
+        *warning_lines(report),
+    ]
+    return [*found, *([_unread(report)] if report.unread else [])]
+
+
+def _retried(report: Report) -> list[str]:
+    """That trials ran again after they had failed, and when."""
+    if not report.retried:
+        return []
+    when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
+    days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
+    which = [
+        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}" for each in report.retried[:LISTED]
+    ]
+    more = len(report.retried) - len(which)
+    named = ", ".join([*which, *([f"{more} more"] if more else [])])
+    return [
+        RETRIED.format(trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=named)
+    ]
+
+
+def _failed_seeds(report: Report) -> list[str]:
+    """What can be done where confirm seeds failed."""
+    kinds = {how for each in report.tallies for _, how in each.failures}
+    asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
+    failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
+    arms = {arm: seeds for arm, seeds in failed.items() if seeds}
+    if not arms or report.left:
+        return []
+    which = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
+    return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
+
+
+def _not_finite(report: Report) -> list[str]:
+    """Metrics whose means leave out trials."""
+    return [
+        NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
+        for metric, count in report.not_finite.items()
+    ]
+
+
+def _one_system(report: Report) -> list[str]:
+    """Arms that the searches made what they are compared with."""
+    measured = {cell.arm for cell in report.cells}
+    return [
+        ONE_SYSTEM.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
+        for each in report.changes
+        if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
+        if (said := _run_as_reference(report, each))
+    ]
+
+
+def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
+    """The searched fields of `arm` with their values if all are those of its reference and nothing else is
+    changed; else none."""
+    reference = next((each for each in report.changes if each.arm == arm.reference), None)
+    if (
+        reference is None
+        or arm.changes
+        or any(each.searched and not each.chosen for each in (arm, reference))
+    ):
+        return []
+    own, theirs = ({**each.dropped, **each.chosen} for each in (arm, reference))
+    if any(path not in theirs or not same(value, theirs[path]) for path, value in own.items()):
+        return []
+    return [f"{path} = {value_words(value)}" for path, value in own.items()]
+
+
+def _alike(report: Report) -> list[str]:
+    """Arms that no primary outcome tells apart in any seed, where seeds are told apart."""
+    groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
+    one = {each.arm for each in report.changes if _run_as_reference(report, each)}
+    for arm in (each for each in report.arms if each not in one):
+        cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
+        values = tuple((cell.metric, cell.by_seed) for cell in cells)
+        if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
+            groups.setdefault(values, []).append(arm)
+    return [
+        ALIKE.format(
+            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
+            metrics=" and ".join(metric for metric, _ in values),
+            seeds=amount(len(values[0][1]), "seed"),
+        )
+        for values, arms in groups.items()
+        if len(arms) > 1
+    ]
+
+
+def _twins(report: Report) -> list[str]:
+    """Seeds every one of which has another that measured the very same in all arms, as of code that takes a
+    seed modulo something. Where all of them did, nothing is claimed."""
+    by_seed: dict[int, list[tuple[str, str, float]]] = {}
+    for cell in report.cells:
+        for seed, value in cell.by_seed:
+            by_seed.setdefault(seed, []).append((cell.arm, cell.metric, value))
+    counts = Counter(map(tuple, by_seed.values()))
+    if len(counts) < 2 or min(counts.values()) < 2:
+        return []
+    return [TWINS.format(seeds=amount(len(by_seed), "seed"), runs=len(counts))]
+
+
+def _one_value(report: Report) -> list[str]:
+    """Claims that rest on seeds of which none differs, in an arm and in what it is compared with."""
+    found: dict[str, list[str]] = {}
+    for each in report.verdicts:
+        cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
+        alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
+        if alike and each.kind != "undecided":
+            found.setdefault(each.metric, []).append(each.arm)
+    return [ONE_VALUE.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+
+
+def _no_room(report: Report) -> list[str]:
+    """Claims of no difference between arms that all lie where none could show: at an end of what can be, or
+    at what needs no learning."""
+    margin = report.answer.margin if report.answer is not None else None
+    found: dict[tuple[str, float, str], list[str]] = {}
+    for each in report.verdicts:
+        cells = [report.cell(arm, each.metric) for arm in (each.reference, each.arm)]
+        if margin is None or each.kind != "no difference" or not all(cells):
+            continue
+        known = report.quantity(each.metric)
+        bounds = {
+            AT_BOUND.format(which="greatest"): known.high,
+            AT_BOUND.format(which="least"): known.low,
+            AT_FLOOR: report.floors.get(each.metric),
+        }
+        for what, bound in bounds.items():
+            if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
+                arms = found.setdefault((each.metric, bound, what), [])
+                arms += [arm for arm in (each.reference, each.arm) if arm not in arms]
+                break
+    return [
+        NO_ROOM.format(
+            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
+            margin=margin,
+            bound=bound,
+            metric=metric,
+            what=what,
+        )
+        for (metric, bound, what), arms in found.items()
+    ]
+
+
+def _chosen_from_fewer(report: Report) -> list[str]:
+    """Claims that favour the arm whose search had more to choose from, since trials of the other's failed."""
+    tallies = {each.arm: each for each in report.tallies}
+    found: dict[str, None] = {}
+    for each in report.verdicts:
+        arms = sorted((tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_share_kept)
+        if each.kind == "undecided" or len(arms) < 2:
+            continue
+        fewer, other = arms
+        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind)
+        if fewer.arm == against_itself or _share_kept(fewer) > FEWER * _share_kept(other):
+            continue
+        (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
+        if kept >= theirs:  # of an arm that searches little, or nothing
+            continue
+        notice = CHOSEN_FROM_FEWER.format(
+            fewer=fewer.arm,
+            kept=kept,
+            all=every,
+            other=other.arm,
+            theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
+            claim=_claim(each),
+        )
+        found[notice] = None
+    return list(found)
+
+
+def _unranked(report: Report) -> list[str]:
+    """Claims against an arm, or of no difference to it, whose search had nothing to choose by."""
+    found: dict[str, None] = {}
+    for each in report.verdicts:
+        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind)
+        for arm in (each.arm, each.reference):
+            if each.kind == "undecided" or arm == in_favour or arm not in report.unranked:
+                continue
+            notice = UNRANKED.format(
+                trials=amount(report.unranked[arm], "trial"),
+                arm=arm,
+                objectives=" and ".join(report.objectives),
+                claim=_claim(each),
+            )
+            found[notice] = None
+    return list(found)
+
+
+def _claim(verdict: ArmVerdict) -> str:
+    if verdict.kind == "no difference":
+        return f"no difference of {verdict.arm} to {verdict.reference} was found in {verdict.metric}"
+    return f"{verdict.arm} is {verdict.kind} than {verdict.reference} in {verdict.metric}"
+
+
+def _share_kept(arm: ArmTally) -> float:
+    kept, every = chosen_from(arm)
+    return kept / every if every else 1.0
+
+
+def chosen_from(arm: ArmTally) -> tuple[int, int]:
+    """Search trials that the arm's settings could be chosen from, and all that ended."""
+    ended = {kind: count for kind, count in arm.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
+    every = sum(ended.values())
+    return every - sum(count for kind, count in ended.items() if kind in FAILED), every
+
+
+def _spends_more(report: Report) -> list[str]:
+    """Arms that are better as trained, and not where they spend what their reference spends; of several
+    costs the first that shows it."""
+    better = {(each.arm, each.metric) for each in report.verdicts if each.kind == "better"}
+    found: dict[tuple[str, str], str] = {}
+    for each in report.equal_costs:
+        if each.equal is None or not each.path or (each.arm, each.outcome) not in better:
+            continue
+        ends = [end for end in (each.equal.low, each.equal.high) if end is not None] or [each.equal.mean]
+        ahead = all(end * each.as_trained.mean > 0 for end in ends)
+        if each.own_cost > each.cost_of_reference and not ahead:
+            notice = SPENDS_MORE.format(
+                arm=each.arm,
+                reference=each.reference,
+                metric=each.outcome,
+                own=quantity_words(each.own_cost),
+                theirs=quantity_words(each.cost_of_reference),
+                cost=each.cost,
+                path=each.path,
+                difference=interval_words(each.equal, "+"),
+            )
+            found.setdefault((each.arm, each.outcome), notice)
+    return list(found.values())
+
+
+def _units(report: Report) -> list[str]:
+    """Arms that may report an outcome in another unit than the arm that they are compared with."""
+    found = []
+    for verdict in report.verdicts:
+        known = report.quantity(verdict.metric)
+        cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
+        sizes = [sorted(abs(value) for _, value in cell.by_seed) for cell in cells if cell and cell.by_seed]
+        if len(sizes) < len(cells) or known.low is not None or known.high is not None:
+            continue
+        small, large = sorted(sizes)
+        if 0 < small[-1] * UNITS_APART <= large[0]:
+            times = f"{large[0] / small[-1]:.2g}"
+            found.append(
+                UNITS.format(arm=verdict.arm, other=verdict.reference, metric=verdict.metric, times=times)
+            )
+    return found
+
+
+def _unfinished(report: Report) -> str:
+    have = "has" if report.left == 1 else "have"
+    message = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
+    return f"{message} Nothing more begins: {report.spent}." if report.spent else message
+
+
+def _unread(report: Report) -> str:
+    return (
+        f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
+        "must have <split>/<quantity> of every split that the training code is given, e.g. "
+        f"{report.unread[0]}/accuracy. Of a metric with another name say so: "
+        f"answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
+    )

@@ -1,0 +1,116 @@
+"""Warnings about single comparisons, for people and for programs: each has a code, an arm and an outcome."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from statistics import median
+from typing import Any, Final
+
+from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.plan.types import Plan
+from orchestrator.report.caveats.caveat_types import ReportWarning, WarningCode
+from orchestrator.report.results.arm_changes import ArmChanges, chosen_values, chosen_words
+from orchestrator.report.results.searches import place
+from orchestrator.report.results.types import ArmVerdict, Report
+from orchestrator.trials import OutcomeKind, Record
+from search_spaces.dimensions import Choice, Dimension, Fixed, same
+from search_spaces.wording import amount
+
+LISTED: Final = 8
+APART: Final = 0.25
+"""Share of a searched range between two typical choices from which they count as different."""
+LEADS: Final[Mapping[WarningCode, str]] = {
+    "different-test-sets": "Verdicts are withheld where arms were measured on different examples",
+    "fixed-by-construction": "Outcomes that settings alone fix are not tested",
+    "chosen-differently": (
+        "The searches had another objective than these outcomes, and their different choices may explain the "
+        "differences"
+    ),
+    "several-fields": "No difference can be attributed to one field where an arm changes several",
+    "one-finished-trial": "Nothing was chosen where only one trial of a search finished",
+}
+
+
+def answer_warnings(plan: Plan, report: Report, records: Sequence[Record]) -> Iterator[ReportWarning]:
+    """Yield the warnings about the comparisons of `report`, in the order of their codes in `LEADS`."""
+    verdicts = (*report.verdicts, *report.controls, *report.pooled)
+    for code, each in product(LEADS, verdicts):
+        if each.withheld == code:
+            yield ReportWarning(code, each.arm, each.metric, each.text.partition(": ")[2])
+    for each in report.verdicts:
+        yield from _chosen_differently(plan, report, each)
+    for changes in report.changes:
+        if len(fields := _fields(changes)) > 1:
+            yield ReportWarning("several-fields", changes.arm, "", f"{changes.arm} changes {_listed(fields)}")
+    yield from _one_finished_trial(plan, records)
+
+
+def warning_lines(report: Report) -> list[str]:
+    """Return the warnings of a report as sentences, one for each code."""
+    found: dict[WarningCode, dict[str, None]] = {}
+    for each in report.warnings:
+        found.setdefault(each.code, {})[each.text] = None
+    return [f"{LEADS[code]}: {_listed([*texts], '; ')}." for code, texts in found.items()]
+
+
+def _chosen_differently(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
+    """Yield a warning if searches with another objective than a cost chose apart for two arms."""
+    known = report.quantity(verdict.metric)
+    quantity = report.splits.quantity(verdict.metric)
+    objectives = plan.search.objectives if plan.search is not None else ()
+    aimed_at = {report.splits.quantity(each.metric) for each in objectives}
+    is_cost = known.is_cost or known.moves_with
+    if verdict.kind == "undecided" or not is_cost or quantity in aimed_at:
+        return
+    changes = {each.arm: each for each in report.changes}
+    pair = [changes[arm] for arm in (verdict.arm, verdict.reference) if arm in changes]
+    if len(pair) < 2:
+        return
+    apart = [
+        f"{each.path} {' against '.join(chosen_words(arm, each.path) for arm in pair)}"
+        for each in plan.arm(verdict.arm).space.dimensions
+        if _are_apart(each, *(chosen_values(arm, each.path) for arm in pair))
+    ]
+    if apart:
+        text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {_listed(apart)}"
+        yield ReportWarning("chosen-differently", verdict.arm, verdict.metric, text)
+
+
+def _are_apart(dimension: Dimension, first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """Return whether the choices of two arms do not overlap, and are far from each other in a range."""
+    if not first or not second:
+        return False
+    if isinstance(dimension.domain, Choice | Fixed):
+        return not any(same(one, other) for one, other in product(first, second))
+    places = ([place(dimension, each) for each in values] for values in (first, second))
+    low, high = sorted(places, key=min)
+    return max(low) < min(high) and median(high) - median(low) >= APART
+
+
+def _fields(changes: ArmChanges) -> list[str]:
+    """Return the fields that an arm changes; a part with another name counts as one field.
+
+    Another model or task has other fields, which are no changes beside it.
+    """
+    paths = [each.path for each in changes.changes]
+    named = [path.removesuffix(".name") for path in paths if path.endswith(".name")]
+    return list(
+        dict.fromkeys(next((part for part in named if path.startswith(f"{part}.")), path) for path in paths)
+    )
+
+
+def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[ReportWarning]:
+    """Yield every search, of several planned trials that have all ended, of which one finished."""
+    planned = Counter((each.arm, each.repeat) for each in plan.trials if each.phase == SEARCH)
+    searched = [each for each in records if each.phase == SEARCH and each.outcome is not None]
+    ended = Counter((each.arm, each.repeat) for each in searched if each.outcome and each.outcome.final)
+    finished = Counter((each.arm, each.repeat) for each in searched if each.outcome is OutcomeKind.FINISHED)
+    for (arm, repeat), number in planned.items():
+        if number > 1 and finished[arm, repeat] == 1 and ended[arm, repeat] >= number:
+            of = f"{arm}, repeat {repeat}" if repeat else arm
+            yield ReportWarning("one-finished-trial", arm, "", f"{of} (1 of {amount(number, 'trial')})")
+
+
+def _listed(texts: Sequence[str], separator: str = ", ") -> str:
+    more = len(texts) - LISTED
+    return separator.join([*texts[:LISTED], *([f"{more} more"] if more > 0 else [])])

@@ -1,0 +1,199 @@
+"""Differences of arms to their references, by context, and what they say of primary outcomes."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from statistics import fmean
+from typing import Any
+
+from orchestrator.plan.answer import better
+from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.report.comparisons.failed_seeds import difference_bounds
+from orchestrator.report.results.readings import Readings, Seeded, by_seed_alone
+from orchestrator.spec.scalars import assignments
+from orchestrator.statistics.missing import settled
+from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """An arm minus its reference, or the mean of this difference over all contexts."""
+
+    arm: str
+    """Name of the arm; without the values of a context if the contrast is over all contexts."""
+    reference: str
+    pairs: tuple[tuple[str, str], ...]
+    """Names of arm and reference, one pair for each context."""
+    contexts: tuple[str, ...] = ()
+    """Names of the contexts; empty for an arm of one context."""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms and references of the contrast."""
+        return tuple(name for pair in self.pairs for name in pair)
+
+
+@dataclass(frozen=True, slots=True)
+class ContrastGroup:
+    """Contrasts with comparable variances: those of one context, or those over all contexts."""
+
+    contrasts: tuple[Contrast, ...]
+    contexts: tuple[tuple[str, ...], ...]
+    """Arms of the contrasts, by context."""
+
+
+def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
+    """Return one group for each context, and one over all contexts if `answer` asks for it."""
+    contexts = tuple(tuple(arm.name for arm in arms) for arms in plan.contexts)
+    for arms, names in zip(plan.contexts, contexts, strict=True):
+        pairs = ((arm.name, arm.reference) for arm in arms if arm.reference and not arm.control)
+        yield ContrastGroup(tuple(Contrast(*pair, pairs=(pair,)) for pair in pairs), (names,))
+    if answer.pooled:
+        yield ContrastGroup(tuple(_pooled(plan)), contexts)
+
+
+def _pooled(plan: Plan) -> Iterator[Contrast]:
+    for name, arms in plan.pools.items():
+        yield Contrast(
+            name,
+            plan.arm(arms[0].reference).name_in_context,
+            tuple((arm.name, arm.reference) for arm in arms),
+            tuple(assignments(arm.context) for arm in arms),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSeeds:
+    """A contrast measured by one metric."""
+
+    record_ids: tuple[tuple[str, str], ...]
+    by_unit: Mapping[int, float]
+    """Difference by seed, or by repeat, averaged over contexts; only those with values in all contexts."""
+
+
+def goal_of(plan: Plan, answer: AnswerPlan, metric: str, readings: Readings) -> dict[str, Any]:
+    """Return the margin of an outcome and which values of it are good, as arguments of `verdict`."""
+    margin = answer.margin if metric == answer.outcomes[0] else None
+    return {"margin": margin, "better": better(readings.known(metric), metric, plan.search)}
+
+
+def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> PairedSeeds:
+    """Return differences by seed, averaged over `pairs` of arm and reference; only seeds of all pairs."""
+    records: list[tuple[str, str]] = []
+    found: list[Mapping[int, float]] = []
+    for arm, reference in pairs:
+        own, theirs = readings.by_seed(arm, metric), readings.by_seed(reference, metric)
+        shared = [key for key in own if key in theirs]
+        differences: Seeded = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
+        records += [(own[key][1], theirs[key][1]) for key in shared]
+        found.append(by_seed_alone(differences))
+    first, *others = found
+    in_all = [seed for seed in first if all(seed in each for each in others)]
+    by_seed = {seed: fmean(each[seed] for each in found) for seed in in_all}
+    return PairedSeeds(tuple(records), readings.by_unit(by_seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """What the trials of a plan say of its primary outcomes."""
+
+    plan: Plan
+    answer: AnswerPlan
+    readings: Readings
+    to_run: Mapping[str, set[int]]
+    """Open seeds by arm."""
+
+    def primary(self) -> dict[Key, Paired]:
+        """Return what is found by arm and outcome, corrected for the whole family.
+
+        Variances and resolutions differ between contexts, so bounds come from the same context. Where seeds
+        failed, it is what holds for all of their values, if something does.
+        """
+        groups = [*contrast_groups(self.plan, self.answer)]
+        wanted = [_differences(group, self.answer.outcomes, self.readings) for group in groups]
+        family = max(self.answer.family, sum(map(len, wanted)))
+        found: dict[Key, Paired] = {}
+        for group, differences in zip(groups, wanted, strict=True):
+            found |= self._compared(group, differences, family)
+        return found
+
+    def alone(self, contrast: Contrast, metric: str) -> Paired | None:
+        """Return what one contrast says by itself, uncorrected; None without a difference."""
+        names = next(each for each in self.plan.contexts if contrast.arm in {arm.name for arm in each})
+        group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
+        differences = _differences(group, (metric,), self.readings)
+        return self._compared(group, differences, 1).get((contrast.arm, metric))
+
+    def _compared(
+        self, group: ContrastGroup, differences: Mapping[Key, Mapping[int, float]], family: int
+    ) -> dict[Key, Paired]:
+        def compare_all(
+            known: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
+        ) -> dict[Key, Paired]:
+            answer = replace(self.answer, moderated=moderated)
+            return _compared(group, known, self.readings, family, answer)
+
+        found = compare_all(differences, moderated=self.answer.moderated)
+        contrasts = {each.arm: each for each in group.contrasts}
+        for key in [*found]:
+            contrast, metric = contrasts[key[0]], key[1]
+            if any(self.to_run.get(arm) for arm in contrast.arms):
+                continue
+            bounds = difference_bounds(contrast.pairs, metric, self.readings)
+            if bounds:
+                goal = goal_of(self.plan, self.answer, metric, self.readings)
+                found[key] = settled(found[key], bounds, _completed(compare_all, differences, key), **goal)
+        return found
+
+
+def _completed(
+    compare_all: Callable[[Mapping[Key, Mapping[int, float]]], Mapping[Key, Paired]],
+    differences: Mapping[Key, Mapping[int, float]],
+    key: Key,
+) -> Callable[[Mapping[int, float]], Paired]:
+    """Return a comparison of `key` with given differences of its units without a value."""
+
+    def compare_with(given: Mapping[int, float]) -> Paired:
+        return compare_all({**differences, key: {**differences[key], **given}})[key]
+
+    return compare_with
+
+
+def _differences(
+    group: ContrastGroup, outcomes: Sequence[str], readings: Readings
+) -> dict[Key, Mapping[int, float]]:
+    return {
+        (each.arm, metric): by_unit
+        for metric, each in product(outcomes, group.contrasts)
+        if (by_unit := paired_seeds(each.pairs, metric, readings).by_unit)
+    }
+
+
+def _compared(
+    group: ContrastGroup,
+    differences: Mapping[Key, Mapping[int, float]],
+    readings: Readings,
+    family: int,
+    answer: AnswerPlan,
+) -> dict[Key, Paired]:
+    """Return what differences say; without p-values if seeds change nothing in an arm and its reference."""
+    steps = {metric: _step(group, metric, readings) for _, metric in differences}
+    compared = compare(
+        differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
+    )
+    idle = {arm for arms in group.contexts for arm in arms if readings.same_in_every_seed(arm)}
+    without_chance = {
+        each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
+    }
+    return {key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()}
+
+
+def _step(group: ContrastGroup, metric: str, readings: Readings) -> float:
+    """Return the resolution of differences for `compare`, which expects r / sqrt(6), the rounding of a
+    difference.
+
+    Rounding gives the mean of k differences of steps r1 ... rk a k-th of sqrt((r1^2 + ... + rk^2) / 6).
+    """
+    steps = [resolution(readings.all_values(metric, arms)) for arms in group.contexts]
+    return math.hypot(*steps) / len(steps)

@@ -1,0 +1,28 @@
+"""Arms at the settings of each other, as rows of text."""
+
+from collections.abc import Iterator
+
+from orchestrator.report.results.types import Report, Rows, interval_words, p_words, win_title, win_words
+from search_spaces.wording import amount
+
+
+def tables(report: Report, metric: str) -> Iterator[Rows]:
+    """Yield the table of all differences at given settings in one primary outcome."""
+    own = [each for each in report.crossed if each.metric == metric]
+    rows = tuple(
+        (
+            f"{each.arm} - {each.reference}",
+            each.settings_of,
+            each.seeds.replace(" finished", ""),
+            "-" if each.difference is None else interval_words(each.difference, "+", report.margin(metric)),
+            win_words(each.wins),
+            "-" if each.p is None else p_words(each.p, each.level),
+            each.text,
+        )
+        for each in own
+    )
+    if rows:
+        together = f"{amount(own[0].family, 'comparison')} together at level {own[0].level:g}"
+        share = win_title(each.wins for each in own)
+        headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
+        yield f"{metric}, both at the same settings: mean difference, {together}", headers, rows

@@ -1,0 +1,73 @@
+"""Main effects and interactions as rows of text."""
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.report.comparisons.factorial import FactorialEffect
+from orchestrator.report.results.types import Report, Rows, interval_words, number_words, p_words, worded
+from search_spaces.wording import amount
+
+LISTED = 2
+"""Seeds whose lack is explained in a row; report.json has them all."""
+
+
+def tables(report: Report) -> Iterator[Rows]:
+    """A table an outcome, and one with the value of every seed or repeat."""
+    for metric in dict.fromkeys(each.metric for each in report.factorial):
+        own = [each for each in report.factorial if each.metric == metric]
+        several = len({each.cell for each in own}) > 1
+        shown = worded(
+            (each.estimate for each in own if each.estimate is not None),
+            intervals="mean and interval; a family of their own, "
+            f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}",
+            means="mean",
+            one=f"in one {report.unit}",
+        )
+        lacking = ("lacking",) if any(each.lacking for each in own) else ()
+        headers = ("components", f"{report.unit}s", "effect", "p", *lacking)
+        rows = [
+            (_name(each, several), *_effect_cells(each, report), *([_lacks(each.lacking)] if lacking else []))
+            for each in own
+        ]
+        title = f"{metric}, exploratory main effects (with minus without) and interactions: {shown}"
+        yield title, headers, tuple(rows)
+        yield from _seed_by_seed(report, metric, own, several=several)
+
+
+def _seed_by_seed(
+    report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
+) -> Iterator[Rows]:
+    """Every seed's value: a mean hides a seed that collapsed."""
+    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in own)]
+    if not units:
+        return
+    rows = []
+    for each in own:
+        values = dict(each.by_seed)
+        rows.append((_name(each, several), *(number_words(values.get(unit), "+") or "-" for unit in units)))
+    title = f"{metric}, main effects and interactions {report.unit} by {report.unit}"
+    yield title, ("components", *map(str, units)), tuple(rows)
+
+
+def _name(each: FactorialEffect, several: bool) -> str:
+    words = " x ".join(each.components)
+    return f"{words} ({each.cell})" if several else words
+
+
+def _effect_cells(each: FactorialEffect, report: Report) -> tuple[str, str, str]:
+    n, planned = len(each.by_seed), len(report.unit_seeds)
+    return (
+        f"{n} of {planned}",
+        f"no value: no {report.unit} has all arms"
+        if each.estimate is None
+        else interval_words(each.estimate, "+"),
+        f"none, all {report.unit}s are alike"
+        if each.alike
+        else "-"
+        if each.p is None
+        else p_words(each.p, each.level),
+    )
+
+
+def _lacks(lacking: Sequence[str]) -> str:
+    more = len(lacking) - LISTED
+    return "; ".join([*lacking[:LISTED], *([f"and {amount(more, 'more seed')}"] if more > 0 else [])])

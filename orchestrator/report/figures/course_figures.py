@@ -1,0 +1,187 @@
+"""Learning curves, outcomes against cost and depth by split: one panel an arm, its reference in grey."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.report.figures.number_marks import paint_numbers
+from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, shortened
+from orchestrator.report.halting.depth import DepthCurve
+from orchestrator.report.results.compute import CostCurve
+from orchestrator.report.results.contexts import by_context, titled
+from orchestrator.report.results.curves import ArmCurve
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report, worded
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Limits = tuple[float, float]
+
+
+def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
+    """Of every quantity a panel an arm, all of one context with the same axes."""
+    for place, metric in enumerate(dict.fromkeys(each.metric for each in details.curves), start=1):
+        for _, part in by_context(report):
+            curves = (each for each in details.curves if each.metric == metric and each.arm in part.arms)
+            own = {each.arm: each for each in curves}
+            ends = [value for each in own.values() for value in (*each.low, *each.high, *_failed(each))]
+            for arm, curve in own.items():
+                other = own.get(_reference(details, arm))
+                yield Panel(
+                    f"curve-{place}-{report.arms.index(arm) + 1}",
+                    _curve_words(curve),
+                    partial(_paint_curve, curve=curve, other=other, limits=_padded(ends)),
+                    title=arm,
+                    width=SMALL,
+                    height=2.0,
+                )
+
+
+def _failed(curve: ArmCurve) -> list[float]:
+    return [value for line in curve.failed for _, value in line]
+
+
+def _curve_words(curve: ArmCurve) -> str:
+    words = f"{curve.metric} of {curve.arm} over steps"
+    if curve.steps:
+        several = curve.seeds > 1
+        words += f": {f'mean of {curve.seeds} seeds' if several else 'one seed'} at step {curve.steps[-1]} "
+        words += f"{curve.mean[-1]:.4g}"
+        words += f", from {curve.low[-1]:.4g} to {curve.high[-1]:.4g}" if several else ""
+    return words + (f"; {len(curve.failed)} failed" if curve.failed else "")
+
+
+def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: Limits) -> None:
+    if other is not None and other is not curve:
+        axes.plot(other.steps, other.mean, color=MUTED, linewidth=1.2, linestyle="--")
+    for line in curve.failed:
+        axes.plot(*zip(*line, strict=True), color=ORANGE, linewidth=1.0, marker="x", markevery=[-1])
+    axes.fill_between(curve.steps, curve.low, curve.high, color=BLUE, alpha=0.2, linewidth=0)
+    axes.plot(curve.steps, curve.mean, color=BLUE, marker="o" if len(curve.steps) < 3 else "")
+    axes.set_ylim(*limits)
+    axes.locator_params(nbins=5)
+    axes.set_xlabel("step")
+
+
+def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
+    """Of every outcome and cost, context by context: all arms as trained, then every arm under other
+    settings."""
+    pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
+    parts = by_context(report)
+    for place, (outcome, cost) in enumerate(pairs, start=1):
+        every = [each for each in details.costs if (each.outcome, each.cost) == (outcome, cost)]
+        for number, (context, part) in enumerate(parts, start=1):
+            own = [each for each in every if each.arm in part.arms]
+            name = f"cost-{place}-context-{number}" if context else f"cost-{place}"
+            if own:
+                yield from _cost_panels(report, details, own, name, context)
+
+
+def _cost_panels(
+    report: Report, details: Details, own: Sequence[CostCurve], name: str, context: str
+) -> Iterator[Panel]:
+    """One outcome and cost in one context."""
+    outcome, cost = own[0].outcome, own[0].cost
+    yield _all_arms(report, own, name, context)
+    if any(each.path for each in own):
+        across = _padded([point.cost for each in own for point in each.points])
+        up = _padded([point.value for each in own for point in each.points])
+        for index, each in enumerate(each for each in own if each.path):
+            others = [one for one in own if one.arm == _reference(details, each.arm)]
+            yield Panel(
+                f"{name}-{index + 1}",
+                f"{outcome} of {each.arm} against {cost}: "
+                + "; ".join(
+                    f"{one.setting or 'as trained'} {one.cost:.4g}, {one.value:.4g}" for one in each.points
+                ),
+                partial(_paint_cost, curve=each, others=others, limits=(across, up)),
+                title=each.arm,
+                width=SMALL,
+                height=2.1,
+            )
+
+
+def _all_arms(report: Report, own: Sequence[CostCurve], name: str, context: str) -> Panel:
+    trained = {each.arm: each.points[0] for each in own}
+    numbers = {arm: place for place, arm in enumerate(report.arms, start=1)}
+    outcome, cost = own[0].outcome, own[0].cost
+
+    def paint(axes: "Axes") -> None:
+        paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
+        _short_ticks(axes)
+        over = f"{cost}, mean over seeds"
+        axes.set_xlabel(worded(report.estimates, intervals=over, means=over, one=cost))
+
+    message = "; ".join(
+        f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
+    )
+    title = titled(context, "arms by number, as trained")
+    return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
+
+
+def _paint_cost(
+    axes: "Axes", curve: CostCurve, others: Sequence[CostCurve], limits: tuple[Limits, Limits]
+) -> None:
+    for other in others:
+        points = sorted((each.cost, each.value) for each in other.points)
+        axes.plot(
+            *zip(*points, strict=True), color=MUTED, linewidth=1.2, linestyle="--", marker="o", markersize=3
+        )
+    points = sorted((each.cost, each.value) for each in curve.points)
+    axes.plot(*zip(*points, strict=True), color=BLUE, marker="o", markersize=4)
+    axes.plot(curve.points[0].cost, curve.points[0].value, "s", color=INK, markersize=6)
+    axes.set_xlim(*limits[0])
+    axes.set_ylim(*limits[1])
+    axes.locator_params(nbins=5)
+    _short_ticks(axes)
+    axes.set_xlabel(curve.cost)
+
+
+def _short_ticks(axes: "Axes") -> None:
+    """1.5M for a million and a half."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def depth_panels(details: Details) -> Iterator[Panel]:
+    """Of every arm that halts: how deep it thinks on each split."""
+    own = [each for each in details.depths if each.moves]
+    top = max((max(each.high) for each in own), default=1.0)
+    for index, each in enumerate(own):
+        message = "; ".join(
+            f"{split} {mean:.3g} ({low:.3g} to {high:.3g})"
+            for split, mean, low, high in zip(each.splits, each.mean, each.low, each.high, strict=True)
+        )
+        yield Panel(
+            f"depth-{index + 1}",
+            f"{each.quantity} of {each.arm}: {message}",
+            partial(_paint_depth, curve=each, top=top * 1.08),
+            title=each.arm,
+            width=SMALL,
+            height=2.4,
+            bottom=0.95,
+        )
+
+
+def _paint_depth(axes: "Axes", curve: DepthCurve, top: float) -> None:
+    places = range(len(curve.splits))
+    below = [mean - min(mean, low) for mean, low in zip(curve.mean, curve.low, strict=True)]
+    above = [max(mean, high) - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
+    axes.errorbar(places, curve.mean, yerr=[below, above], fmt="o-", color=BLUE, capsize=3, markersize=4)
+    words = [shortened(split, 16) for split in curve.splits]
+    axes.set_xticks(places, words, rotation=35, ha="right", rotation_mode="anchor")
+    axes.set_xlim(-0.5, len(places) - 0.5)
+    axes.set_ylim(0, top)
+
+
+def _reference(details: Details, arm: str) -> str:
+    return next((each.reference for each in details.arms if each.arm == arm), "")
+
+
+def _padded(values: Sequence[float]) -> Limits:
+    """From the least to the greatest, with room beside."""
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
+    return low - room, high + room

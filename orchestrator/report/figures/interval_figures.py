@@ -1,0 +1,278 @@
+"""Results as figures: a row an arm, its name above its interval, every seed beneath, its numbers beside.
+
+Lines that reach over all rows (floors, zero, the margin) leave out the names.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.report.figures.style import (
+    BLUE,
+    GREEN,
+    GRID,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    Panel,
+    key_below,
+    shortened,
+)
+from orchestrator.report.results.contexts import by_context, titled
+from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.types import ArmVerdict, Report, interval_words, worded
+from orchestrator.report.writers.tables import role
+from orchestrator.statistics.paired import ROUNDING, minus
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROW, NAMED, SEEDS = 0.5, -0.3, 0.25
+"""Inches of a row; how far above its interval, in rows, its name stands, and how far below its seeds."""
+LINES = (-0.16, 0.42)
+"""From where to where in a row, in rows from its interval, lines are drawn: beneath its name."""
+LETTERS = 34
+"""Of an arm's name: of the widest letters, so many are as wide as the panel."""
+LEFT = 0.28
+"""Inches beside the axes."""
+DIGIT, GAP = 0.062, 0.1
+"""Inches of a letter of an arm's numbers at most, and on each side of their column."""
+TICK = 0.5
+"""Inches that a number of the axis has for itself."""
+KEY_ROW = 0.19
+"""Inches of a row of the key."""
+ONLY = "only seed"
+"""What the key calls the mark of an arm that has one seed alone."""
+VERDICTS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE, "no difference": INK}
+"""Colours of verdicts. Neither of higher and lower is good; others are grey, for nothing is claimed."""
+WITHIN = "within margin"
+"""What the key calls that no difference is larger than the margin, which it shows too."""
+
+
+def figured(report: Report) -> list[str]:
+    """Quantities that are drawn: the headlines, then those that are declared to be."""
+    declared = [each.name for each in report.quantities if "figure" in each.shown]
+    return list(dict.fromkeys((*report.headlines, *declared)))
+
+
+def outcome_panels(report: Report) -> Iterator[Panel]:
+    """Return panels for the values and the tested differences of every primary outcome, by context."""
+    return _in_each_context(report, _outcome_panels)
+
+
+def _in_each_context(report: Report, make: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
+    """Return the panels of `make` for each context."""
+    for place, (context, part) in enumerate(by_context(report), start=1):
+        for each in make(part):
+            name = f"{each.name}-context-{place}" if context else each.name
+            yield replace(
+                each, name=name, title=titled(context, each.title), label=titled(context, each.label)
+            )
+
+
+def _outcome_panels(report: Report) -> Iterator[Panel]:
+    for place, metric in enumerate(report.outcomes, start=1):
+        if any(report.cell(arm, metric) for arm in report.arms):
+            yield _values(report, metric, f"outcome-{place}")
+        if any(each.metric == metric and each.difference for each in report.verdicts):
+            yield _differences(report, metric, f"difference-{place}")
+
+
+def metric_panels(report: Report) -> Iterator[Panel]:
+    """Return panels for splits without a primary outcome, by quantity and context."""
+    return _in_each_context(report, _metric_panels)
+
+
+def _metric_panels(report: Report) -> Iterator[Panel]:
+    wanted = [
+        metric
+        for quantity in figured(report)
+        for metric in report.metrics
+        if report.splits.quantity(metric) == quantity
+    ]
+    measured = {cell.metric for cell in report.cells}
+    left = (each for each in wanted if each in measured and each not in report.outcomes)
+    for place, metric in enumerate(left, start=1):
+        yield _values(report, metric, f"values-{place}")
+
+
+def _values(report: Report, metric: str, name: str) -> Panel:
+    words = [_value_words(report, arm, metric) for arm in report.arms]
+    texts = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
+    found = [each.estimate for each in report.cells if each.metric == metric]
+    keys = len({*map(_mean, found)}) + any(each.n > 1 for each in found)
+    keys += (metric in report.floors) + len(_published_of(report, metric))
+    title = metric if metric in report.outcomes else f"{metric}{role(report, metric)}"
+    marks = worded(
+        found,
+        intervals=f"mean with 95% interval and every {report.unit}",
+        means=f"mean and every {report.unit}",
+        one=f"one {report.unit}",
+    )
+    label = f"{metric}, {marks}: {'; '.join(texts)}"
+    made = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
+    return replace(made, label=label)
+
+
+def _value_words(report: Report, arm: str, metric: str) -> str:
+    """An arm's numbers, or why there are none."""
+    cell = report.cell(arm, metric)
+    return f"{report.finished(arm)}: no value" if cell is None else interval_words(cell.estimate)
+
+
+def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
+    """With a row for each of `words`, a column as wide as the longest of them, and a key of so many marks."""
+    below = KEY_ROW * -(-keys // 2)
+    height, column = 0.9 + ROW * len(words) + below, 2 * GAP + DIGIT * max(map(len, words))
+    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + below, right=column)
+
+
+def _published_of(report: Report, metric: str) -> list[str]:
+    cells = [each for each in report.cells if each.metric == metric]
+    found = ["published"] if any(each.published is not None for each in cells) else []
+    return [
+        *found,
+        *(["published median"] if any(each.published_median is not None for each in cells) else []),
+    ]
+
+
+def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
+    _rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
+    if metric in report.floors:
+        known = report.quantity(metric)
+        label = known.floor_name if known.floor is None else "declared floor"
+        _line(axes, report.floors[metric], len(report.arms), linestyle=":", label=f"floor: {label}")
+    for row, arm in enumerate(report.arms):
+        _name(axes, row, arm)
+        cell = report.cell(arm, metric)
+        if cell is None:
+            continue
+        _interval(axes, row, cell.estimate, BLUE, _mean(cell.estimate))
+        _seeds(axes, row, [value for _, value in cell.by_unit], report.unit)
+        for value, marker, label in (
+            (cell.published, "D", "published"),
+            (cell.published_median, "x", "published median"),
+        ):
+            if value is not None:
+                axes.plot(value, row, marker, markerfacecolor="none", color=PURPLE, label=label)
+    _roomy(axes)
+    key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
+
+
+def _mean(found: Estimate) -> str:
+    """What the key says of a mean."""
+    return worded([found], intervals="mean, 95% interval", means="mean", one=ONLY)
+
+
+def _interval(axes: "Axes", row: float, found: Estimate, colour: str, label: str) -> None:
+    mean, low, high = found.mean, found.low, found.high
+    whiskers = None if low is None or high is None else [[mean - low], [high - mean]]
+    axes.errorbar(mean, row, xerr=whiskers, fmt="s", markersize=5, capsize=3, color=colour, label=label)
+
+
+def _seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> None:
+    """Every value beneath its mean: a collapsed one must not hide in an interval. One alone is the mean."""
+    if len(values) > 1:
+        places = [row + SEEDS] * len(values)
+        axes.plot(values, places, "o", markersize=3, alpha=0.7, color=MUTED, label=f"one {unit}")
+
+
+def _differences(report: Report, metric: str, name: str) -> Panel:
+    verdicts = [each for each in report.verdicts if each.metric == metric]
+    found = [each for each in verdicts if each.difference]
+    keys = len({_mark(each)[1] for each in found}) + (report.margin(metric) is not None)
+    keys += any(each.difference and each.difference.n > 1 for each in found)
+    words = [_difference_words(report, each) for each in verdicts]
+    paint = partial(_paint_differences, report=report, metric=metric)
+    made = _panel(name, f"{metric}, differences", paint, words, keys)
+    return replace(made, label=f"Differences in {metric}: {'; '.join(each.line for each in verdicts)}")
+
+
+def _difference_words(report: Report, verdict: ArmVerdict) -> str:
+    if verdict.difference is None:
+        return "no seed of both"
+    return interval_words(verdict.difference, "+", report.margin(verdict.metric))
+
+
+def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
+    verdicts = [each for each in report.verdicts if each.metric == metric]
+    _rows(axes, [_difference_words(report, each) for each in verdicts])
+    margin = report.margin(metric)
+    if margin is not None:
+        for row in range(len(verdicts)):
+            axes.fill_betweenx(
+                [row + end for end in LINES],
+                -margin,
+                margin,
+                color=GRID,
+                alpha=0.5,
+                linewidth=0,
+                label=f"margin of {margin:g}",
+            )
+    _line(axes, 0.0, len(verdicts), linewidth=1.0)
+    for row, each in enumerate(verdicts):
+        _name(axes, row, each.arm)
+        if each.difference is not None:
+            _interval(axes, row, each.difference, *_mark(each))
+            _seeds(axes, row, _paired(report, each.arm, each.reference, metric), report.unit)
+    _roomy(axes)
+    key_below(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
+
+
+def _mark(verdict: ArmVerdict) -> tuple[str, str]:
+    """Colour of an arm's difference, and what the key says of it."""
+    claimed, found = verdict.kind in VERDICTS, verdict.difference
+    said = verdict.kind if claimed else "no claim"
+    said = WITHIN if verdict.kind == "no difference" else said
+    if found is not None and found.n == 1:
+        said = f"{said}, {ONLY}"
+    elif found is not None and found.low is not None:
+        said = f"{said}, interval of the family"
+    return VERDICTS.get(verdict.kind, MUTED), said
+
+
+def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:
+    """By seed, or by repeat, the arm minus its reference."""
+    own, theirs = report.cell(arm, metric), report.cell(reference, metric)
+    if own is None or theirs is None:
+        return []
+    other = dict(theirs.by_unit)
+    return [minus(value, other[unit]) for unit, value in own.by_unit if unit in other]
+
+
+def _rows(axes: "Axes", words: Sequence[str]) -> None:
+    """A row for each of the words, which stand beside the axes: there nothing crosses them."""
+    axes.set_ylim(len(words) - 0.55, -0.62)
+    axes.set_yticks([])
+    wide = axes.get_position().width * axes.figure.get_figure(root=True).get_figwidth()
+    axes.locator_params(axis="x", nbins=max(2, min(6, int(wide / TICK))))
+    axes.spines["left"].set_visible(False)
+    axes.margins(x=0.06)
+    place = axes.get_yaxis_transform()
+    for row, each in enumerate(words):
+        axes.text(1 + GAP / wide, row, each, transform=place, va="center", fontsize=7.5, color=MUTED)
+
+
+def _line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
+    """A line at a value, beneath the name of every row."""
+    for row in range(rows):
+        axes.plot([value, value], [row + end for end in LINES], color=INK, **looks)
+
+
+def _roomy(axes: "Axes") -> None:
+    """An axis of values that are all the same is no magnifying glass for rounding errors."""
+    low, high = axes.dataLim.intervalx
+    middle = (low + high) / 2
+    if high - low <= ROUNDING * max(abs(low), abs(high)):
+        axes.set_xlim(middle - 0.5, middle + 0.5)
+
+
+def _name(axes: "Axes", row: int, arm: str) -> None:
+    # On paper of its own, for the grid crosses it.
+    paper = {"facecolor": PAPER, "linewidth": 0, "pad": 0.6}
+    place = axes.get_yaxis_transform()
+    words = shortened(arm, LETTERS)
+    axes.text(0.0, row + NAMED, words, transform=place, va="center", fontsize=8.5, bbox=paper)

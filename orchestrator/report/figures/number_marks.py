@@ -1,0 +1,91 @@
+"""Arms as numbered marks: where these would hide each other, their numbers stand above them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.report.figures.style import BLUE, INK, PAPER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MARK, LETTERS, LETTER, LINE = 11.0, 7.5, 5.0, 9.0
+"""Points: across a mark, of a number's letters, of the width of one letter, of a line of letters."""
+ROOM = 0.12
+"""Part of the range that is left free beside the outermost marks."""
+
+
+@dataclass(frozen=True)
+class _Label:
+    """Marks too close for a number in each, in points from the lower left corner of the axes."""
+
+    numbers: tuple[int, ...]
+    marks: tuple[tuple[float, float], ...]
+
+    @property
+    def words(self) -> str:
+        return ranges(self.numbers)
+
+    def words_at(self, width: float) -> tuple[float, float]:
+        """Where the middle of the words is: above the highest mark, inside axes so wide."""
+        across = [x for x, _ in self.marks]
+        x, y = (min(across) + max(across)) / 2, max(y for _, y in self.marks) + (MARK + LINE) / 2
+        half = LETTER * len(self.words) / 2
+        return max(half, min(width - half, x)) if 2 * half < width else width / 2, y
+
+    def boxes(self, width: float) -> list[tuple[float, float, float, float]]:
+        """Left, low, right and high end of what is drawn."""
+        found = [(x - MARK / 2, y - MARK / 2, x + MARK / 2, y + MARK / 2) for x, y in self.marks]
+        if len(self.marks) > 1:
+            half, (x, y) = LETTER * len(self.words) / 2, self.words_at(width)
+            found.append((x - half, y - LINE / 2, x + half, y + LINE / 2))
+        return found
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers in few letters: 1, 3-6."""
+    runs: list[list[int]] = []
+    for each in sorted(numbers):
+        if runs and each == runs[-1][-1] + 1:
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
+    """A mark at each place of the data, and its number where it is read."""
+    across, up = zip(*places.values(), strict=True)
+    axes.plot(across, up, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle="")
+    axes.margins(ROOM)
+    axes.autoscale_view()
+    figure = axes.figure.get_figure(root=True)
+    scale = 72 / figure.dpi
+    corner = axes.transAxes.transform((0.0, 0.0))
+    width = float(axes.transAxes.transform((1.0, 0.0))[0] - corner[0]) * scale
+    groups = []
+    for number, place in places.items():
+        x, y = (axes.transData.transform(place) - corner) * scale
+        groups.append(_Label((number,), ((float(x), float(y)),)))
+    data = axes.transData.inverted()
+    for each in _apart(groups, width):
+        at = places[each.numbers[0]]
+        if len(each.numbers) > 1:
+            x, y = each.words_at(width)
+            across_data, up_data = data.transform((x / scale + corner[0], y / scale + corner[1]))
+            at = float(across_data), float(up_data)
+        axes.text(*at, each.words, ha="center", va="center_baseline", fontsize=LETTERS, color=INK)
+
+
+def _apart(groups: list[_Label], width: float) -> list[_Label]:
+    """Those that touch made one, until none does."""
+    for at, one in enumerate(groups):
+        for other in groups[at + 1 :]:
+            if any(_touch(a, b) for a in one.boxes(width) for b in other.boxes(width)):
+                joined = _Label(one.numbers + other.numbers, one.marks + other.marks)
+                return _apart([joined, *(each for each in groups if each not in (one, other))], width)
+    return groups
+
+
+def _touch(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,0 +1,52 @@
+"""Every figure that a report has, in the order of the page, and those that a notebook shows by itself."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from orchestrator.report.figures.course_figures import cost_panels, curve_panels, depth_panels
+from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
+from orchestrator.report.figures.search_figures import search_panels
+from orchestrator.report.figures.style import Panel, rendered
+from orchestrator.report.halting.map_figures import map_panels
+from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report
+
+
+def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
+    """Without `details` those of results alone."""
+    yield from outcome_panels(report)
+    if details is not None:
+        for place, course in enumerate(details.searches, start=1):
+            yield from search_panels(course, place)
+        yield from cost_panels(report, details)
+        yield from curve_panels(report, details)
+        yield from depth_panels(details)
+        yield from binned_panels(details.lengths, "tokens")
+        yield from binned_panels(details.operators, "operators")
+        yield from expert_panels(details.experts)
+        for place, each in enumerate(details.maps.arms, start=1):
+            yield from map_panels(each, place, details.maps.each)
+    yield from metric_panels(report)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Image:
+    """One figure."""
+
+    name: str
+    png: bytes
+    """The bytes of its file."""
+
+    def __repr__(self) -> str:
+        return f"Image({self.name!r}, {len(self.png):,} bytes of PNG)"
+
+    def _repr_png_(self) -> bytes:
+        """IPython's own name for it."""
+        return self.png
+
+
+def images(report: Report) -> dict[str, Image]:
+    """Every figure that the report has, by the name of its file; the notebook's own settings stay."""
+    panels = (*outcome_panels(report), *metric_panels(report))
+    return {each.name: Image(each.name, rendered(each, "png")) for each in panels}

@@ -1,0 +1,260 @@
+"""The search of an arm as figures: how it went on, what mattered, where the good values lie, the front."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import isfinite, sqrt
+from typing import TYPE_CHECKING, TypeVar
+
+from orchestrator.plan.display.format import value_words
+from orchestrator.report.figures.interval_figures import NAMED
+from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, key_below, shortened
+from orchestrator.report.results.searches import SearchCourse, SearchTrial
+from orchestrator.statistics.search_quality import ExpectedBest
+from search_spaces.dimensions import Choice, Dimension, Float, Int, Powers, same
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+T = TypeVar("T")
+SLICES = 4
+"""Dimensions of an arm that have a panel, those that mattered most first."""
+POINTS = 200
+"""Trials that a panel shows; of more every k-th, and the best."""
+FEW = 6
+"""Choices of which so many have names on an axis; more have their places in the list."""
+CUT = 0.1
+"""Share of the worst trials that the axes leave out."""
+
+
+def search_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
+    """Of one arm, whose place among those that search is `place`."""
+    if not course.finished:
+        return
+    if len(course.objectives) > 1:
+        yield from _front_panels(course, place)
+    else:
+        yield from _progress_panels(course, place)
+    if course.importance is not None:
+        yield _importance(course, f"search-{place}-importance")
+    yield from _slices(course, place)
+
+
+def _progress_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
+    expected = course.expected
+    metric = course.objectives[0].metric
+    last = _best_of([each[-1] for each in _courses(course)], course)
+    hoped = (
+        f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
+        f"{expected[-1].low:.4g} to {expected[-1].high:.4g}"
+        if expected
+        else ""
+    )
+    several = f", the best of {course.repeats} repeats" if course.repeats > 1 else ""
+    for axis, unit in enumerate(("trials", "device hours")):
+        yield Panel(
+            f"search-{place}-{'hours' if axis else 'trials'}",
+            f"Best {metric} so far of {course.arm} against {unit}: "
+            f"{last[2]:.4g} after {last[axis]:.4g} {unit}{several}{hoped}",
+            partial(_paint_progress, course=course, expected=expected, axis=axis),
+            title=f"best so far against {unit}",
+            width=3.6,
+            height=2.7,
+            bottom=0.85,
+        )
+
+
+def _courses(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]:
+    """Return the best so far of every repeat with a finished trial."""
+    return [points for repeat in range(course.repeats) if (points := course.best_so_far_in(repeat))]
+
+
+def _best_of(ends: Sequence[tuple[int, float, float]], course: SearchCourse) -> tuple[int, float, float]:
+    """Return where the repeat ended that found the best value."""
+    return (max if course.objectives[0].goal == "max" else min)(ends, key=lambda end: end[2])
+
+
+def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
+    hours = sum(each.device_hours for each in course.trials) / len(course.trials)
+    across = [each.draws * (hours if axis else 1) for each in expected]
+    if expected:
+        _paint_expected(axes, across, expected)
+    ended: list[tuple[float, float]] = []
+    counts, used = defaultdict[int, int](int), defaultdict[int, float](float)
+    for each in course.trials:
+        counts[each.repeat] += 1
+        used[each.repeat] += each.device_hours
+        if each.finished:
+            ended.append(((used if axis else counts)[each.repeat], each.values[0]))
+    axes.plot(
+        *zip(*_thinned(ended), strict=True), "o", color=MUTED, markersize=2.5, alpha=0.7, label="finished"
+    )
+    for place, points in enumerate(_courses(course)):
+        best = [(each[axis], each[2]) for each in points]
+        label = "best so far" if place == 0 else None
+        axes.step(*zip(*best, strict=True), where="post", color=BLUE, label=label)
+    axes.set_ylim(*_limits([value for _, value in ended], larger=course.objectives[0].goal == "max"))
+    axes.set_xlim(left=0)
+    axes.locator_params(nbins=5)
+    axes.locator_params(axis="x", nbins=5, integer=not axis)
+    key_below(axes, -0.14, columns=3, handlelength=1.2, columnspacing=0.9, fontsize=7.5)
+
+
+def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
+    axes.fill_between(
+        across,
+        [each.low for each in expected],
+        [each.high for each in expected],
+        color=ORANGE,
+        alpha=0.18,
+        lw=0,
+    )
+    axes.plot(
+        across, [each.mean for each in expected], color=ORANGE, linestyle="--", label="expected, middle 80%"
+    )
+
+
+def _limits(values: Sequence[float], *, larger: bool) -> tuple[float, float]:
+    """From the best to where the worst tenth begins."""
+    ordered = sorted(values, reverse=larger)
+    ends = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * (1 - CUT)))]
+    low, high = min(ends), max(ends)
+    room = 0.08 * (high - low) or 0.05 * abs(high) or 0.5
+    return low - room, high + room
+
+
+def _thinned(values: Sequence[T]) -> list[T]:
+    return list(values[:: -(-len(values) // POINTS) or 1])
+
+
+def _importance(course: SearchCourse, name: str) -> Panel:
+    assert course.importance is not None, "only what is known is drawn"
+    shares = list(course.importance.shares.items())
+    message = ", ".join(f"{path} {share:.0%}" for path, share in shares)
+    return Panel(
+        name,
+        f"Importance of dimensions of {course.arm} by {course.importance.method}: {message}",
+        partial(_paint_importance, shares=shares),
+        title=f"importance, {course.importance.method}",
+        width=SMALL,
+        height=0.85 + 0.42 * len(shares),
+        left=0.14,
+    )
+
+
+def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None:
+    rows = range(len(shares))
+    axes.barh(rows, [share for _, share in shares], height=0.3, color=BLUE)
+    for row, (path, share) in enumerate(shares):
+        place = axes.get_yaxis_transform()
+        axes.text(0.0, row + NAMED * 1.2, shortened(path, 26), transform=place, va="center", fontsize=8)
+        axes.text(
+            1.0, row + NAMED * 1.2, f"{share:.0%}", transform=place, va="center", ha="right", fontsize=8
+        )
+    axes.set_yticks([])
+    axes.set_ylim(len(shares) - 0.6, -0.75)
+    axes.set_xlim(0, 1)
+    axes.locator_params(axis="x", nbins=4)
+    axes.spines["left"].set_visible(False)
+
+
+def _slices(course: SearchCourse, place: int) -> Iterator[Panel]:
+    ranked = list(course.importance.shares) if course.importance else []
+    order = {path: at for at, path in enumerate(ranked)}
+    dimensions = sorted(course.dimensions, key=lambda each: order.get(each.path, len(order)))
+    best = course.best
+    assert best is not None, "some trial finished"
+    for index, dimension in enumerate(dimensions[:SLICES], start=1):
+        own = [each for each in course.finished if dimension.path in each.assignment]
+        if not own:
+            continue
+        words = (
+            value_words(best.assignment[dimension.path]) if dimension.path in best.assignment else "absent"
+        )
+        yield Panel(
+            f"search-{place}-slice-{index}",
+            f"{course.objectives[0].metric} of {course.arm} by {dimension.path}, {len(own)} finished trials; "
+            f"the best has {words}",
+            partial(_paint_slice, course=course, dimension=dimension, own=own),
+            title=dimension.path,
+            width=SMALL,
+            height=2.1,
+        )
+
+
+def _paint_slice(
+    axes: "Axes", course: SearchCourse, dimension: Dimension, own: Sequence[SearchTrial]
+) -> None:
+    best, domain = course.best, dimension.domain
+    points = [(_across(dimension, each), each.values[0]) for each in _thinned(own)]
+    axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
+    if best is not None and dimension.path in best.assignment:
+        axes.plot(_across(dimension, best), best.values[0], "D", color=BLUE, markersize=6)
+    if isinstance(domain, Choice):
+        words = [shortened(value_words(each), 12) for each in domain.values]
+        numbered = [str(place) for place in range(1, len(words) + 1)]
+        axes.set_xticks(range(len(words)), words if len(words) <= FEW else numbered)
+        axes.set_xlim(-0.5, len(words) - 0.5)
+    elif isinstance(domain, Float | Int | Powers):
+        if domain.log:
+            middle = sqrt(domain.low * domain.high)
+            axes.set_xscale("log")
+            axes.set_xticks(
+                [domain.low, middle, domain.high], [f"{domain.low:g}", f"{middle:.2g}", f"{domain.high:g}"]
+            )
+            axes.set_xticks([], minor=True)
+        else:
+            axes.locator_params(axis="x", nbins=5, integer=isinstance(domain, Int))
+        for end in (domain.low, domain.high):
+            axes.axvline(end, color=INK, linewidth=0.8, linestyle=":")
+    axes.locator_params(axis="y", nbins=5)
+    axes.set_ylim(*_limits([each.values[0] for each in own], larger=course.objectives[0].goal == "max"))
+
+
+def _across(dimension: Dimension, trial: SearchTrial) -> float:
+    value = trial.assignment[dimension.path]
+    if isinstance(dimension.domain, Choice):
+        return next(place for place, each in enumerate(dimension.domain.values) if same(each, value))
+    assert isinstance(value, int | float), "ranges hold numbers"
+    return float(value)
+
+
+def _front_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
+    first, *others = course.objectives
+    for index, other in enumerate(others, start=1):
+        message = "; ".join(f"{each.values[0]:.4g}, {each.values[index]:.4g}" for each in course.front)
+        yield Panel(
+            f"search-{place}-front-{index}",
+            f"{first.metric} against {other.metric} of {course.arm}, the front: {message}",
+            partial(_paint_front, course=course, index=index),
+            title=f"{first.metric} against {other.metric}",
+            width=3.6,
+            height=2.6,
+        )
+    volumes = course.hypervolumes
+    if volumes and isfinite(volumes[-1][1]):
+        yield Panel(
+            f"search-{place}-hypervolume",
+            f"Hypervolume of the front of {course.arm} against trials: "
+            f"{volumes[-1][1]:.4g} after {volumes[-1][0]}",
+            partial(_paint_volumes, volumes=volumes),
+            title="hypervolume against trials",
+            width=3.6,
+            height=2.6,
+        )
+
+
+def _paint_front(axes: "Axes", course: SearchCourse, index: int) -> None:
+    points = [(each.values[index], each.values[0]) for each in _thinned(course.finished)]
+    axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
+    front = sorted((each.values[index], each.values[0]) for each in course.front)
+    axes.plot(*zip(*front, strict=True), "D", color=BLUE, markersize=5)
+    axes.set_xlabel(course.objectives[index].metric)
+    axes.locator_params(nbins=5)
+
+
+def _paint_volumes(axes: "Axes", volumes: Sequence[tuple[int, float]]) -> None:
+    axes.step(*zip(*volumes, strict=True), where="post", color=BLUE)
+    axes.set_xlabel("trials")
+    axes.locator_params(nbins=5)
+    axes.set_ylim(bottom=0)

@@ -1,0 +1,1 @@
+"""Halting depth and use of experts: values, tables and figures."""

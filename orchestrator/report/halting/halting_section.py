@@ -1,0 +1,116 @@
+"""What the page shows of halting: depth, and what single examples show."""
+
+from collections.abc import Iterator, Sequence
+
+from orchestrator.report.figures.course_figures import depth_panels
+from orchestrator.report.halting.halting_maps import ArmMaps
+from orchestrator.report.halting.map_figures import map_panels
+from orchestrator.report.halting.tallies import BinnedDepth
+from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report, worded
+from orchestrator.report.writers.page_parts import PageSection, Part, pictures
+from search_spaces.wording import amount
+
+DEPTH = (
+    "Mean depth of each split, the whiskers from the tenth to the ninetieth percentile of its "
+    "examples{over}. Arms whose depth never changes are left out."
+)
+INSIDE = (
+    ", inside each split: up to 256 of its examples, the same in every arm with the same data{bins}. "
+    "{bands} reach from the tenth to the ninetieth percentile of a bin's examples{over}. Arms whose "
+    "depth never changes are left out. "
+)
+LENGTHS = (
+    "Mean depth by length of the input in tokens"
+    + INSIDE.replace("{bins}", ", in bins of about as many")
+    + "Of a looped model depth is how often its block was repeated. Exploratory."
+)
+OPERATORS = (
+    "Mean depth by number of operators"
+    + INSIDE.replace("{bins}", "")
+    + "Of a pair the sentence with more operators counts. Longer inputs tend to have more operators: which "
+    "of the two depth goes with is not told apart here. Exploratory."
+)
+EXPERTS = (
+    "Rows add up to all choices of a class of words, over all layers that its words kept, and then, layer by "
+    "layer, to all choices of the words that kept it, on up to 256 examples of each test split; of each arm "
+    "the first seed that finished. Experts have no order that seeds share. Exploratory."
+)
+MAPS = (
+    "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
+    "was still open: over 60%, 25 to 60%, 5 to 25%, less. Blank: the word had halted. What is open: {meaning}"
+    ". Examples were drawn once from {split}, whatever the models do on them, and are the same in every arm "
+    "with the same data; of each arm the first seed that finished and kept any is shown. Exploratory."
+)
+MEANINGS = {
+    "survival": "the probability that no layer before gave the word its final state",
+    "existence": "the probability that the word has not been composed into another one",
+}
+
+
+def halting(report: Report, details: Details) -> PageSection:
+    """Depth split by split, then single examples arm by arm."""
+    several = ", as means over seeds"
+    over = worded(report.estimates, intervals=several, means=several, one="")
+    depth = Part(texts=(DEPTH.format(over=over),), panels=pictures(depth_panels(details)))
+    shown = [each for each in (depth, *_tallies(details, over), *_maps(details)) if each.shown]
+    return PageSection("halting", "Halting", parts=tuple(shown))
+
+
+def _tallies(details: Details, over: str) -> Iterator[Part]:
+    def sentence(text: str, found: Sequence[BinnedDepth]) -> str:
+        whiskers = any(one.low is not None for each in found for one in each.bins)
+        bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
+        return text.format(bands=bands, over=over)
+
+    yield Part(
+        title="Depth by length",
+        texts=(sentence(LENGTHS, details.lengths),),
+        panels=pictures(binned_panels(details.lengths, "tokens")),
+    )
+    yield Part(
+        title="Depth by number of operators",
+        texts=(sentence(OPERATORS, details.operators),),
+        panels=pictures(binned_panels(details.operators, "operators")),
+    )
+    yield Part(
+        title="Experts by class of word and by layer",
+        texts=(EXPERTS,),
+        panels=pictures(expert_panels(details.experts)),
+    )
+
+
+def _maps(details: Details) -> Iterator[Part]:
+    found = details.maps
+    for place, each in enumerate(found.arms, start=1):
+        texts = (_words(found.arms), _rest(found.still)) if place == 1 else ()
+        yield Part(
+            title=f"{each.arm}, seed {each.seed}",
+            texts=tuple(filter(None, (*texts, _cut(each, found.each)))),
+            panels=pictures(map_panels(each, place, found.each)),
+        )
+    if not found.arms and found.still:
+        yield Part(facts=(("halting maps", _rest(found.still)),))
+
+
+def _words(arms: Sequence[ArmMaps]) -> str:
+    """What maps show, where arms mean different things arm by arm."""
+    arms_of: dict[str, list[str]] = {}
+    for each in arms:
+        arms_of.setdefault(MEANINGS.get(each.examples[0].meaning, "unknown"), []).append(each.arm)
+    message = "; ".join(f"in {', '.join(names)}, {meaning}" for meaning, names in arms_of.items())
+    return MAPS.format(meaning=message, split=arms[0].examples[0].split)
+
+
+def _rest(still: tuple[str, ...]) -> str:
+    message = (
+        "no word halts by itself there (a looped model stops for a whole input), or layers were not seen."
+    )
+    return f"No map was kept of {', '.join(still)}: {message}" if still else ""
+
+
+def _cut(maps: ArmMaps, most: int) -> str:
+    """Which of the examples are not drawn."""
+    left = len(maps.examples) - most
+    return "" if left <= 0 else f"{amount(left, 'more example')} kept and not drawn; report.json has all."

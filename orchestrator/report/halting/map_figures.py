@@ -1,0 +1,130 @@
+"""Halting maps as figures: words from left to right, layers upwards, in strips as wide as a phone."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from orchestrator.report.figures.style import INK, MUTED, Box, Panel, shade, shortened
+from orchestrator.report.halting.halting_maps import ArmMaps, MappedExample
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PER_STRIP, STRIPS = 24, 2
+"""Words side by side, and strips of an example: of a pair one for each sentence."""
+LETTERS = 8
+"""Of a word."""
+SHADES = ((60, 1.0), (25, 0.62), (5, 0.38), (0, 0.2))
+"""From how many percent on that are open, how much ink: told apart in grey too."""
+LAYER, NAMES, ABOVE = 0.1, 0.6, 0.12
+"""Inches of a layer, of the words beneath a strip, and between strips."""
+LEAST = 2
+"""Layers that a strip has room for."""
+LEFT, BOTTOM = 0.34, 0.24
+
+Strip = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
+"""Words, and their layers."""
+
+
+def map_panels(maps: ArmMaps, place: int, most: int) -> Iterator[Panel]:
+    """Of the arm at this place among those that have maps, `most` examples."""
+    for index, each in enumerate(maps.examples[:most], start=1):
+        strips = [*_strips(each)]
+        layers = max((len(row) for _, rows in strips for row in rows), default=1)
+        layers = max(layers, LEAST)
+        high = LAYER * layers
+        yield Panel(
+            f"map-{place}-{index}",
+            _example_text(maps.arm, each),
+            partial(_paint, strips=strips, layers=layers, note=_note(each)),
+            title=_title(each),
+            height=0.36 + BOTTOM + len(strips) * (high + NAMES + ABOVE),
+            left=LEFT,
+            bottom=BOTTOM,
+        )
+
+
+def _title(example: MappedExample) -> str:
+    if example.target is not None:
+        right = example.hits == example.counts
+        message = f"{example.answer}, right" if right else f"{example.answer}, right is {example.target}"
+        return f"example {example.number}: {message}"
+    return f"example {example.number}: {example.hits} of {example.counts} answers right"
+
+
+def _example_text(arm: str, example: MappedExample) -> str:
+    words = "; ".join(
+        f"{word} {depth}"
+        for part in example.parts
+        for word, depth in zip(part.words, part.depths, strict=True)
+    )
+    return (
+        f"Halting of {arm} on example {example.number} of {example.split}, depth {example.depth:.3g}: layers "
+        f"kept of each word: {words}"
+    )
+
+
+def _note(example: MappedExample) -> str:
+    most = _most(example)
+    drawn = [(min(most, len(part.words)), part.length) for part in example.parts]
+    cut = [f"{words} of {length} words" for words, length in drawn if words < length]
+    return f"depth {example.depth:.3g}" + (f"; the first {' and '.join(cut)}" if cut else "")
+
+
+def _most(example: MappedExample) -> int:
+    """Words of each part that are drawn."""
+    return PER_STRIP * max(1, STRIPS // max(1, len(example.parts)))
+
+
+def _strips(example: MappedExample) -> Iterator[Strip]:
+    for part in example.parts:
+        words, running = part.words[: _most(example)], part.running[: _most(example)]
+        for start in range(0, len(words), PER_STRIP):
+            yield words[start : start + PER_STRIP], running[start : start + PER_STRIP]
+
+
+def _paint(axes: "Axes", strips: Sequence[Strip], layers: int, note: str) -> None:
+    """Everything is measured upwards in layers."""
+    unit = 1 / LAYER
+    tall = layers + (NAMES + ABOVE) * unit
+    for number, (words, rows) in enumerate(strips):
+        floor = (len(strips) - number) * tall - layers - ABOVE * unit
+        _paint_cells(axes, rows, floor)
+        for column, word in enumerate(words):
+            axes.text(
+                *(column + 0.5, floor - 0.05 * unit, shortened(word, LETTERS)),
+                rotation=90,
+                ha="center",
+                va="top",
+                fontsize=7,
+                color=INK,
+            )
+        for layer in {1, layers}:
+            axes.text(-0.4, floor + layer - 0.5, str(layer), ha="right", va="center", fontsize=7, color=MUTED)
+        axes.plot([0, len(words)], [floor, floor], color=MUTED, linewidth=0.6)
+    axes.set_xlim(0, PER_STRIP)
+    axes.set_ylim(0, tall * len(strips))
+    axes.set_axis_off()
+    axes.text(0, -0.04 * unit, note, va="top", fontsize=7.5, color=MUTED)
+
+
+def _paint_cells(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> None:
+    """One path a shade: neighbours of one shade are one rectangle, which keeps a page small."""
+    layers = max((len(row) for row in rows), default=0)
+    for least, ink in SHADES:
+        boxes: list[Box] = []
+        for layer in range(layers):
+            shades = [_shade(row[layer]) if layer < len(row) else None for row in rows]
+            column, low = 0, floor + layer + 0.05
+            for shown, run in groupby(shades):
+                wide = len([*run])
+                if shown == least:
+                    boxes.append((column, low, column + wide, low + 0.9))
+                column += wide
+        shade(axes, boxes, ink)
+
+
+def _shade(percent: int) -> int | None:
+    """The end of its range; None for a word that had halted."""
+    return next((least for least, _ in SHADES if percent >= least), None)

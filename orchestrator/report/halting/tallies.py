@@ -1,0 +1,168 @@
+"""What confirm trials counted on many examples: depth by length and by operators, use of experts."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from orchestrator.plan.types import Plan
+from orchestrator.report.results.statistics import estimate
+from orchestrator.trials import OutcomeKind, Record
+from trainables.protocol import Measurement
+
+BINS, CLASSES, EXPERTS, LAYERS = 64, 32, 256, 64
+"""At most that are read of a record from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthBin:
+    """Examples of one split with so many tokens or operators, as means over seeds."""
+
+    fewest: int
+    most: int
+    examples: int
+    seeds: int
+    mean: float
+    low: float | None
+    high: float | None
+    """Ends of the 95% t interval of `mean` over seeds, or repeats of the search; see `estimate`."""
+    tenth: float
+    """A tenth of the examples are below."""
+    ninetieth: float
+
+
+@dataclass(frozen=True, slots=True)
+class BinnedDepth:
+    """Depth of one arm inside one split."""
+
+    arm: str
+    split: str
+    """Empty where a trial counted all splits together, as those of earlier versions did."""
+    bins: tuple[DepthBin, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is not the same everywhere: whether anything halts."""
+        return len({depth for each in self.bins for depth in (each.mean, each.tenth, each.ninetieth)}) > 1
+
+
+Shares = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertUse:
+    """How one mixture of one trial routed its words, the first seed of an arm that finished.
+
+    Experts have no order that seeds share: there is no mean over seeds.
+    """
+
+    arm: str
+    seed: int
+    record_id: str
+    mixture: str
+    examples: int
+    classes: tuple[str, ...]
+    uses: tuple[tuple[int, ...], ...]
+    """By class, then expert: how often it was chosen, over all layers."""
+    layers: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Number of each layer, from 1, with how often each expert was chosen there, over all classes; empty in
+    trials of earlier versions, which did not count that."""
+
+    @property
+    def shares(self) -> Shares:
+        """Of the choices of each class, which part each expert got."""
+        return _shares(self.uses)
+
+    @property
+    def layer_shares(self) -> Shares:
+        """Of the choices in each layer, which part each expert got."""
+        return _shares([uses for _, uses in self.layers])
+
+
+def _shares(uses: Sequence[Sequence[int]]) -> Shares:
+    return tuple(tuple(each / max(1, sum(row)) for each in row) for row in uses)
+
+
+BOUND = 8
+"""Where in a bin the mean bound of its examples' depths stands."""
+Kept = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
+"""By arm, seeds ascending."""
+
+
+def binned_depths(
+    kind: Literal["lengths", "operators"],
+    plan: Plan,
+    records: Sequence[Record],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> Iterator[BinnedDepth]:
+    """Arm by arm, split by split. `records`: of confirm trials; `measured`: what they measured, by id."""
+    kept, units = _of_kind(kind, records, measured), plan.units
+    for arm in plan.arms:
+        of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
+        for record, each in kept.get(arm.name, ()):
+            found = of_split.setdefault(str(each.get("split", "")), {})
+            for row in each["bins"][:BINS]:
+                found.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
+        for split, rows in of_split.items():
+            bins = tuple(_merged(place, rows[place]) for place in sorted(rows))
+            if bins:
+                yield BinnedDepth(arm.name, split, bins)
+
+
+def _merged(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
+    """One bin, of each seed its unit and row: the same examples under every seed."""
+    rows = [row for _, row in seeds]
+    mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
+    # Trials of earlier versions did not write the bound of the depth.
+    bounds = [float(row[BOUND]) for row in rows if len(row) > BOUND]
+    by_unit: dict[int, list[float]] = {}
+    for (unit, _), value in zip(seeds, mean, strict=True):
+        by_unit.setdefault(unit, []).append(value)
+    found = estimate(
+        [*map(fmean, by_unit.values())], span=(0.0, max(bounds) if len(bounds) == len(rows) else math.inf)
+    )
+    return DepthBin(
+        fewest=fewest,
+        most=max(int(row[1]) for row in rows),
+        examples=int(rows[0][2]),
+        seeds=found.n,
+        mean=found.mean,
+        low=found.low,
+        high=found.high,
+        tenth=fmean(tenth),
+        ninetieth=fmean(ninetieth),
+    )
+
+
+def expert_uses(
+    plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+) -> Iterator[ExpertUse]:
+    """Of every arm that has experts, mixture by mixture."""
+    kept = _of_kind("experts", records, measured)
+    for arm in plan.arms:
+        for record, each in kept.get(arm.name, ())[:1]:
+            for mixture in each["mixtures"]:
+                yield ExpertUse(
+                    arm=arm.name,
+                    seed=record.seed,
+                    record_id=record.trial_id,
+                    mixture=str(mixture["name"]),
+                    examples=int(each["examples"]),
+                    classes=tuple(map(str, mixture["classes"][:CLASSES])),
+                    uses=tuple(tuple(map(int, row[:EXPERTS])) for row in mixture["uses"][:CLASSES]),
+                    layers=tuple(
+                        (int(layer), tuple(map(int, row[:EXPERTS])))
+                        for layer, row in mixture.get("layers", ())[:LAYERS]
+                    ),
+                )
+
+
+def _of_kind(kind: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]) -> Kept:
+    found: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
+    done = [each for each in records if each.outcome is OutcomeKind.FINISHED]
+    for record in sorted(done, key=lambda each: each.seed):
+        for last in measured.get(record.trial_id, ())[-1:]:
+            own = [(record, each) for each in last.examples if each.get("kind") == kind]
+            found.setdefault(record.arm, []).extend(own)
+    return found

@@ -1,0 +1,160 @@
+"""Depth by length and by operators inside a split, and use of experts, as figures."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import cycle
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.report.figures.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    PURPLE,
+    Box,
+    Panel,
+    key_below,
+    shade,
+    shortened,
+)
+from orchestrator.report.halting.tallies import BinnedDepth, DepthBin, ExpertUse, Shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROW = 0.3
+"""Inches of a class."""
+COLOURS: tuple[str, ...] = (BLUE, ORANGE, GREEN, PURPLE)
+MARKS = "os^Dv"
+KEY_ROW, KEY_COLUMNS = 0.17, 2
+"""Inches of a line of a key, and names of splits in it."""
+NUMBERED = 8
+"""Experts up to which shares are written into their cells."""
+SHADES = 40
+"""Of cells: finer ones are not told apart."""
+LIGHT = 0.55
+"""Part of the greatest share from which on a number is written light on dark."""
+
+
+def binned_panels(depths: Sequence[BinnedDepth], what: Literal["tokens", "operators"]) -> Iterator[Panel]:
+    """Of every arm that halts, a line for each split."""
+    by_arm: dict[str, list[BinnedDepth]] = {}
+    for each in depths:
+        by_arm.setdefault(each.arm, []).append(each)
+    own = {arm: found for arm, found in by_arm.items() if any(each.moves for each in found)}
+    ends = (value for found in own.values() for each in found for one in each.bins for value in _values(one))
+    top = max(ends, default=1.0) * 1.08
+    for index, (arm, found) in enumerate(own.items(), start=1):
+        rows = -(-len(found) // KEY_COLUMNS) if any(each.split for each in found) else 0
+        yield Panel(
+            f"{what}-{index}",
+            f"Depth of {arm} by number of {what}: {'. '.join(_depth_text(each, what) for each in found)}",
+            partial(_paint_depths, depths=found, what=what, top=top),
+            title=arm,
+            height=2.2 + KEY_ROW * rows,
+            bottom=0.5 + KEY_ROW * rows,
+        )
+
+
+def _values(one: DepthBin) -> Iterator[float]:
+    yield from (one.mean, one.ninetieth, one.mean if one.high is None else one.high)
+
+
+def _depth_text(depth: BinnedDepth, what: str) -> str:
+    message = "; ".join(
+        f"{_words(one.fewest, one.most)} {what} {one.mean:.3g}"
+        + ("" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]")
+        + f" ({one.tenth:.3g} to {one.ninetieth:.3g}), {one.examples} examples"
+        for one in depth.bins
+    )
+    return f"{depth.split}: {message}" if depth.split else message
+
+
+def _words(fewest: int, most: int) -> str:
+    return str(fewest) if fewest == most else f"{fewest}-{most}"
+
+
+def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], what: str, top: float) -> None:
+    # Marks differ too: colours are four, and splits may be more.
+    looks = cycle(zip(COLOURS * len(MARKS), (each for each in MARKS for _ in COLOURS), strict=True))
+    for depth, (colour, marker) in zip(depths, looks, strict=False):
+        places = [(each.fewest + each.most) / 2 for each in depth.bins]
+        means = [each.mean for each in depth.bins]
+        lows, highs = [each.tenth for each in depth.bins], [each.ninetieth for each in depth.bins]
+        axes.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
+        below = [0.0 if each.low is None else each.mean - each.low for each in depth.bins]
+        above = [0.0 if each.high is None else each.high - each.mean for each in depth.bins]
+        axes.errorbar(
+            places,
+            means,
+            yerr=[below, above],
+            fmt=f"{marker}-",
+            color=colour,
+            capsize=2,
+            markersize=3.5,
+            label=shortened(depth.split, 24) or None,
+        )
+    axes.set_ylim(0, top)
+    axes.locator_params(axis="x", integer=True, nbins=6)
+    axes.set_xlabel(what)
+    key_below(axes, 0.0, KEY_COLUMNS, drop=0.46, handlelength=1.6, columnspacing=1.0, labelspacing=0.2)
+
+
+def expert_panels(uses: Sequence[ExpertUse]) -> Iterator[Panel]:
+    """Two heat maps a mixture: by class of word and by layer, where that was counted."""
+    for index, each in enumerate(uses, start=1):
+        title = f"{shortened(each.arm, 20)}, {each.mixture}, seed {each.seed}"
+        of = f"Experts of the {each.mixture} of {each.arm}"
+        yield _shares_panel(f"experts-{index}", f"{of} by class of word", title, each.classes, each.shares)
+        if each.layers:
+            names = [f"layer {number}" for number, _ in each.layers]
+            yield _shares_panel(f"experts-{index}-layers", f"{of} by layer", title, names, each.layer_shares)
+
+
+def _shares_panel(name: str, what: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
+    message = "; ".join(
+        f"{row}: " + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest(own))
+        for row, own in zip(rows, shares, strict=True)
+    )
+    return Panel(
+        name,
+        f"{what}, the three most chosen: {message}",
+        partial(_paint_experts, rows=rows, shares=shares),
+        title=title,
+        height=0.36 + 0.66 + ROW * len(rows),
+        left=1.0,
+        bottom=0.66,
+    )
+
+
+def _likeliest(row: Sequence[float]) -> list[tuple[int, float]]:
+    return sorted(enumerate(row), key=lambda each: -each[1])[:3]
+
+
+def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
+    greatest = max((share for row in shares for share in row), default=0.0) or 1.0
+    experts = max((len(row) for row in shares), default=1)
+    boxes: dict[float, list[Box]] = {}
+    for place, row in enumerate(shares):
+        for expert, share in enumerate(row):
+            ink = share / greatest
+            step = round(ink * SHADES) / SHADES
+            boxes.setdefault(step, []).append((expert, place, expert + 1, place + 0.94))
+            if experts <= NUMBERED:
+                colour = PAPER if ink > LIGHT else INK
+                words = f"{share:.0%}"
+                axes.text(
+                    expert + 0.5, place + 0.47, words, ha="center", va="center", fontsize=7, color=colour
+                )
+    for step, found in boxes.items():
+        shade(axes, found, step)
+    axes.grid(visible=False)
+    axes.set_xlim(0, experts)
+    axes.set_ylim(len(rows), 0)
+    axes.set_yticks([place + 0.47 for place in range(len(rows))], [shortened(each, 13) for each in rows])
+    step = 1 if experts <= NUMBERED else -(-experts // 12)
+    shown = range(0, experts, step)
+    axes.set_xticks([expert + 0.5 for expert in shown], [str(expert + 1) for expert in shown])
+    axes.set_xlabel(f"expert; the fullest cell is {greatest:.0%} of its row's choices", color=MUTED)

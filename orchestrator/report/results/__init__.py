@@ -1,0 +1,1 @@
+"""Computes a report from records."""

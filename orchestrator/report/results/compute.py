@@ -1,0 +1,73 @@
+"""Outcomes against what they cost, as trained and under settings that were changed after training."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from orchestrator.identity import canonical
+from orchestrator.plan.display.format import setting_words
+from orchestrator.plan.types import Plan
+from orchestrator.report.results.readings import Readings
+from orchestrator.trials import Record
+
+
+@dataclass(frozen=True, slots=True)
+class CostPoint:
+    """Mean over the seeds that have both."""
+
+    setting: str
+    """Empty as trained."""
+    cost: float
+    value: float
+    seeds: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """One arm's best assignment, in one outcome and one cost of the same split."""
+
+    arm: str
+    outcome: str
+    cost: str
+    path: str
+    """The field that was changed after training; empty where none was."""
+    points: tuple[CostPoint, ...]
+    """As trained first."""
+
+
+def cost_curves(
+    plan: Plan, outcomes: Sequence[str], trained: Readings, again: Sequence[Record]
+) -> Iterator[CostCurve]:
+    """Every arm by outcome, declared cost and field that was read again."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in again:
+        groups[record.arm, canonical(dict(record.overrides))].append(record)
+    for outcome in outcomes:
+        for cost in trained.costs_of(outcome):
+            for arm in plan.arms:
+                own = _point("", arm.name, outcome, cost, trained)
+                if own is None:
+                    continue
+                by_path: dict[str, list[CostPoint]] = defaultdict(list)
+                for overrides in plan.posthoc:
+                    records = groups.get((arm.name, canonical(dict(overrides))), [])
+                    words = setting_words(overrides)
+                    found = _point(words, arm.name, outcome, cost, Readings(records, trained.declared))
+                    if found is not None and len(overrides) == 1:
+                        by_path[next(iter(overrides))].append(found)
+                for path, points in (by_path or {"": []}).items():
+                    yield CostCurve(arm.name, outcome, cost, path, (own, *points))
+
+
+def _point(setting: str, arm: str, outcome: str, cost: str, readings: Readings) -> CostPoint | None:
+    costs, values = readings.by_seed(arm, cost), readings.by_seed(arm, outcome)
+    shared = [key for key in values if key in costs and key[0] == 0]
+    if not shared:
+        return None
+    return CostPoint(
+        setting,
+        fmean(costs[key][0] for key in shared),
+        fmean(values[key][0] for key in shared),
+        len(shared),
+    )

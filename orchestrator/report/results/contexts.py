@@ -1,0 +1,78 @@
+"""Reports of one context each, in which nothing of another context can stand beside its arms."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from orchestrator.report.results.types import PriorWork, Report, ReportContext
+from search_spaces.dimensions import key_of
+
+CONTEXTS = (
+    "Arms are compared inside each context alone ({contexts}): nothing is said of differences between "
+    "contexts."
+)
+POOLED = (
+    "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The "
+    "contexts are fixed: it says nothing of other contexts."
+)
+
+
+class _OfArm(Protocol):
+    @property
+    def arm(self) -> str: ...
+
+
+T = TypeVar("T", bound=_OfArm)
+
+
+def by_context(report: Report) -> list[tuple[str, Report]]:
+    """The name of every context and the report of its arms alone; without contexts the report itself."""
+    return [(each.name, _inside(report, each)) for each in report.contexts] or [("", report)]
+
+
+def titled(context: str, title: str) -> str:
+    """A title with the context that it is about, if there is one."""
+    return f"{context}: {title}" if context else title
+
+
+def context_notes(report: Report) -> list[str]:
+    """What a reader must know of contexts; nothing without them."""
+    names = "; ".join(each.name for each in report.contexts)
+    return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
+
+
+def _inside(report: Report, context: ReportContext) -> Report:
+    def own(found: Iterable[T]) -> tuple[T, ...]:
+        return tuple(each for each in found if each.arm in context.arms)
+
+    cells, posthoc = own(report.cells), own(report.posthoc)
+    measured = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
+    return replace(
+        report,
+        arms=context.arms,
+        metrics=tuple(metric for metric in report.metrics if metric in measured),
+        cells=cells,
+        posthoc=posthoc,
+        effects=own(report.effects),
+        tallies=own(report.tallies),
+        floors=context.floors,
+        prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
+        verdicts=own(report.verdicts),
+        controls=own(report.controls),
+        crossed=own(report.crossed),
+        points=own(report.points),
+        searched=own(report.searched),
+        equal_costs=own(report.equal_costs),
+        setting_effects=own(report.setting_effects),
+        changes=own(report.changes),
+        factorial=tuple(each for each in report.factorial if each.cell in context.arms),
+        failed_readings=own(report.failed_readings),
+        unranked={arm: many for arm, many in report.unranked.items() if arm in context.arms},
+        contexts=(),
+        pooled=(),
+    )
+
+
+def _belongs(row: PriorWork, values: Mapping[str, object]) -> bool:
+    """Whether a published row names no other context."""
+    return all(key_of(value) == key_of(values.get(path, value)) for path, value in row.cell.items())

@@ -1,0 +1,111 @@
+"""Learning curves of confirm trials: mean and range over seeds, those that failed each for itself."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeVar
+
+from orchestrator.plan.answer import metric_splits
+from orchestrator.plan.types import Plan
+from orchestrator.spec.metric_splits import SELECTION_SPLIT
+from orchestrator.trials import OutcomeKind, Record
+from trainables.protocol import Measurement
+
+POINTS = 150
+"""Steps of a curve that are drawn; of more every k-th, and the last."""
+SHOWN = 2
+"""Quantities of which there are curves."""
+T = TypeVar("T")
+Line = tuple[tuple[int, float], ...]
+"""Steps and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmCurve:
+    """One arm in one quantity."""
+
+    arm: str
+    metric: str
+    steps: tuple[int, ...]
+    """At which every seed that finished was measured."""
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    """The lowest seed."""
+    high: tuple[float, ...]
+    seeds: int
+    """That finished."""
+    failed: tuple[Line, ...]
+    """Seeds that failed, as far as they went."""
+
+
+def learning_curves(
+    plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
+) -> Iterator[ArmCurve]:
+    """Of every arm's best assignment, quantity by quantity; `measured`: by trial id, steps increasing."""
+    own = [
+        each for each in records if each.phase == "confirm" and not each.rank and each.trial_id in measured
+    ]
+    for metric in _metrics(plan, own, measured):
+        for arm in plan.arms:
+            curve = _curve(arm.name, metric, [each for each in own if each.arm == arm.name], measured)
+            if curve.steps or curve.failed:
+                yield curve
+
+
+def _curve(
+    arm: str, metric: str, own: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
+) -> ArmCurve:
+    finished: list[dict[int, float]] = []
+    failed: list[Line] = []
+    for record in own:
+        values = {
+            each.step: each.metrics[metric] for each in measured[record.trial_id] if metric in each.metrics
+        }
+        if values and record.outcome is OutcomeKind.FINISHED:
+            finished.append(values)
+        elif values and record.outcome is not None and record.outcome.failed:
+            failed.append(tuple(_thinned(sorted(values.items()))))
+    shared = sorted(set.intersection(*map(set, finished))) if finished else []
+    steps = list(_thinned(shared))
+    columns = [[values[step] for values in finished] for step in steps]
+    return ArmCurve(
+        arm=arm,
+        metric=metric,
+        steps=tuple(steps),
+        mean=tuple(map(fmean, columns)),
+        low=tuple(map(min, columns)),
+        high=tuple(map(max, columns)),
+        seeds=len(finished),
+        failed=tuple(failed),
+    )
+
+
+def _thinned(values: Sequence[T]) -> Iterator[T]:
+    stride = -(-len(values) // POINTS) or 1
+    last = len(values) - 1
+    yield from (value for place, value in enumerate(values) if place % stride == 0 or place == last)
+
+
+def _metrics(
+    plan: Plan, own: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
+) -> tuple[str, ...]:
+    """What is searched for, else what is declared, of the split that chooses; then what training minimises.
+
+    Only what was measured at several steps has a curve.
+    """
+    counted: dict[str, int] = {}
+    for record in own:
+        steps: dict[str, int] = {}
+        for each in measured[record.trial_id]:
+            for name in each.metrics:
+                steps[name] = steps.get(name, 0) + 1
+        for name, count in steps.items():
+            counted[name] = max(count, counted.get(name, 0))
+    aims = [each.metric for each in plan.search.objectives] if plan.search else []
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    judged = [f"{SELECTION_SPLIT}/{each.name}" for each in plan.metrics if "headline" in each.shown]
+    losses = [f"train/{each.name}" for each in plan.metrics if each.better == "min" and not each.split]
+    selection = [name for name in counted if names.is_selection(name)]
+    without_split = [name for name in counted if not names.split(name)]
+    wanted = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
+    return tuple(name for name in wanted if counted.get(name, 0) > 1)[:SHOWN]

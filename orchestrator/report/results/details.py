@@ -1,0 +1,88 @@
+"""All that the page shows beside the tables: arms, searches, curves, costs, depth, origin. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from orchestrator.plan.types import Plan
+from orchestrator.report.halting.depth import DepthCurve, depth_curves
+from orchestrator.report.halting.halting_maps import HaltingMaps, halting_maps
+from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse, binned_depths, expert_uses
+from orchestrator.report.results.arm_facts import ArmFacts, arm_facts, first_settings
+from orchestrator.report.results.compute import CostCurve, cost_curves
+from orchestrator.report.results.curves import ArmCurve, learning_curves
+from orchestrator.report.results.origin import listings, origin
+from orchestrator.report.results.readings import Readings, with_late_splits
+from orchestrator.report.results.searches import SearchCourse, searches
+from orchestrator.report.results.summary import declared_by
+from orchestrator.report.results.types import Report
+from orchestrator.trials import Record, with_usable, with_usable_metrics
+from trainables.metrics import metric_name
+from trainables.protocol import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """A pure function of plan, records and measurements."""
+
+    arms: tuple[ArmFacts, ...]
+    settings: tuple[str, ...]
+    """Every setting of the first arm, a line each; what others change is shown with them."""
+    searches: tuple[SearchCourse, ...]
+    curves: tuple[ArmCurve, ...]
+    costs: tuple[CostCurve, ...]
+    depths: tuple[DepthCurve, ...]
+    maps: HaltingMaps
+    lengths: tuple[BinnedDepth, ...]
+    operators: tuple[BinnedDepth, ...]
+    experts: tuple[ExpertUse, ...]
+    origin: tuple[tuple[str, str], ...]
+    listings: tuple[tuple[str, tuple[str, ...]], ...]
+    """Of provenance what is too long for a line: its name and its lines."""
+    wall_clock_s: float | None
+    """From the first start of a trial to the last end of one."""
+
+
+def details(
+    plan: Plan,
+    report: Report,
+    records: Sequence[Record],
+    measured: Mapping[str, Sequence[Measurement]],
+) -> Details:
+    """`measured`: of confirm trials, by trial id, steps increasing."""
+    records = with_usable_metrics(records)
+    measured = {trial_id: [*map(with_usable, found)] for trial_id, found in measured.items()}
+    whole = with_late_splits(plan, records)
+    confirmed = [each for each in whole if each.phase == "confirm" and each.outcome and not each.rank]
+    again = [each for each in whole if each.phase == "posthoc" and each.outcome and not each.rank]
+    readings = Readings(confirmed, declared_by(plan))
+    return Details(
+        arms=tuple(arm_facts(plan, records)),
+        settings=tuple(first_settings(plan)),
+        searches=tuple(searches(plan, records)),
+        curves=tuple(learning_curves(plan, records, measured)),
+        costs=tuple(cost_curves(plan, [*report.outcomes, *_only_read_again(plan, report)], readings, again)),
+        depths=tuple(depth_curves(plan, readings, plan.confirm.splits if plan.confirm else ())),
+        maps=halting_maps(plan, confirmed, measured),
+        lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
+        operators=tuple(binned_depths("operators", plan, confirmed, measured)),
+        experts=tuple(expert_uses(plan, confirmed, measured)),
+        origin=tuple(origin(plan, records)),
+        listings=tuple(listings(records)),
+        wall_clock_s=_wall_clock(records),
+    )
+
+
+def _only_read_again(plan: Plan, report: Report) -> Iterator[str]:
+    """Yield the metrics beside primary outcomes that are shown of readings under other settings alone."""
+    if not plan.posthoc:
+        return
+    quantities = [each.name for each in report.quantities if each.shown == ("posthoc",)]
+    for outcome, quantity in product(report.outcomes, quantities):
+        yield metric_name(report.splits.split(outcome), quantity)
+
+
+def _wall_clock(records: Sequence[Record]) -> float | None:
+    starts = [each.started_at for each in records if each.started_at is not None]
+    ends = [each.ended_at for each in records if each.ended_at is not None]
+    return max(ends) - min(starts) if starts and ends else None

@@ -1,0 +1,171 @@
+"""Where the numbers come from: code, versions, machines, seeds; each value once."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import combinations
+from typing import Any
+
+from orchestrator.plan.display.format import value_words
+from orchestrator.plan.types import Plan
+from orchestrator.provenance import OURS
+from orchestrator.tracking.inputs import apart, data_read
+from orchestrator.trials import Record
+from search_spaces.wording import amount
+
+NAMED: Mapping[str, str] = {
+    "commit": "commit of the folder it was launched from",
+    "dirty": "whether tracked files there differed from it",
+    "code_commit": "commit of the code of haltsweep",
+    "code_changes": "digest of changes to it that are not committed",
+    "code": "digest of the code that trials ran",
+    "code_parts": "digests of its parts",
+    "python": "Python",
+    "versions": "versions",
+    "packages": "installed packages",
+    "platform": "system",
+    "cpu": "processor",
+    "cpu_count": "cores",
+    "devices": "GPUs",
+    "host": "machine",
+    "command": "command",
+}
+DATA = "data, "
+"""What the names of data begin with; task and split follow."""
+LISTED = 3
+"""Different values of one thing that are shown."""
+DIGITS = 8
+"""Of a digest, those that are shown."""
+CAVEAT = "differences between arms may be differences of code"
+DATA_CAVEAT = "differences between trials may be differences of data"
+
+
+def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """What is known, and its words."""
+    yield "digest of the spec", plan.spec_digest
+    yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
+    sessions = _sessions(records)
+    for key, words in NAMED.items():
+        values = (_shown(key, each.get(key)) for each in sessions if each)
+        found = list(dict.fromkeys(map(_words, values)))
+        known = [each for each in found if each]
+        if known:
+            more = f"; and {len(known) - LISTED} more" if len(known) > LISTED else ""
+            yield words, "; ".join(known[:LISTED]) + more
+    yield from _data(records)
+    if plan.search is not None:
+        yield "seed of the searches", str(plan.search.seed)
+    if plan.confirm is not None:
+        yield "seeds of confirm trials", ", ".join(map(str, plan.confirm.seeds))
+
+
+def _shown(key: str, value: Any) -> Any:
+    """Of a command the program by its name: where it lies says nothing to others. A digest of packages."""
+    if key == "packages" and value:
+        return f"{len(value)}, digest {_lock_digest(value)}"
+    if key != "command" or not isinstance(value, list | tuple) or not value:
+        return value
+    return [str(value[0]).replace("\\", "/").rpartition("/")[2], *value[1:]]
+
+
+def _words(value: Any) -> str:
+    match value:
+        case None | [] | ():
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list() | tuple():
+            return " ".join(map(str, value))
+        case Mapping():
+            # A version is a text, though many look like numbers.
+            words = {
+                name: each if isinstance(each, str) else value_words(each) for name, each in value.items()
+            }
+            return ", ".join(f"{name} {each}" for name, each in words.items())
+        case _:
+            return str(value)
+
+
+def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What is too long for a line: installed packages, and what the code differed in from its commit.
+
+    Each once, in the order of the trials; what is folded on the page, and its lines.
+    """
+    for packages in _distinct("packages", records):
+        yield f"installed packages, digest {_lock_digest(packages)}", tuple(map(str, packages))
+    for text in _distinct("code_diff", records):
+        yield "changes to the code of haltsweep that are not committed", tuple(str(text).split("\n"))
+
+
+def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:
+    """What is known of each session: the trials of one share it."""
+    return [*{id(each.provenance): each.provenance for each in records}.values()]
+
+
+def _distinct(key: str, records: Sequence[Record]) -> list[Any]:
+    """The first values that there are."""
+    found: list[Any] = []
+    for each in _sessions(records):
+        if (value := each.get(key)) and value not in found:
+            found.append(value)
+    return found[:LISTED]
+
+
+def _lock_digest(packages: Sequence[Any]) -> str:
+    """As of a file that holds one a line."""
+    return blake2b("\n".join(map(str, packages)).encode(), digest_size=8).hexdigest()
+
+
+def _data(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Digests of the splits that trials read."""
+    found: dict[str, list[str]] = {}
+    for each in _distinct("data", records):
+        for name, digest in each.items():
+            found.setdefault(str(name), []).append(str(digest))
+    yield from ((f"{DATA}{name}", "; ".join(dict.fromkeys(found[name]))) for name in sorted(found))
+
+
+def code_versions(records: Sequence[Record]) -> str:
+    """One sentence where trials that ended ran different code; else empty.
+
+    A record from before the digests of parts were kept has that of the whole.
+    """
+    ended = [each.provenance for each in records if each.outcome is not None]
+    found: dict[str, Counter[str]] = {}
+    for each in ended:
+        for part, digest in (each.get("code_parts") or {}).items():
+            found.setdefault(str(part), Counter())[str(digest)] += 1
+    if not all("code_parts" in each for each in ended):
+        found["code"] = Counter(str(each["code"]) for each in ended if each.get("code"))
+    differing = [_versions(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
+    return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
+
+
+def data_versions(records: Sequence[Record]) -> str:
+    """One sentence where trials that ended read different data under one name; else empty.
+
+    A trial of an extended sweep may have had more to read: of a further setting of the task, say.
+    """
+    found: dict[str, Counter[str]] = {}
+    for each in (each for each in records if each.outcome is not None):
+        for split, digests in data_read(each).items():
+            found.setdefault(split, Counter())[digests] += 1
+    differing = [
+        f"{amount(len(counts), 'version')} of {split} (digest {_counted(counts)})"
+        for split, counts in sorted(found.items())
+        if any(_differ(apart(one), apart(other)) for one, other in combinations(counts, 2))
+    ]
+    return f"Trials read {' and '.join(differing)}: {DATA_CAVEAT}." if differing else ""
+
+
+def _differ(one: frozenset[str], other: frozenset[str]) -> bool:
+    return not (one <= other or other <= one)
+
+
+def _counted(counts: Counter[str]) -> str:
+    return "; ".join(f"{digest[:DIGITS]}: {amount(count, 'trial')}" for digest, count in counts.items())
+
+
+def _versions(part: str, counts: Counter[str]) -> str:
+    what = {OURS: OURS, "code": "the code"}.get(part, f"the training code ({part})")
+    return f"{len(counts)} versions of {what} (digest {_counted(counts)})"

@@ -1,0 +1,91 @@
+"""Published values, each beside the very reading it belongs to: by arm, cell, setting, split and metric."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from orchestrator.plan.answer import metric_splits
+from orchestrator.plan.display.format import setting_words
+from orchestrator.plan.readings.published_rows import Row, name_of, of_cell, of_reading
+from orchestrator.plan.types import Arm, Plan
+from orchestrator.report.results.types import Cell, PriorWork
+from orchestrator.spec.metric_splits import MetricSplits
+
+MEDIAN = "median"
+
+
+def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequence[float]) -> Cell:
+    """The cell with what was published of it; `values` are ours, one a seed, read under `overrides`."""
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    belongs = (names.split(cell.metric), names.quantity(cell.metric))
+    arm = plan.arm(cell.arm)
+    found = [
+        row
+        for row in plan.published
+        if (row["split"], row["metric"]) == belongs and _belongs(row, arm, overrides)
+    ]
+    shown: dict[bool, Row] = {}
+    for row in found:  # plans from before values given twice were refused may have several
+        shown.setdefault(row.get("statistic") == MEDIAN, row)
+    if (of_median := shown.get(True)) is not None:
+        cell = replace(
+            cell,
+            median=median(values),
+            published_median=float(of_median["value"]),
+            published_median_std=of_median.get("std"),
+        )
+    if (of_mean := shown.get(False)) is not None:
+        cell = replace(cell, published=float(of_mean["value"]), published_std=of_mean.get("std"))
+    sources = dict.fromkeys(str(row.get("source", "")) for row in found if row in shown.values())
+    return replace(cell, published_source="; ".join(filter(None, sources)))
+
+
+def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
+    if row.get("alone") or row["arm"] not in (arm.name, arm.name.partition("[")[0]):
+        return False
+    return of_reading(row, overrides) and of_cell(row, arm.settings)
+
+
+def prior_work(plan: Plan) -> Iterator[PriorWork]:
+    """Rows of published tables that are of no arm."""
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    return (_as_published(row, names) for row in plan.published if row.get("alone"))
+
+
+def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
+    """Rows that stand nowhere in a report of `metrics` whose readings, those under other settings among
+    them, are `cells`: nothing was measured there, or every seed failed."""
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    shown = {(cell.arm, cell.metric, cell.setting) for cell in cells}
+    for row in plan.published:
+        metric = names.name(row["split"], row["metric"])
+        places = [
+            (arm.name, metric, setting_words(overrides))
+            for arm in plan.arms
+            for overrides in ({}, *plan.posthoc)
+            if _belongs(row, arm, overrides)
+        ]
+        stands = metric in metrics if row.get("alone") else any(_stands(place, shown) for place in places)
+        if not stands:
+            yield _as_published(row, names)
+
+
+def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
+    """Whether a reading is there; readings of a front are shown point by point, after their setting."""
+    arm, metric, setting = place
+    return place in shown or any(
+        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown if setting
+    )
+
+
+def _as_published(row: Row, names: MetricSplits) -> PriorWork:
+    return PriorWork(
+        system=name_of(row),
+        metric=names.name(row["split"], row["metric"]),
+        value=float(row["value"]),
+        std=row.get("std"),
+        statistic=row.get("statistic", "mean"),
+        source=str(row.get("source", "")),
+        cell=dict(row.get("cell", {})),
+    )

@@ -1,0 +1,318 @@
+"""What the search of every arm tried and found, trial by trial. Values of the split that chose them."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isclose, log
+from typing import TYPE_CHECKING
+
+from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.identity import canonical
+from orchestrator.plan.answer import metric_splits
+from orchestrator.plan.display.format import domain_words, value_words
+from orchestrator.plan.types import Arm, Plan
+from orchestrator.report.results.types import SearchBest
+from orchestrator.spec.scopes import counted_name
+from orchestrator.spec.section import Objective
+from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
+from orchestrator.trials import OutcomeKind, Record, by_arm
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Powers, Value, greatest
+
+if TYPE_CHECKING:
+    from orchestrator.search.importance import Importance
+
+EDGE = 0.02
+"""A best value so near to an end of its range, as a share of the range, lies at its edge."""
+HOUR_S = 3600.0
+DRAWS = 40
+"""Numbers of draws for which the expected best is worked out, evenly on a logarithmic scale."""
+EXPECTED_FROM = 5
+"""Finished trials from which the expected best is shown: of fewer it says little more than they do."""
+NO_CLAIM = (
+    "The best of a search is chosen by the very values that are shown: they are better than what the same "
+    "settings give again, the more so the more trials there were, and support no claim about arms. `confirm` "
+    "in the spec retrains the best of every arm on seeds that no search has seen, and reads test splits."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTrial:
+    """A trial of a search that has ended."""
+
+    number: int
+    outcome: OutcomeKind
+    values: tuple[float, ...]
+    """Value of every objective by its scope; empty for a trial that reported none."""
+    device_hours: float
+    assignment: Mapping[str, Value]
+    repeat: int = 0
+    """Index of the repeat of the search that the trial is of."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it may be chosen."""
+        return self.outcome is OutcomeKind.FINISHED and bool(self.values)
+
+
+@dataclass(frozen=True)
+class SearchCourse:
+    """The search of one arm, with all of its repeats."""
+
+    arm: str
+    objectives: tuple[Objective, ...]
+    planned: int
+    sampler: str
+    dimensions: tuple[Dimension, ...]
+    trials: tuple[SearchTrial, ...]
+    """In the order in which they ended."""
+    best: SearchTrial | None
+    """As `confirm` ranks them."""
+    edges: tuple[str, ...]
+    """Sentences on best values at an end of their range."""
+    importance: "Importance | None"
+    """None where too few trials tell."""
+    front: tuple[SearchTrial, ...]
+    """With several objectives, the finished trials that none betters in all."""
+    hypervolumes: tuple[tuple[int, float], ...]
+    """With several objectives, trials ended and the volume between their front and the worst of every
+    objective among all that finished."""
+    repeats: int = 1
+
+    @property
+    def finished(self) -> tuple[SearchTrial, ...]:
+        """Those that have a value."""
+        return tuple(each for each in self.trials if each.finished)
+
+    @cached_property
+    def expected(self) -> tuple[ExpectedBest, ...]:
+        """With one objective, the best that as many trials as were made, or fewer, are expected to find.
+
+        Trials that never finished are drawn too, as no better than the worst that did.
+        """
+        if len(self.finished) < EXPECTED_FROM or len(self.objectives) > 1:
+            return ()
+        larger = self.objectives[0].goal == "max"
+        values = [each.values[0] for each in self.finished]
+        worst = min(values) if larger else max(values)
+        drawn = sum(each.outcome is not OutcomeKind.INFEASIBLE for each in self.trials)
+        values += [worst] * (drawn - len(values))
+        most = max(1, len(values) // self.repeats)
+        draws = sorted({round(most ** (step / DRAWS)) for step in range(DRAWS + 1)})
+        return tuple(expected_best(values, draws, larger=larger))
+
+    @property
+    def best_so_far(self) -> tuple[tuple[int, float, float], ...]:
+        """Trials ended, hours used, best first objective of those that finished, in the first repeat."""
+        return self.best_so_far_in(0)
+
+    def best_so_far_in(self, repeat: int) -> tuple[tuple[int, float, float], ...]:
+        """Return the same of any repeat."""
+        found: list[tuple[int, float, float]] = []
+        hours, best = 0.0, None
+        larger = self.objectives[0].goal == "max"
+        for count, each in enumerate((each for each in self.trials if each.repeat == repeat), start=1):
+            hours += each.device_hours
+            if each.finished:
+                value = each.values[0]
+                best = value if best is None else max(best, value) if larger else min(best, value)
+            if best is not None:
+                found.append((count, hours, best))
+        return tuple(found)
+
+
+def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
+    """One an arm that searches anything."""
+    if plan.search is None:
+        return
+    devices = plan.resources.gpus or plan.resources.cpus
+    ended = by_arm(each for each in records if each.phase == "search" and each.outcome and each.outcome.final)
+    planned = Counter(each.arm for each in plan.trials if each.phase == "search")
+    for arm in plan.arms:
+        if not arm.space.paths:
+            continue
+        own = [*ended[arm.name]]
+        own.sort(key=lambda each: (each.ended_at or 0.0, each.repeat, each.number))
+        ran = (each for each in own if each.outcome is not OutcomeKind.SKIPPED)
+        trials = tuple(_trial(each, plan.search.objectives, devices) for each in ran)
+        best = _best(trials, plan.search.objectives)
+        yield SearchCourse(
+            arm=arm.name,
+            objectives=plan.search.objectives,
+            planned=planned[arm.name],
+            sampler=str(plan.search.sampler["name"]),
+            dimensions=tuple(each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)),
+            trials=trials,
+            best=best,
+            edges=tuple(_edges(arm, best)) if best else (),
+            importance=_importance(arm, trials),
+            front=tuple(_front(trials, plan.search.objectives)),
+            hypervolumes=tuple(_hypervolumes(trials, plan.search.objectives)),
+            repeats=plan.repeats,
+        )
+
+
+def _trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
+    assert record.outcome is not None, "only trials that have ended are read"
+    seconds = record.last.seconds if record.last else 0.0
+    return SearchTrial(
+        number=record.number,
+        outcome=record.outcome,
+        values=record.judged_by([each.metric for each in objectives]),
+        device_hours=seconds * devices / HOUR_S,
+        assignment=record.assignment,
+        repeat=record.repeat,
+    )
+
+
+def _best(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
+    finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
+    candidates = [Candidate(place, each.assignment, each.values) for place, each in enumerate(finished)]
+    return next((finished[each.number] for each in best_first(candidates, objectives)[:1]), None)
+
+
+def _importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
+    """Of the first objective."""
+    finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
+    if len(finished) < 2:
+        return None
+    from orchestrator.search.importance import importance
+
+    varied = [each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)]
+    return importance(varied, [each.assignment for each in finished], [each.values[0] for each in finished])
+
+
+def _front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Iterator[SearchTrial]:
+    finished = [each for each in trials if each.finished]
+    if len(objectives) < 2 or not finished:
+        return
+    front: list[tuple[tuple[float, ...], SearchTrial]] = []
+    for trial in finished:
+        score = _score(trial, objectives)
+        if not any(_betters(one, score) for one, _ in front):
+            front = [each for each in front if not _betters(score, each[0])] + [(score, trial)]
+    yield from (trial for _, trial in front)
+
+
+def _hypervolumes(
+    trials: Sequence[SearchTrial], objectives: Sequence[Objective]
+) -> Iterator[tuple[int, float]]:
+    scores = [_score(each, objectives) for each in trials if each.finished]
+    if len(objectives) < 2 or not scores:
+        return
+    worst = tuple(map(min, zip(*scores, strict=True)))
+    front: list[tuple[float, ...]] = []
+    for count, each in enumerate(trials, start=1):
+        if not each.finished:
+            continue
+        score = _score(each, objectives)
+        if not any(_betters(one, score) or one == score for one in front):
+            front = [one for one in front if not _betters(score, one)] + [score]
+            yield count, hypervolume(front, worst)
+    yield len(trials), hypervolume(front, worst)
+
+
+def _score(trial: SearchTrial, objectives: Sequence[Objective]) -> tuple[float, ...]:
+    """Every objective, larger is better."""
+    return tuple(
+        value if each.goal == "max" else -value for value, each in zip(trial.values, objectives, strict=True)
+    )
+
+
+def _betters(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+
+
+def _edges(arm: Arm, best: SearchTrial) -> Iterator[str]:
+    """A best value at an end of what may be tried: beyond may lie a better one."""
+    for dimension in arm.space.dimensions:
+        value = best.assignment.get(dimension.path)
+        if (end := _end(dimension, value)) and value is not None:
+            yield (
+                f"the best {dimension.path}, {value_words(value)}, lies at the {end} end of what was "
+                f"searched ({domain_words(dimension.domain)}): a wider range may hold a better one"
+            )
+
+
+def _end(dimension: Dimension, value: Value) -> str:
+    """`low`, `high` or nothing."""
+    domain = dimension.domain
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if isinstance(domain, Choice):
+        numbers = [
+            each for each in domain.values if isinstance(each, int | float) and not isinstance(each, bool)
+        ]
+        ordered = sorted(numbers)
+        if len(numbers) < len(domain.values) or len(numbers) < 3:
+            return ""
+        return "low" if value == ordered[0] else "high" if value == ordered[-1] else ""
+    if not isinstance(domain, Float | Int | Powers):
+        return ""
+    share = place(dimension, value)
+    last = place(dimension, greatest(domain))
+    tolerance = EDGE if isinstance(domain, Float) and domain.step is None else 0.0
+    if share <= tolerance:
+        return "low"
+    return "high" if share >= last - tolerance or isclose(share, last) else ""
+
+
+def place(dimension: Dimension, value: float) -> float:
+    """Where in its range a value lies, from 0 to 1, on the scale that is searched."""
+    domain = dimension.domain
+    assert isinstance(domain, Float | Int | Powers), "only ranges have places"
+    if domain.log:
+        return (log(value) - log(domain.low)) / (log(domain.high) - log(domain.low))
+    return (value - domain.low) / (domain.high - domain.low)
+
+
+def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...]:
+    """The best finished trial of every arm, ranked as for `confirm`; nothing where the plan confirms."""
+    if plan.search is None or plan.confirm is not None:
+        return ()
+    objectives = plan.search.objectives
+    wanted = [each.metric for each in objectives]
+    found = []
+    for arm in plan.arms:
+        mine = [each for each in records if each.arm == arm.name and _finished(each, wanted)]
+        own = dict(enumerate(sorted(mine, key=lambda each: (each.repeat, each.number))))
+        values = {number: each.judged_by(wanted) for number, each in own.items()}
+        candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
+        for best in best_first(candidates, objectives)[:1]:
+            measured = dict(zip(map(counted_name, objectives), best.values, strict=True))
+            record, scope = own[best.number], objectives[0].scope
+            reports = record.reports if scope == "best" else 1
+            found.append(
+                SearchBest(
+                    arm.name, measured, dict(best.assignment), record.trial_id, len(own), max(1, reports)
+                )
+            )
+    return tuple(found)
+
+
+def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
+    """Arms whose search told none of its finished trials apart, with their number: what was confirmed of them
+    was asked for first, and is no better than the others."""
+    if plan.search is None:
+        return {}
+    wanted = [each.metric for each in plan.search.objectives]
+    found = {}
+    for arm in plan.arms:
+        own = [each for each in records if each.arm == arm.name and _finished(each, wanted)]
+        several = len({canonical(dict(each.assignment)) for each in own}) > 1
+        if several and len({each.judged_by(wanted) for each in own}) == 1:
+            found[arm.name] = len(own)
+    return found
+
+
+def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
+    """Test splits that trials of a search measured too, as training code from outside may do unasked."""
+    last = [each.last for each in records if each.phase == "search" and each.last is not None]
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    measured = {names.split(name) for each in last for name in each.metrics}
+    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
+
+
+def _finished(record: Record, wanted: Sequence[str]) -> bool:
+    ended = record.phase == "search" and record.outcome is OutcomeKind.FINISHED
+    return ended and bool(record.judged_by(wanted))

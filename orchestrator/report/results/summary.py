@@ -1,0 +1,495 @@
+"""From records to a report. Pure: the same records give the same report for ever."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.plan.answer import metric_splits
+from orchestrator.plan.display.format import setting_words
+from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.report.caveats.caveat_types import FailedReadings, RetriedTrial
+from orchestrator.report.caveats.interval_scope import SCOPE, interval_scope, scope_words
+from orchestrator.report.caveats.notices import notices
+from orchestrator.report.comparisons import answers, equal_cost
+from orchestrator.report.comparisons.answer_warnings import answer_warnings
+from orchestrator.report.comparisons.controls import beside_verdicts
+from orchestrator.report.comparisons.factorial import FactorialEffect, factorial_effects
+from orchestrator.report.results import extensions, published
+from orchestrator.report.results.arm_changes import arm_changes
+from orchestrator.report.results.origin import code_versions, data_versions
+from orchestrator.report.results.readings import (
+    NOT_MEASURED,
+    Readings,
+    awaited,
+    by_seed_alone,
+    with_late_splits,
+)
+from orchestrator.report.results.searches import read_in_search, search_bests, unranked
+from orchestrator.report.results.statistics import estimate
+from orchestrator.report.results.types import (
+    ArmTally,
+    Cell,
+    Effect,
+    Report,
+    ReportContext,
+    SearchBest,
+)
+from orchestrator.spec.scalars import assignments
+from orchestrator.spec.scopes import counted_name
+from orchestrator.trials import (
+    OutcomeKind,
+    Record,
+    by_arm,
+    is_usable,
+    num_ended,
+    skipped,
+    with_usable_metrics,
+)
+from search_spaces.paths import lookup
+from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
+
+ANSWER = "answer"
+"""Primary outcomes in the tracking UI, which sorts by name and shows a dozen characters of it: which outcome
+it is says the arm's tag of that name."""
+NOTICE = "notice"
+"""Of the tag with what must be known before any number."""
+ANSWERS = {
+    "": "estimate",
+    ".diff": "difference",
+    ".ci_high": "estimate_high",
+    ".ci_low": "estimate_low",
+    ".diff_high": "difference_high",
+    ".diff_low": "difference_low",
+    ".n": "n",
+}
+"""Their names, by the endings of what every metric has."""
+
+
+def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
+    """Every arm's confirm results, their paired differences to its reference, and how all trials ended.
+
+    `spent`: what of the budget is used up, if that ended the sweep.
+    """
+    known = with_usable_metrics(given := list(records))
+    whole = with_late_splits(plan, known)
+    confirmed, reread = (_ended(whole, phase) for phase in ("confirm", "posthoc"))
+    ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
+    declared = declared_by(plan)
+    measured = _metrics(plan, declared, confirmed)
+    answer = answers.answer_of(plan, declared, measured)
+    front, expected = keeps_front(plan), awaited(plan, known)
+    names = metric_splits(plan.search, plan.confirm, answer)
+    owed = [name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected]
+    kept = [each for each in confirmed if not (front and each.rank)]
+    readings = Readings(kept, declared, owed, plan.repeat_of)
+    primary = [name for name in (answer.outcomes if answer else ()) if readings.all_values(name)]
+    metrics = tuple(dict.fromkeys((*primary, *measured)))
+    read = tuple(dict.fromkeys((*metrics, *_metrics(plan, declared, reread))))
+    arms = tuple(arm.name for arm in plan.arms)
+    tallies, searched = _tallies(plan, known, readings), search_bests(plan, known)
+    cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, readings))]
+    posthoc = tuple(_posthoc(plan, read, reread, readings))
+    verdicts = tuple(answers.verdicts(plan, readings, answer, ended)) if answer else ()
+    report = Report(
+        sweep=plan.name,
+        question=plan.question,
+        metrics=metrics,
+        cells=tuple(cells),
+        posthoc=posthoc,
+        failed_readings=tuple(_failed_readings(plan, reread, readings, posthoc)),
+        effects=tuple(answers.effects(plan, metrics, readings, answer, ended)) if answer else (),
+        tallies=tallies,
+        floors={} if plan.arms[0].context else _floors(declared, confirmed),
+        arms=arms,
+        power=plan.power.sentence if plan.power else "",
+        quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in read)),
+        headlines=_headlines(plan, declared, metrics, primary),
+        splits=names,
+        prior_work=tuple(published.prior_work(plan)),
+        unmet_published=tuple(published.unmet(plan, metrics, [*cells, *posthoc])),
+        answer=answer,
+        verdicts=tuple(each for each in verdicts if not each.pooled),
+        pooled=tuple(each for each in verdicts if each.pooled),
+        **beside_verdicts(plan, readings, answer, ended, known),
+        contexts=tuple(_contexts(plan, declared, confirmed)),
+        points=tuple(_points(plan, metrics, confirmed, readings)) if front else (),
+        assignments=plan.confirm.best if plan.confirm else 1,
+        confirm_seeds=plan.confirm.seeds if plan.confirm else (),
+        left=max(0, len(plan.trials) - num_ended(known)),
+        spent=spent,
+        searched=searched,
+        changes=tuple(arm_changes(plan, _chosen(searched, tallies), _chosen_by_repeat(tallies))),
+        equal_costs=tuple(equal_cost.compared(plan, primary, readings, reread)),
+        setting_effects=tuple(equal_cost.setting_effects(plan, primary, readings, reread)),
+        factorial=_factorial(plan, readings, answer, ended),
+        unread=_unread(plan, confirmed, expected),
+    )
+    return _with_caveats(replace(report, interval_scope=interval_scope(plan, report, readings)), plan, given)
+
+
+def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
+    """Return the report with warnings about its comparisons and about how the trials ran."""
+    return replace(
+        report,
+        warnings=tuple(answer_warnings(plan, report, records)),
+        **_of_search(plan, records),
+        unit=plan.unit,
+        repeats=plan.repeats,
+        unit_seeds=tuple(plan.unit_seeds.items()),
+        skipped=skipped(records),
+        selected_on=plan.selected_on,
+        code_versions=code_versions(records),
+        data_versions=data_versions(records),
+        retried=tuple(
+            RetriedTrial(
+                each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried, each.repeat
+            )
+            for each in records
+            if each.retried
+        ),
+        attributes={each.trial_id: dict(each.attributes) for each in records if each.attributes},
+        not_finite=_not_finite(records),
+        extensions=tuple(extensions.sentences(plan)),
+    )
+
+
+def _not_finite(records: Iterable[Record]) -> dict[str, int]:
+    """Return the number of trials with an unusable value, by metric shown in the report."""
+    return dict(
+        Counter(
+            name
+            for each in records
+            if each.phase != "search" and each.outcome is OutcomeKind.FINISHED and each.last
+            for name, value in each.last.metrics.items()
+            if not is_usable(value)
+        )
+    )
+
+
+def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
+    """Return the contexts of the spec, each with its floors."""
+    for arms in plan.contexts if plan.arms[0].context else ():
+        names = tuple(arm.name for arm in arms)
+        own = [each for each in confirmed if each.arm in names]
+        context = arms[0].context
+        yield ReportContext(assignments(context), dict(context), names, _floors(declared, own))
+
+
+def _of_search(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
+    """Return fields of a report about the objectives and reports of its search."""
+    objectives = plan.search.objectives if plan.search is not None else ()
+    return {
+        "objectives": tuple(map(counted_name, objectives)),
+        "scopes": {each.metric: each.scope for each in objectives if each.scope != "last"},
+        "search_reports": max((each.reports for each in known), default=0),
+        "unranked": unranked(plan, known),
+        "read_in_search": read_in_search(plan, known),
+    }
+
+
+def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
+    """By arm what its search chose."""
+    found = {each.arm: each.assignment for each in searched}
+    return found | {each.arm: each.assignment for each in tallies if each.assignment}
+
+
+def _chosen_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Mapping[str, object], ...]]:
+    """By arm what every repeat of its search chose, where searches are repeated."""
+    return {each.arm: tuple(chosen for _, chosen in each.chosen) for each in tallies if each.chosen}
+
+
+def _ended(records: Iterable[Record], phase: str) -> list[Record]:
+    return [record for record in records if record.phase == phase and record.outcome is not None]
+
+
+def _factorial(
+    plan: Plan, readings: Readings, answer: AnswerPlan | None, ended: frozenset[str]
+) -> tuple[FactorialEffect, ...]:
+    if answer is None:
+        return ()
+    return tuple(factorial_effects(plan, readings, answer, answers.open_seeds(plan, ended)))
+
+
+def keeps_front(plan: Plan) -> bool:
+    """Whether several points of a front are confirmed: they trade one objective for another, and their mean
+    is no system."""
+    return bool(plan.search and plan.confirm and len(plan.search.objectives) > 1 and plan.confirm.best > 1)
+
+
+def declared_by(plan: Plan) -> tuple[Metric, ...]:
+    """What the plan says of quantities; of plans from before it did, what the tasks and heads here say."""
+    if plan.metrics or plan.trainable is not None:
+        return plan.metrics
+    from trainables.training.measured import metrics_of
+
+    named = [lookup(arm.settings, "task.name") for arm in plan.arms]
+    try:
+        return metrics_of(dict.fromkeys(name for name in named if isinstance(name, str)))
+    except (LookupError, ValueError):  # a task of others that is no longer there
+        return metrics_of()
+
+
+def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
+    """Metrics measured in any of the records that are to be shown, quantity by quantity."""
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    splits = (*names.test, *names.selection, "")
+    measured = {name for record in records if record.last for name in record.last.metrics}
+    by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in sorted(measured):
+        by_place[names.quantity(name), names.split(name)].append(name)
+    found = {quantity for quantity, split in by_place if split in splits}
+    shown = [each for each in declared if each.shown]
+    known = [each.name for each in shown if not each.split]
+    others = sorted(found.difference(each.name for each in declared))
+    # What a task of the box measures without declaring it is what its field goes by, such as BLEU.
+    ordered = [*others, *known] if plan.trainable is None else [*known, *others]
+    wanted = [(quantity, split) for quantity in ordered for split in splits]
+    wanted += [(each.name, each.split) for each in shown if each.split]
+    return tuple(name for each in dict.fromkeys(wanted) for name in by_place.get(each, ()))
+
+
+def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) -> tuple[str, ...]:
+    """Test splits without a value though some confirm trial finished: code of others may not measure them.
+
+    `expected`: those that are still to be read.
+    """
+    done = [each.last.metrics for each in confirmed if each.outcome is OutcomeKind.FINISHED and each.last]
+    if plan.confirm is None or not done:
+        return ()
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    read = {names.split(name) for metrics in done for name in metrics}
+    return tuple(split for split in plan.confirm.splits if split not in read and split not in expected)
+
+
+def _headlines(
+    plan: Plan, declared: Sequence[Metric], metrics: Sequence[str], primary: Sequence[str]
+) -> tuple[str, ...]:
+    """What the study asks for, else what is declared to be one, else what is searched for, else the first
+    quantity that is declared, or measured."""
+    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    if primary:
+        return tuple(dict.fromkeys(map(names.quantity, primary)))
+    quantities = [names.quantity(metric) for metric in metrics]
+    if made := [each.name for each in declared if "headline" in each.shown]:
+        return tuple(name for name in made if name in quantities)[:1]
+    searched = [names.quantity(each.metric) for each in plan.search.objectives] if plan.search else []
+    known = [each.name for each in declared if each.name in quantities]
+    return tuple(dict.fromkeys(searched or [*known, *quantities][:1]))
+
+
+def _floors(declared: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str, float]:
+    """By metric, as declared or as measured beside it."""
+    floors: dict[str, float] = {}
+    for record in confirmed:
+        measured = record.last.metrics if record.last else {}
+        for name in measured:
+            known = look_up(declared, name)
+            beside = measured.get(metric_name(split_and_quantity(name)[0], known.floor_from))
+            if (floor := beside if known.floor is None else known.floor) is not None:
+                floors[name] = floor
+    return dict(sorted(floors.items()))
+
+
+def _cell(
+    plan: Plan,
+    arm: str,
+    metric: str,
+    readings: Readings,
+    *,
+    overrides: Mapping[str, object] = MappingProxyType({}),
+) -> Cell | None:
+    values = readings.by_seed(arm, metric)
+    if not values:
+        return None
+    by_seed = by_seed_alone(values)
+    units = readings.by_unit(by_seed)
+    if not units:
+        return None
+    failures = {
+        seed: how
+        for seed, how in readings.failed_seeds(arm).items()
+        if how != NOT_MEASURED or seed not in by_seed
+    }
+    alone = list(units.values())
+    cell = Cell(
+        arm=arm,
+        metric=metric,
+        estimate=estimate(alone, span=readings.span(metric, arm)),
+        failed=len({readings.unit_of(seed) for seed in failures}),
+        record_ids=tuple(trial_id for _, trial_id in values.values()),
+        by_seed=tuple(by_seed.items()),
+        by_unit=tuple(units.items()),
+        failures=tuple(failures.items()),
+    )
+    return published.beside(plan, cell, overrides, alone)
+
+
+def _posthoc(
+    plan: Plan, metrics: Sequence[str], reread: Sequence[Record], trained: Readings
+) -> Iterator[Cell]:
+    """Cells of every setting under which checkpoints were read again, in the order of the plan."""
+    for arm, words, overrides, own in _settings(plan, reread):
+        for metric in metrics:
+            if cell := _cell(plan, arm, metric, replace(trained, records=own), overrides=overrides):
+                yield replace(cell, setting=words)
+
+
+def _failed_readings(
+    plan: Plan, reread: Sequence[Record], trained: Readings, shown: Sequence[Cell]
+) -> Iterator[FailedReadings]:
+    """Settings of arms that no cell is of, since each of their seeds failed."""
+    there = {(cell.arm, cell.setting) for cell in shown}
+    for arm, words, _, own in _settings(plan, reread):
+        if (arm, words) not in there and replace(trained, records=own).failed_seeds(arm):
+            yield FailedReadings(arm, words, len({each.seed for each in own}))
+
+
+def _settings(
+    plan: Plan, reread: Sequence[Record]
+) -> Iterator[tuple[str, str, Mapping[str, object], Sequence[Record]]]:
+    """Arm, setting in words, its overrides and records; of fronts point by point."""
+    front = keeps_front(plan)
+    ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
+    for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
+        setting = setting_words(overrides)
+        own = [
+            record
+            for record in reread
+            if record.arm == arm.name
+            and dict(record.overrides) == dict(overrides)
+            and rank in (None, record.rank)
+        ]
+        words = setting if rank is None else f"{setting}, {_point(rank)}"
+        yield arm.name, words, overrides, own
+
+
+def _points(
+    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], trained: Readings
+) -> Iterator[Cell]:
+    """Every confirmed point of every arm's front, each for itself."""
+    assert plan.confirm is not None
+    for arm, rank in product(plan.arms, range(plan.confirm.best)):
+        own = [each for each in confirmed if each.arm == arm.name and each.rank == rank]
+        for metric in metrics:
+            if cell := _cell(plan, arm.name, metric, replace(trained, records=own)):
+                chosen = setting_words(own[0].assignment)
+                yield replace(cell, setting=f"{_point(rank)}: {chosen}")
+
+
+def _point(rank: int) -> str:
+    return f"point {rank + 1}"
+
+
+def _tallies(plan: Plan, records: Sequence[Record], readings: Readings) -> tuple[ArmTally, ...]:
+    own = by_arm(records)
+    return tuple(_tally(plan, arm.name, own[arm.name], readings) for arm in plan.arms)
+
+
+def _tally(plan: Plan, arm: str, own: Sequence[Record], readings: Readings) -> ArmTally:
+    outcomes: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in own:
+        outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
+    chosen = {each.repeat: each.assignment for each in own if each.phase == "confirm" and not each.rank}
+    first = next((each.assignment for each in own if each.phase == "confirm" and not each.rank), {})
+    finished, failed = readings.finished_seeds(arm), {*readings.failed_seeds(arm)}
+    return ArmTally(
+        arm=arm,
+        outcomes={phase: dict(sorted(counts.items())) for phase, counts in sorted(outcomes.items())},
+        seconds=sum(record.last.seconds for record in own if record.last),
+        assignment=dict(first) if plan.repeats == 1 else {},
+        chosen=tuple(sorted(chosen.items())) if plan.repeats > 1 else (),
+        seeds=(len(finished), len(failed)),
+        units=(len(readings.whole(finished)), len({*map(readings.unit_of, failed)})),
+        failures=tuple(readings.failed_seeds(arm).items()),
+    )
+
+
+def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
+    """What the tracking UI compares between arms: how many confirm seeds finished and failed, and of every
+    metric the mean, its interval and n, the difference to the arm's reference with its interval. Primary
+    outcomes are there once more under names that sort first, with p, to ten digits: the UI shows all that it
+    gets, and those of means end in rounding errors."""
+    flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
+    answered: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
+    for tally in report.tallies if report.answer else ():
+        flat[tally.arm] |= {"seeds_finished": tally.seeds[0], "seeds_failed": tally.seeds[1]}
+        if report.repeats > 1:
+            flat[tally.arm] |= {"repeats_finished": tally.units[0], "repeats_failed": tally.units[1]}
+    for cell in report.cells:
+        # The UI sorts by name, so that the mean, named as in trials, comes first, and cuts long names off.
+        named = {
+            "": cell.estimate.mean,
+            ".ci_high": cell.estimate.high,
+            ".ci_low": cell.estimate.low,
+            ".n": cell.estimate.n,
+            ".published": cell.published,
+        }
+        effect = report.effect(cell.arm, cell.metric)
+        if effect is not None:
+            named |= {
+                ".diff": effect.estimate.mean,
+                ".diff_high": effect.estimate.high,
+                ".diff_low": effect.estimate.low,
+            }
+        known = {cell.metric + name: value for name, value in named.items() if value is not None}
+        flat[cell.arm] |= known
+        if report.answer and cell.metric in report.outcomes:
+            place = report.outcomes.index(cell.metric)
+            answers = {ANSWERS[name]: value for name, value in named.items() if name in ANSWERS}
+            answer = {
+                answer_key(name, place): float(f"{value:.10g}")
+                for name, value in {**answers, "p": _p(report, effect)}.items()
+                if value is not None
+            }
+            answered[cell.arm] |= answer
+    # The UI opens on what comes first: the first outcome, then others.
+    return {
+        arm: dict(sorted(answered[arm].items(), key=lambda each: not each[0].startswith(f"{ANSWER}/")))
+        | known
+        for arm, known in flat.items()
+    }
+
+
+def answer_key(name: str, place: int = 0) -> str:
+    """`answer/estimate` of the first primary outcome, `answer2/estimate` of the second."""
+    return f"{ANSWER}{place + 1}/{name}" if place else f"{ANSWER}/{name}"
+
+
+def _p(report: Report, effect: Effect | None) -> float | None:
+    """The p of a primary outcome, once no trial is left.
+
+    What was logged before cannot be taken back in MLflow: where seeds that were added later have failed, and
+    there is no p any more, it is 1, for then nothing is claimed.
+    """
+    if effect is None or not effect.primary or report.left:
+        return None
+    return 1.0 if effect.p is None and report.extensions else effect.p
+
+
+def arm_tags(report: Report) -> dict[str, dict[str, str]]:
+    """What the tracking UI says of every arm in words: its verdicts, and what must be known before them."""
+    outcomes = {
+        answer_key("", place).rstrip("/"): metric
+        for place, metric in enumerate(report.outcomes if report.answer else ())
+    }
+    tags: dict[str, dict[str, str]] = {arm: dict(outcomes) for arm in report.arms}
+    notice, scope = " ".join(notices(report, of_verdicts=True)), scope_words(report.interval_scope)
+    for each in report.verdicts:
+        first = each.metric == report.outcomes[0]
+        tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
+        tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
+    for each in report.controls:
+        tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (
+            each.line
+        )
+    for each in report.pooled:
+        first = each.metric == report.outcomes[0]
+        for arm in each.pooled:
+            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{each.metric}"] = each.line
+    for context in report.contexts:
+        for arm in context.arms:
+            tags[arm]["context"] = context.name
+    return tags

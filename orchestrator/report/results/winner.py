@@ -1,0 +1,248 @@
+"""The best system of a sweep: by what was confirmed, else by what was searched. No test of anything."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.errors import InputError
+from orchestrator.plan.answer import better
+from orchestrator.plan.types import Plan, SearchPlan
+from orchestrator.report.results.types import Report
+from orchestrator.spec.scopes import counted_name
+from orchestrator.trials import OutcomeKind, Record, numbered
+from search_spaces.wording import amount, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """One arm with one assignment, and what it was chosen by."""
+
+    arm: str
+    by: Literal["confirm", "search"]
+    metric: str
+    goal: Literal["max", "min"] | None
+    """None where nobody said which values are good, and there was nothing to choose from."""
+    value: float
+    """Mean over seeds of confirm trials, or the value of one search trial."""
+    records: tuple[Record, ...]
+    """The confirm trials that finished, by seed, or the search trial."""
+    of: int
+    """Confirm seeds of the plan, or search trials that finished in the arm."""
+    rivals: int
+    """Arms it was chosen from, itself included."""
+    equals: tuple[str, ...] = ()
+    """Other arms of the very same value: the first in the spec was taken."""
+    spoilt: tuple[str, ...] = ()
+    """Arms of a better value that were passed over, for seeds of them failed or measured no outcome."""
+    assignments: int = 1
+    """Systems it was chosen from, itself included: where several assignments of an arm are confirmed, more
+    than there are arms."""
+    repeat: int | None = None
+    """`confirm`: the repeat whose settings these are, where searches are repeated: its search found the best
+    value. The mean is over all repeats, whose settings differ."""
+    ties: int = 0
+    """Other assignments of the arm of the very same values in its search."""
+    reports: int = 1
+    """Reports of the search trial of which the best counts; 1 unless the scope is `best`."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What every one of its trials was trained with, assignment and all."""
+        return self.records[0].settings
+
+    @property
+    def measured(self) -> frozenset[str]:
+        """Metrics that every one of its trials measured."""
+        return frozenset.intersection(
+            *(frozenset(each.last.metrics) if each.last else frozenset() for each in self.records)
+        )
+
+    def comments(self) -> Iterator[str]:
+        """What it was chosen by, a sentence each, for people."""
+        most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
+        arms = amount(self.rivals, "arm")
+        of = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
+        most = f", {most} of {of}" if max(self.rivals, self.assignments) > 1 else ""
+        if most and self.spoilt:
+            most += f" but for {' and '.join(self.spoilt)}, passed over for failed seeds"
+        if most and self.equals:
+            most += f", as is that of {' and '.join(self.equals)}: of equals the first in the spec is taken"
+        if self.by == "confirm":
+            seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
+            over = seeds if self.repeat is None else "the repeats of its search"
+            mean = f"mean {self.metric} {self.value:.6g} over {over}"
+            yield f"{self.arm}, by its confirm trials: {mean}{most}."
+            if self.repeat is not None:
+                yield (
+                    f"Its repeats chose different settings: these are of repeat {self.repeat}, whose search "
+                    f"found the best value; {seeds} of them finished."
+                )
+            if most:
+                yield "That a mean is the best of several is no test: the report says what may be claimed."
+            return
+        number = numbered(self.records[0].repeat, self.records[0].number)
+        trial = f"search trial {number}, the best of {self.of} of the arm that finished"
+        if self.ties:
+            trial += f" ({amount(self.ties, 'other assignment')} measured the same: the first was taken)"
+        yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
+        if self.reports > 1:
+            yield (
+                f"The value is the best of {self.reports} reports of the trial, so it is optimistic: "
+                "training ends with the last report."
+            )
+        yield (
+            "It was chosen by this very value on the split that steered the search: expect less of the same "
+            "settings run again."
+        )
+
+
+def winner(
+    plan: Plan,
+    records: Sequence[Record],
+    report: Report,
+    arm: str | None = None,
+    context: str | None = None,
+) -> Winner:
+    """The best system, of `arm` alone if it is named, else of the `context` named.
+
+    By the mean of the first primary outcome over confirm seeds, arms without seeds that failed or lack a
+    primary outcome before others, and of one arm assignments without failed seeds before others; where no
+    confirm trial has measured it, by the first objective of the search. Raises InputError for an unknown arm
+    or context, where several contexts are to choose from, and where there is nothing to choose by.
+    """
+    rivals = _rivals(report, arm, context)
+    own = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
+    spoilt = frozenset(
+        (each.arm, each.rank or 0)
+        for each in records
+        if each.phase == "confirm" and each.outcome is not None and each.outcome.failed
+    )
+    found = _confirmed(plan, own, report, spoilt) or _searched(plan, own)
+    if found is None:
+        of = f"of {arm} " if arm is not None else ""
+        raise InputError(
+            f"a best trial must have finished and been measured, and none {of}has in {plan.name}; "
+            f"`haltsweep status {plan.name}` says how far it is"
+        )
+    return found
+
+
+def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, ...]:
+    """The arms to choose from, which are all of one context."""
+    if arm is not None and arm not in report.arms:
+        raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
+    arms = {each.name: each.arms for each in report.contexts}
+    if context is not None and context not in arms:
+        raise InputError(f"no context named {context!r}. {hint(context, arms)}")
+    if context is None and arm is None and len(arms) > 1:
+        raise InputError(
+            f"the best of {report.sweep} must be that of one context: name one of {', '.join(arms)} by "
+            "--context, or an arm by --arm"
+        )
+    controls = {each.arm for each in report.controls}
+    every = arms[context] if context is not None else report.arms
+    rivals = tuple(each for each in every if each not in controls or each == arm)
+    if arm is not None and arm not in rivals:
+        raise InputError(f"{arm} is not in the context {context}: leave out --context or --arm")
+    return rivals if arm is None else (arm,)
+
+
+def _confirmed(
+    plan: Plan, finished: Sequence[Record], report: Report, spoilt_systems: Collection[tuple[str, int]]
+) -> Winner | None:
+    if plan.confirm is None or not report.outcomes:
+        return None
+    metric = report.outcomes[0]
+    groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for each in finished:
+        if each.phase == "confirm" and each.last is not None and metric in each.last.metrics:
+            groups[each.arm, each.rank or 0].append(each)
+    if not groups:
+        return None
+    goal = better(report.quantity(metric), metric, plan.search)
+    arms = list(dict.fromkeys(arm for arm, _ in groups))
+    if goal is None and len(groups) > 1:
+        raise InputError(
+            f"which values of {metric} are good must be known to choose among {len(groups)} systems, and is "
+            "not; declare `better` of it beside the training code, or set answer.metric to one of which it is"
+        )
+    failed = {each.arm for each in report.tallies if each.failures}
+    sign = -1.0 if goal == "min" else 1.0
+
+    def merit(key: tuple[str, int]) -> tuple[bool, bool, float]:
+        return key[0] not in failed, key not in spoilt_systems, sign * _mean(groups[key], metric)
+
+    best = max(groups, key=merit)
+    chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
+    value, seeds, repeat = _mean(chosen, metric), len(plan.confirm.seeds), None
+    if plan.search is not None and plan.repeats > 1:
+        repeat = _best_repeat(plan.search, finished, best[0], {each.repeat for each in chosen})
+        chosen = tuple(each for each in chosen if each.repeat == repeat)
+        seeds //= plan.repeats
+    worth = {key: merit(key) for key in groups if key[0] != best[0]}
+    equals = {arm: None for (arm, _), its in worth.items() if its == merit(best)}
+    spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
+    made = (metric, goal, value, chosen, seeds, len(arms), tuple(equals), tuple(spoilt), len(groups))
+    return Winner(best[0], "confirm", *made, repeat=repeat)
+
+
+def _best_repeat(search: SearchPlan, finished: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
+    """Return which of the `repeats` of an arm found the best value in its search."""
+    wanted = [each.metric for each in search.objectives]
+    own = [
+        Candidate(each.repeat, each.assignment, values)
+        for each in finished
+        if each.phase == "search" and each.arm == arm and each.repeat in repeats
+        if (values := each.judged_by(wanted))
+    ]
+    ranked = best_first(own, search.objectives)
+    return ranked[0].number if ranked else min(repeats)
+
+
+def _mean(records: Sequence[Record], metric: str) -> float:
+    return fmean(each.last.metrics[metric] for each in records if each.last is not None)
+
+
+def _searched(plan: Plan, finished: Sequence[Record]) -> Winner | None:
+    if plan.search is None:
+        return None
+    objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
+    bests: list[Winner] = []
+    for arm in plan.arms:
+        mine = (
+            each
+            for each in finished
+            if (each.arm, each.phase) == (arm.name, "search") and each.judged_by(wanted)
+        )
+        own = dict(enumerate(sorted(mine, key=lambda each: (each.repeat, each.number))))
+        candidates = [
+            Candidate(place, each.assignment, each.judged_by(wanted)) for place, each in own.items()
+        ]
+        ranked = best_first(candidates, plan.search.objectives)
+        for best in ranked[:1]:
+            record = (own[best.number],)
+            made = (counted_name(objective), objective.goal, best.values[0], record, len(own), 1)
+            ties = sum(each.values == best.values for each in ranked[1:])
+            reports = record[0].reports if objective.scope == "best" else 1
+            bests.append(Winner(arm.name, "search", *made, ties=ties, reports=reports))
+    if not bests:
+        return None
+    sign = 1.0 if objective.goal == "max" else -1.0
+    best_arm = max(bests, key=lambda each: sign * each.value)
+    equals = (each.arm for each in bests if each.value == best_arm.value and each is not best_arm)
+    return Winner(
+        best_arm.arm,
+        "search",
+        best_arm.metric,
+        objective.goal,
+        best_arm.value,
+        best_arm.records,
+        best_arm.of,
+        len(bests),
+        tuple(equals),
+        ties=best_arm.ties,
+        reports=best_arm.reports,
+    )

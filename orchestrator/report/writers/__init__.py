@@ -1,0 +1,1 @@
+"""Writes a report: terminal, Markdown, HTML page, JSON, CSV, LaTeX."""

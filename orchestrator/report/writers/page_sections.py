@@ -1,0 +1,290 @@
+"""What the page shows, section by section, in the order in which a reader asks."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from orchestrator.plan.display.format import amount, count, duration, value_words
+from orchestrator.report.caveats.notes import control_rate_words
+from orchestrator.report.comparisons import repeat_tables
+from orchestrator.report.figures.course_figures import cost_panels, curve_panels
+from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
+from orchestrator.report.figures.search_figures import search_panels
+from orchestrator.report.halting.halting_section import halting
+from orchestrator.report.results.arm_changes import in_full, is_cut
+from orchestrator.report.results.arm_changes import rows as change_rows
+from orchestrator.report.results.arm_facts import ArmFacts
+from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.searches import SearchCourse
+from orchestrator.report.results.types import UNRUN, Report, interval_words, number_words, worded
+from orchestrator.report.writers import tables
+from orchestrator.report.writers.page_parts import Card, PageSection, Part, pictures
+from orchestrator.spec.scopes import counted_name
+from orchestrator.trials import numbered
+from search_spaces.wording import amount as counted
+
+OUTCOME = "{squares}. On the right, or below, each arm minus the arm that it is compared with, {differences}."
+CURVES = (
+    "{lines}; dashed grey is the arm that it is compared with. A seed that failed is drawn alone, in orange, "
+    "up to its end. Training and selection data: no test of anything."
+)
+SEARCH = (
+    "Every arm has a search of its own. Blue is the best value so far; orange is the best that as many "
+    "trials, drawn from those that were made as if none had known of the others, are expected to find (Dodge "
+    "et al. 2019), with the middle 80%; trials that did not finish are drawn as the worst that did, and "
+    "below 5 finished ones there is none. Values are of the split that chooses: no test, no claim "
+    "about arms. Axes leave out the worst tenth. Dotted lines are the ends of a range, the diamond is the "
+    "best trial."
+)
+IMPORTANCE = (
+    "Importance is the share of the differences between trials that a random forest lays to a dimension; it "
+    "says nothing of values that were not tried."
+)
+COST = (
+    "Each arm by its number above, as trained; where marks touch, their numbers stand above them{again}; "
+    "{values}. Exploratory."
+)
+COST_AGAIN = (
+    ". Then, arm by arm, the same checkpoints under other settings (blue), the square as trained, beside the "
+    "arm that it is compared with (dashed grey)"
+)
+TRIALS_A_DIMENSION = 10
+"""With fewer finished trials the importance of dimensions is said to be no more than chance may make it."""
+PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
+
+
+def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
+    """All that have something to show."""
+    found = [_outcome(report), _arms(report, details)]
+    if details is not None:
+        found += [_searches(details), _compute(report, details), _curves(report, details)]
+        found.append(halting(report, details))
+    else:
+        found.append(_compute_section(report, "", ()))
+    found.append(_metrics(report))
+    if details is not None:
+        part = Part(facts=details.origin, folded=details.listings)
+        found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
+    yield from (each for each in found if not each.empty)
+
+
+def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
+    """One sentence an arm, context by context: of those that are compared its verdict, of others what they
+    reached. Then the verdicts over all contexts."""
+    for arm in (arm for _, part in by_context(report) for arm in part.arms):
+        own = [each for each in report.verdicts if each.arm == arm]
+        yield from ((each.kind.split()[0], each.line) for each in own)
+        controls = [each for each in report.controls if each.arm == arm]
+        yield from (("control", each.line) for each in controls)
+        if not own and not controls and report.answer is not None:
+            yield "", _reached(report, arm)
+    yield from ((each.kind.split()[0], each.line) for each in report.pooled)
+    if rate := control_rate_words(report):
+        yield "control", f"controls: {rate}"
+    yield from (("", _searched_best(report, each.arm)) for each in report.searched)
+    if not report.verdicts and not report.searched and not any(report.cells):
+        began = details is not None and any(each.ended for each in details.arms)
+        yield (
+            "",
+            "No trial has finished: there is nothing to say of any arm." if began else "Nothing has run yet.",
+        )
+
+
+def _reached(report: Report, arm: str) -> str:
+    values = [
+        f"{metric} {interval_words(cell.estimate)}"
+        for metric in report.outcomes
+        if (cell := report.cell(arm, metric))
+    ]
+    seeds, unit = report.finished(arm), report.unit
+    whole, _, word = seeds.rpartition(" ")
+    finished = f"{whole} {unit}s {word}" if whole else f"{counted(int(seeds), unit)} finished"
+    role = "what others are compared with"
+    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished})"
+
+
+def _searched_best(report: Report, arm: str) -> str:
+    best = next(each for each in report.searched if each.arm == arm)
+    values = ", ".join(f"{metric} {number_words(value)}" for metric, value in best.values.items())
+    reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
+    trials = counted(best.finished, "finished trial")
+    return f"{arm}: best of {trials}, {values}{reports}; no test of anything"
+
+
+def cost_words(report: Report, details: Details | None) -> str:
+    """What it took, in one sentence."""
+    outcomes: dict[str, int] = {}
+    for tally in report.tallies:
+        for counts in tally.outcomes.values():
+            for outcome, number in counts.items():
+                outcomes[outcome] = outcomes.get(outcome, 0) + number
+    if not outcomes:
+        return ""
+    unrun = {outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes}
+    ran, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
+    how = [
+        ", ".join(f"{count(number)} {_ended(outcome)}" for outcome, number in sorted(each.items()))
+        for each in (outcomes, unrun)
+        if each
+    ]
+    some = f"{count(ran)} of {counted(planned, 'trial')}" if unrun else counted(ran, "trial")
+    words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(how)})"
+    if details is None:
+        return f"{words} and {duration(sum(each.seconds for each in report.tallies))} of work."
+    work = sum(each.device_s for each in details.arms) / 3600
+    took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
+    return f"{words} and {work:.3g} device hours of work{took}."
+
+
+def _ended(outcome: str) -> str:
+    """How a trial ended, in words."""
+    return "not ended" if outcome == "open" else str(outcome).replace("_", " ")
+
+
+def _outcome(report: Report) -> PageSection:
+    panels = pictures(outcome_panels(report))
+    unit, by_unit = f"{report.unit}s", f"{report.unit} by {report.unit}"
+    grids = tuple(tables.answers(report))
+    title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
+    text = OUTCOME.format(
+        squares=worded(
+            report.estimates,
+            intervals=f"Squares are means over {unit} with intervals, grey points the {unit} themselves",
+            means=f"Squares are means over {unit}, grey points the {unit} themselves",
+            one=f"A square is the one {report.unit} of an arm",
+        ),
+        differences=worded(
+            report.differences,
+            intervals=f"{by_unit}, with the interval that the verdict rests on; grey ones support no claim",
+            means=f"{by_unit}, without an interval: they support no claim",
+            one=f"in that {report.unit}: one {report.unit} supports no claim",
+        ),
+    )
+    return PageSection("outcome", title, (text,) if panels else (), (Part(panels=panels, grids=grids),))
+
+
+def _arms(report: Report, details: Details | None) -> PageSection:
+    if details is None:
+        parts = (Part(grids=(*tables.changes(report), tables.tallies(report))),)
+        return PageSection("arms", "Arms", (), parts)
+    changed = {row[0]: row for row in change_rows(report.changes)}
+    cards = tuple(
+        Card(f"{place}. {each.arm}", tuple(_card(each, changed.get(each.arm))))
+        for place, each in enumerate(details.arms, start=1)
+    )
+    folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
+    folded += [(f"all that {each.arm} changes", in_full(each)) for each in report.changes if is_cut(each)]
+    chosen = tuple(tables.Grid(*table) for table in repeat_tables.chosen(report))
+    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
+
+
+def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+    if facts.why:
+        yield "why", facts.why
+    if facts.reference:
+        yield "compared with", facts.reference
+    if changed:
+        titles = ("changes", "chosen by its search", "not searched")
+        # A browser breaks lines within "->".
+        texts = (words.replace(" -> ", " → ") for words in changed[2:])
+        yield from ((title, words) for title, words in zip(titles, texts, strict=True) if words != "-")
+    if facts.parameters is not None:
+        yield "parameters", count(facts.parameters)
+    if facts.forward_flops is not None:
+        yield "FLOPs, forward", f"{_span(facts.forward_flops)} of {facts.flops_of}"
+    if facts.step_flops is not None:
+        yield "FLOPs, training", f"{_span(facts.step_flops)} a step"
+    for phase, counts in facts.ended.items():
+        ended = ", ".join(f"{count(number)} {_ended(name)}" for name, number in counts.items())
+        yield phase, f"{ended} of {count(facts.planned.get(phase, 0))} planned"
+    for each in facts.failures:
+        yield (
+            f"{each.phase} {_ended(each.outcome)}",
+            f"{counted(each.count, 'trial')}: {each.reason}",
+        )
+    if facts.more_failures:
+        yield "failed otherwise", counted(facts.more_failures, "trial")
+    yield "work", f"{facts.device_s / 3600:.3g} device hours"
+
+
+def _span(ends: tuple[float, float]) -> str:
+    low, high = map(amount, ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _searches(details: Details) -> PageSection:
+    parts = tuple(
+        Part(
+            title=course.arm,
+            facts=tuple(_search_facts(course)),
+            flags=course.edges,
+            panels=pictures(search_panels(course, place)),
+        )
+        for place, course in enumerate(details.searches, start=1)
+    )
+    known = any(course.importance is not None for course in details.searches)
+    return PageSection("search", "Search", (SEARCH, IMPORTANCE) if known else (SEARCH,), parts)
+
+
+def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
+    yield "sampler", course.sampler
+    if course.repeats > 1:
+        yield "repeats", count(course.repeats)
+    outcomes = Counter(_ended(each.outcome) for each in course.trials)
+    ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
+    yield "trials", f"{ended} of {count(course.planned)} planned"
+    if course.best is not None:
+        values = zip(course.objectives, course.best.values, strict=True)
+        message = ", ".join(f"{counted_name(each)} {value:.4g}" for each, value in values)
+        assigned = ", ".join(
+            f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
+        )
+        number = numbered(course.best.repeat, course.best.number)
+        yield "best", f"trial {number}: {message} with {assigned or 'nothing to choose'}"
+    if (found := course.importance) is not None and found.trials < TRIALS_A_DIMENSION * len(found.shares):
+        of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
+        yield "importance", f"of {of}: too few to tell it from chance"
+
+
+def _compute(report: Report, details: Details) -> PageSection:
+    found = list(cost_panels(report, details))
+    pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
+    parts = [
+        Part(
+            title=f"{outcome} against {cost}",
+            panels=pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
+        )
+        for place, (outcome, cost) in enumerate(pairs, start=1)
+    ]
+    over = "means over seeds"
+    values = worded(report.estimates, intervals=over, means=over, one="of one seed")
+    again = COST_AGAIN if any(each.path for each in details.costs) else ""
+    return _compute_section(report, COST.format(again=again, values=values) if found else "", parts)
+
+
+def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
+    """Figures of costs with their `text`, if any, and the tables; without costs, what was read again."""
+    title = "Outcome against compute" if text or report.equal_costs else "Checkpoints read again"
+    return PageSection(
+        "compute", title, (text,) if text else (), (*parts, Part(grids=tuple(tables.costs(report))))
+    )
+
+
+def _curves(report: Report, details: Details) -> PageSection:
+    found = list(curve_panels(report, details))
+    names = dict.fromkeys(each.metric for each in details.curves)
+    parts = tuple(
+        Part(title=metric, panels=pictures(each for each in found if each.name.startswith(f"curve-{place}-")))
+        for place, metric in enumerate(names, start=1)
+    )
+    several = "Mean over the seeds that finished, the band from the lowest to the highest of them"
+    lines = "The one seed that finished" if all(each.seeds <= 1 for each in details.curves) else several
+    return PageSection("curves", "Learning curves", (CURVES.format(lines=lines),), parts)
+
+
+def _metrics(report: Report) -> PageSection:
+    part = Part(
+        panels=pictures(metric_panels(report)), grids=(*tables.metrics(report), *tables.searches(report))
+    )
+    text = "Everything here is exploratory, but for what is marked as primary."
+    return PageSection("metrics", "All metrics", (text,), (part,))

@@ -1,0 +1,112 @@
+"""Puts a report on disk: written elsewhere, then renamed, so that a reader never meets half of one."""
+
+import contextlib
+import errno
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orchestrator.files.file_digests import write_manifest
+from orchestrator.report.caveats.notes import notes
+from orchestrator.report.caveats.notices import notices
+from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
+from orchestrator.report.figures.panels import all_panels
+from orchestrator.report.figures.style import Kind, Panel, rendered
+from orchestrator.report.results.contexts import by_context
+from orchestrator.report.results.details import Details
+from orchestrator.report.results.types import Report
+from orchestrator.report.writers.csv_file import as_csv
+from orchestrator.report.writers.json_file import as_json
+from orchestrator.report.writers.latex import document
+from orchestrator.report.writers.page import page
+from orchestrator.report.writers.tables import as_markdown, grids
+from search_spaces.wording import markdown_line, markdown_text, one_line
+
+
+def write(
+    report: Report,
+    folder: Path,
+    details: Details | None = None,
+    *,
+    figures: Kind | None = None,
+    latex: bool = False,
+) -> Path:
+    """Replace `folder` by report.md, report.html, report.csv, report.json and pictures; returns report.md.
+
+    Without `details` the page shows what the report itself holds. `figures`: every figure of the page is
+    written too, as a file below `figures`. `latex`: report.tex is, and its figures as PDF.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    fresh.mkdir()  # with the rights that the umask leaves; a temporary folder would be the owner's alone
+    try:
+        pictures = [*outcome_panels(report), *metric_panels(report)]
+        for each in pictures:
+            (fresh / f"{each.name}.png").write_bytes(rendered(each, "png"))
+        (fresh / "report.md").write_text(markdown(report, pictures), encoding="utf-8")
+        (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
+        (fresh / "report.json").write_text(as_json(report, details), encoding="utf-8")
+        (fresh / "report.html").write_text(page(report, details), encoding="utf-8")
+        panels = [*all_panels(report, details)] if figures or latex else []
+        if figures:
+            _put_figures(panels, figures, fresh / "figures")
+        if latex and figures != "pdf":
+            _put_figures(panels, "pdf", fresh / "figures")
+        if latex:
+            (fresh / "report.tex").write_text(document(report, panels), encoding="utf-8")
+        write_manifest(fresh, sorted(each for each in fresh.rglob("*") if each.is_file()))
+        _put(fresh, folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return folder / "report.md"
+
+
+def _put_figures(panels: Sequence[Panel], kind: Kind, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for each in panels:
+        (folder / f"{each.name}.{kind}").write_bytes(rendered(each, kind))
+
+
+def _put(fresh: Path, folder: Path) -> None:
+    """Make `fresh` the report. Others may put theirs there at the same time: the last one stays."""
+    while True:
+        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                folder.rename(old)
+            fresh.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def markdown(report: Report, figures: Sequence[Panel]) -> str:
+    """The report as text; `figures` lie beside it as PNG files."""
+    parts = [f"# {markdown_line(report.sweep)}"]
+    if report.question:
+        parts.append(markdown_text(report.question))
+    parts += [f"**{markdown_line(one_line(each))}**" for each in notices(report)]
+    if report.verdicts:
+        parts += ["## Answer", *_answers(report)]
+    parts += [as_markdown(grid) for grid in grids(report)]
+    parts += [f"![{markdown_line(one_line(each.title))}]({each.name}.png)" for each in figures]
+    read = [f"- {markdown_line(one_line(each))}" for each in notes(report)]
+    parts.append("## How to read this\n\n" + "\n".join(read))
+    return "\n\n".join(parts) + "\n"
+
+
+def _answers(report: Report) -> Iterator[str]:
+    """Return verdicts by context, then verdicts over all contexts, as lists."""
+    found = [(context, part.verdicts) for context, part in by_context(report)]
+    for title, verdicts in (*found, ("mean over all contexts", report.pooled)):
+        if verdicts and report.contexts:
+            yield f"### {markdown_line(one_line(title))}"
+        if verdicts:
+            yield "\n".join(f"- {markdown_line(one_line(each.line))}" for each in verdicts)

@@ -1,0 +1,164 @@
+"""Makes samplers and stoppers and tries them in a study of a few trials, for much is refused only then."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, TypeVar
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
+
+from orchestrator.search.samplers import (
+    SAMPLER,
+    STOPPER,
+    Chosen,
+    Named,
+    Refusal,
+    SamplerRefused,
+    make_sampler,
+    make_stopper,
+    named,
+)
+from orchestrator.search.suggestions import suggest
+from search_spaces.dimensions import Domain, Float, Int, Value
+from search_spaces.grid import COUNTED_MAX, count_values, is_finite
+from search_spaces.wording import shown
+from trainables.extensions import said
+
+Checked = TypeVar("Checked")
+
+_SMALL = (Int(0, 3), Float(0.0, 1.0, step=0.25))
+_TRIED_STEPS = (1, 10, 100, 1000)
+_TRIED_TRIALS = 2
+_REPEATED_TRIALS = 20  # of few values each, two samplers that differ agree in less than one case of a million
+
+
+def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
+    """Make the sampler and let it search `space` for so many objectives. Raises `SamplerRefused`."""
+    found = named(given, SAMPLER)
+    chosen = found.chosen(given)
+    if chosen.is_grid:
+        return
+    if chosen.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
+        message = (
+            f"{found.label} keeps all combinations in memory, and there must be at most {COUNTED_MAX:,}, got "
+            f"{size:,}: leave values out, or choose another sampler"
+        )
+        raise SamplerRefused([Refusal("", message)])
+    failure = _failure(_use_sampler, chosen, objectives, space)
+    if failure and objectives > 1 and failure != _failure(_use_sampler, chosen, 1, space):
+        message = f"{given['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
+        raise SamplerRefused([Refusal("", message)])
+    if failure:
+        _require_use(found, chosen, lambda chosen: _use_sampler(chosen, 1, space))
+
+
+def _num_combinations(space: Sequence[Domain]) -> int:
+    """Combinations of what can be counted; the rest is refused when it is tried."""
+    return prod(count_values(each) for each in space if is_finite(each))
+
+
+def check_stopper(given: Mapping[str, Any]) -> Chosen:
+    """Make the stopper and let it judge a few trials; what was made. Raises `SamplerRefused`."""
+    found = named(given, STOPPER)
+    chosen = found.chosen(given)
+    low, high = (chosen.keywords.get(f"{end}_resource") for end in ("min", "max"))
+    if isinstance(low, int) and isinstance(high, int) and low >= high:
+        least, most = found.written("min_resource"), found.written("max_resource")
+        raise SamplerRefused([Refusal(most, f"{most} must be more than {least}, {low}, got {high}")])
+    _require_use(found, chosen, _use_stopper)
+    return chosen
+
+
+def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[Refusal]]:
+    """What `check` returns, or else why it refuses."""
+    try:
+        return check(), ()
+    except SamplerRefused as error:
+        return None, error.refusals
+
+
+def _require_use(found: Named, chosen: Chosen, use: Callable[[Chosen], None]) -> None:
+    """Put it to use. Raises `SamplerRefused`, for each keyword that is refused alone, or for all."""
+    if not (failure := _failure(use, chosen)):
+        return
+    needed = {key: value for key, value in chosen.keywords.items() if key in found.required}
+    alone = {}
+    if len(chosen.keywords) == 1 or not _failure(use, replace(chosen, keywords=needed)):
+        for key, value in chosen.keywords.items():
+            if why := _failure(use, replace(chosen, keywords=needed | {key: value})):
+                word = found.written(key)
+                alone[word] = f"with {word} = {shown(value)}: {why.replace(key, word)}"
+    refusals = alone or {"": f"as asked: {failure}"}
+    raise SamplerRefused(
+        [Refusal(key, f"{found.label} cannot be used {why}") for key, why in refusals.items()]
+    )
+
+
+def _failure(use: Callable[..., None], *given: Any) -> str:
+    """Why `use` fails, on one line; empty if it does not."""
+    try:
+        use(*given)
+    except ModuleNotFoundError as error:
+        return f"it needs the package {error.name}: pip install {error.name}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a library's own: whatever it is, the search could not run
+        refuses = type(error) in (ValueError, TypeError)  # what a library says to its user
+        return str(error).partition("\n")[0] if refuses else said(error)
+    return ""
+
+
+def _use_sampler(chosen: Chosen, objectives: int, space: Sequence[Domain]) -> None:
+    """Ask a few times, with as few draws at random before the sampler's own as it can be made to take.
+
+    Raises ValueError for one that, made again, draws otherwise: a search that is resumed must not.
+    """
+    if "n_startup_trials" in named({"name": chosen.class_name}, SAMPLER).parameters:
+        chosen = replace(chosen, keywords={**chosen.keywords, "n_startup_trials": 1})
+
+    trials = _REPEATED_TRIALS if chosen.is_from_outside else _TRIED_TRIALS
+
+    def drawn() -> list[Value]:
+        return _study(lambda number: make_sampler(chosen, number), None, objectives, space, trials)
+
+    first = drawn()
+    if chosen.is_from_outside and first != drawn():
+        raise ValueError(
+            "made again with the same seed it draws other values, so that no search could be resumed; let it "
+            "take a keyword seed, and draw from that and the study alone"
+        )
+
+
+def _use_stopper(chosen: Chosen) -> None:
+    _study(lambda number: optuna.samplers.RandomSampler(seed=number), make_stopper(chosen), 1, ())
+
+
+def _study(
+    sampler: Callable[[int], BaseSampler],
+    stopper: BasePruner | None,
+    objectives: int,
+    space: Sequence[Domain],
+    trials: int = _TRIED_TRIALS,
+) -> list[Value]:
+    """What is drawn in a study of a few trials, each with a sampler of its own."""
+    drawn = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        directions = [StudyDirection.MAXIMIZE] * objectives
+        study = optuna.create_study(directions=directions, sampler=sampler(0), pruner=stopper)
+        for number in range(trials):
+            study.sampler = sampler(number)
+            trial = study.ask()
+            drawn += [suggest(trial, f"x{place}", domain) for place, domain in enumerate(space or _SMALL)]
+            value = 1.0 / (1 + number)
+            for step in _TRIED_STEPS if stopper is not None else ():
+                trial.report(value, step)
+                trial.should_prune()
+            # Some samplers would stop a loop that is not there once all is visited.
+            study.sampler = optuna.samplers.RandomSampler(seed=0)
+            study.tell(trial, [value] * objectives)
+    return drawn

@@ -1,0 +1,481 @@
+"""Samplers and early stoppers: classes of Optuna or of anybody, found by name and checked by signature.
+
+All that the orchestrator knows of particular samplers stands here. Names, keywords and types are those of the
+classes' signatures; only the short names are ours. What passes is made and put to use by `sampler_check`.
+
+No sampler outlives an ask: it is made anew for each, with a `seed` if it takes one, and reads the study.
+"""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf
+from typing import Any, Final, Literal, cast, get_args
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler
+
+from orchestrator.search.keywords import can_be_written, fits, is_required, parameters, type_words
+from search_spaces.grid import NAME as GRID
+from search_spaces.wording import hint, nearest
+from trainables.extensions import BadName, imported
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name that is not Optuna's for a class of Optuna, with other names for some of its keywords."""
+
+    class_name: str
+    keywords: Mapping[str, str] = field(default_factory=dict)
+    """Our keyword to Optuna's."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Keyword that the name has elsewhere and cannot have here, to what to do instead."""
+
+
+SAMPLERS: Mapping[str, Alias] = {
+    "bruteforce": Alias("BruteForceSampler"),
+    "cmaes": Alias("CmaEsSampler"),
+    "gp": Alias("GPSampler"),
+    GRID: Alias(GRID),
+    "nsga2": Alias("NSGAIISampler"),
+    "nsga3": Alias("NSGAIIISampler"),
+    "qmc": Alias("QMCSampler"),
+    "random": Alias("RandomSampler"),
+    "tpe": Alias("TPESampler"),
+}
+_RUNGS = {"grace_steps": "min_resource", "reduction": "reduction_factor"}
+_OF_SPEC = {
+    "time_attr": "what is counted are steps",
+    "metric": "search.objectives names it",
+    "mode": "search.objectives says it",
+    "stop_last_trials": "a trial ends with its training",
+}
+"""Keywords of all of Ray Tune's schedulers."""
+_RAY_ASHA = Alias(
+    "SuccessiveHalvingPruner",
+    {"grace_period": "min_resource"},
+    {
+        **_OF_SPEC,
+        "max_t": "a trial ends with its training",
+        "brackets": "choose hyperband, which has several",
+    },
+)
+STOPPERS: Mapping[str, Alias] = {
+    "asha": Alias("SuccessiveHalvingPruner", _RUNGS),
+    "hyperband": Alias("HyperbandPruner", _RUNGS),
+    "median": Alias("MedianPruner", {"grace_steps": "n_warmup_steps"}),
+    "patient": Alias("PatientPruner", {"wrapped": "wrapped_pruner"}),
+    "percentile": Alias("PercentilePruner", {"grace_steps": "n_warmup_steps"}),
+    "threshold": Alias("ThresholdPruner", {"grace_steps": "n_warmup_steps"}),
+    "PatientPruner": Alias("PatientPruner", {"wrapped": "wrapped_pruner"}),
+    "ASHAScheduler": _RAY_ASHA,
+    "AsyncHyperBandScheduler": _RAY_ASHA,
+    "HyperBandScheduler": Alias("HyperbandPruner", {"max_t": "max_resource"}, _OF_SPEC),
+    "MedianStoppingRule": Alias(
+        "MedianPruner",
+        {"grace_period": "n_warmup_steps", "min_samples_required": "n_min_trials"},
+        {
+            **_OF_SPEC,
+            "min_time_slice": "trials do not take turns",
+            "hard_stop": "a trial that is stopped is not continued",
+        },
+    ),
+}
+"""Of Ray Tune's schedulers those that stop trials by comparing them. They count steps here, not reports."""
+RAYS: Final = "ray.tune.schedulers."
+"""What their names begin with where they are written in full."""
+_EXPLOITS = (
+    "it copies weights and settings between running trials, so that none has settings of its own to confirm "
+    "and to compare; use asha or median"
+)
+_NO_STOPPERS: Mapping[str, str] = {
+    "FIFOScheduler": "it stops nothing; leave the stopper out",
+    "HyperBandForBOHB": "it works with a searcher of Ray Tune's alone; use hyperband, and tpe as the sampler",
+    "PB2": _EXPLOITS,
+    "PopulationBasedTraining": _EXPLOITS,
+    "PopulationBasedTrainingReplay": _EXPLOITS,
+    "ResourceChangingScheduler": "it changes what running trials may use; resources says that of all",
+}
+"""Ray Tune's other schedulers."""
+_NO_SAMPLERS: Mapping[str, str] = {"GridSampler": "it would be given the values of the space again; use grid"}
+_DERIVED = {"seed": "it is derived for every trial from search.seed"}
+_LEAST: Mapping[str, int] = {
+    "bootstrap_count": 0,
+    "dividing_parameter": 1,
+    "max_resource": 1,
+    "min_resource": 1,
+    "n_ei_candidates": 1,
+    "n_startup_trials": 0,
+    "reduction_factor": 2,
+}
+"""What Optuna takes without a word, or stumbles over with one of Python's."""
+DRAWN_AT_RANDOM = ("n_startup_trials", "population_size")
+"""Keywords of samplers: so many trials are drawn at random before any is chosen."""
+_STATELESS = frozenset({"BruteForceSampler", "RandomSampler", "TPESampler", GRID})
+"""Samplers that read nothing but the parameters, values and states of the study's trials."""
+_SEEDED_ONCE = frozenset({"QMCSampler"})
+"""Samplers that walk along one sequence, which the seed names."""
+_ALWAYS: Mapping[str, Mapping[str, Any]] = {"TPESampler": {"constant_liar": True}}
+"""What several trials at a time need, unless the spec says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Samplers or stoppers: where their names are looked up."""
+
+    noun: str
+    package: Literal["samplers", "pruners"]
+    """Of Optuna."""
+    base: type[BaseSampler] | type[BasePruner]
+    aliases: Mapping[str, Alias]
+    instead: Mapping[str, str]
+    """Name that stands for something elsewhere, to why it cannot be had and what to do."""
+
+
+SAMPLER: Final = Kind("sampler", "samplers", BaseSampler, SAMPLERS, _NO_SAMPLERS)
+STOPPER: Final = Kind("stopper", "pruners", BasePruner, STOPPERS, _NO_STOPPERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A sampler or pruner and the keywords to build it with."""
+
+    class_name: str
+    """Of `optuna.samplers` or `optuna.pruners`, `grid`, or the dotted name of anything else."""
+    keywords: Mapping[str, Any]
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether every combination is tried in turn, for which nothing has to be built."""
+        return self.class_name == GRID
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Whether Optuna's class holds every combination of the space."""
+        return self.class_name == "BruteForceSampler"
+
+    @property
+    def is_from_outside(self) -> bool:
+        """Whether it is a class of neither Optuna nor ours."""
+        return _is_dotted(self.class_name)
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether a study that holds the same trials makes it draw the same."""
+        return self.class_name in _STATELESS
+
+    @property
+    def is_seeded_once(self) -> bool:
+        """Whether all its draws must have one seed."""
+        return self.class_name in _SEEDED_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class StopperPatience:
+    """When a stopper begins to judge."""
+
+    steps: int
+    """Before this step no trial is stopped."""
+    trials: int
+    """Before so many trials have ended, or been measured, none is stopped."""
+    keeps_all: bool
+    """Whether it would keep every trial."""
+    bounds: tuple[float, float] | None = None
+    """It stops trials that measure less or more, and no others; None where it goes by other trials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One fault of a sampler or stopper: the keyword it is about (empty: the name) and what is wrong."""
+
+    keyword: str
+    message: str
+
+
+class SamplerRefused(ValueError):
+    """A sampler or stopper that cannot be used; `refusals` holds every reason."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        super().__init__("; ".join(refusal.message for refusal in refusals))
+        self.refusals = tuple(refusals)
+
+
+def chosen_sampler(given: Mapping[str, Any]) -> Chosen:
+    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
+    return named(given, SAMPLER).chosen(given)
+
+
+def chosen_stopper(given: Mapping[str, Any]) -> Chosen:
+    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
+    return named(given, STOPPER).chosen(given)
+
+
+def make_sampler(chosen: Chosen, seed: int) -> BaseSampler:
+    """A fresh one. Raises whatever its class raises, TypeError for what is no sampler."""
+    seeded = {"seed": seed} if "seed" in _parameters(chosen.class_name, SAMPLER) else {}
+    found = _made(chosen, SAMPLER, seeded)
+    assert isinstance(found, BaseSampler), "what is made is of its kind"
+    return found
+
+
+def make_stopper(chosen: Chosen) -> BasePruner:
+    """A fresh one. Raises whatever its class raises, TypeError for what is no pruner."""
+    found = _made(chosen, STOPPER, {})
+    assert isinstance(found, BasePruner), "what is made is of its kind"
+    return found
+
+
+def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
+    keywords = {**_ALWAYS.get(chosen.class_name, {}), **chosen.keywords, **seeded}
+    for key, each in _wrapped(chosen, kind).items():
+        keywords[key] = make_stopper(each)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = _class(chosen.class_name, kind)(**keywords)
+    if not isinstance(found, kind.base):
+        raise TypeError(
+            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(found).__name__}"
+        )
+    return found
+
+
+def _wrapped(chosen: Chosen, kind: Kind) -> Mapping[str, Chosen]:
+    """Return the stoppers among the keywords of `chosen`. Raises `SamplerRefused`."""
+    declared = _parameters(chosen.class_name, kind)
+    return {
+        key: chosen_stopper(_component(value))
+        for key, value in chosen.keywords.items()
+        if value is not None and key in declared and _takes_stopper(declared[key])
+    }
+
+
+def _component(written: Any) -> Mapping[str, Any]:
+    return written if isinstance(written, Mapping) else {"name": written}
+
+
+def _takes_stopper(parameter: inspect.Parameter) -> bool:
+    """Return whether a keyword takes a stopper, written like `search.stopper`."""
+    return BasePruner in (get_args(parameter.annotation) or (parameter.annotation,))
+
+
+def patience(stopper: Chosen) -> StopperPatience:
+    """When `stopper` begins to judge, by its keywords and their defaults."""
+    declared = _parameters(stopper.class_name, STOPPER)
+    for wrapped in _wrapped(stopper, STOPPER).values():
+        return patience(wrapped)  # all values must agree
+
+    def number(keyword: str) -> int:
+        default = declared[keyword].default if keyword in declared else 0
+        value = stopper.keywords.get(keyword, default)
+        return value if isinstance(value, int) else 0  # it may be worked out from the first trial
+
+    rungs = number("reduction_factor") ** number("min_early_stopping_rate")
+    return StopperPatience(
+        steps=number("n_warmup_steps") or number("min_resource") * rungs,
+        trials=max(number("n_startup_trials"), number("n_min_trials"), number("bootstrap_count")),
+        keeps_all=stopper.keywords.get("percentile") == 100,
+        bounds=_bounds(stopper) if stopper.class_name == "ThresholdPruner" else None,
+    )
+
+
+def _bounds(stopper: Chosen) -> tuple[float, float]:
+    lower, upper = (stopper.keywords.get(each) for each in ("lower", "upper"))
+    return (-inf if lower is None else float(lower), inf if upper is None else float(upper))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The class that was asked for, as messages call it and as it declares itself."""
+
+    label: str
+    alias: Alias
+    parameters: Mapping[str, inspect.Parameter]
+    is_optunas: bool
+
+    def chosen(self, given: Mapping[str, Any]) -> Chosen:
+        """What `given` builds, as far as names and types tell. Raises `SamplerRefused`."""
+        written = {self.alias.keywords.get(key, key): key for key in given if key != "name"}
+        twice = [each for each in given if each != self.alias.keywords.get(each, each) in given]
+        refusals = [
+            *(
+                Refusal("", f"{self.label} must be given {self.written(key)}")
+                for key in self.required - set(written)
+            ),
+            *(Refusal(each, f"{each} is {self.alias.keywords[each]}: give one of them") for each in twice),
+            *(each for keyword, key in written.items() for each in self._refusals(key, keyword, given[key])),
+        ]
+        if refusals:
+            raise SamplerRefused(refusals)
+        return Chosen(self.alias.class_name, {keyword: given[key] for keyword, key in written.items()})
+
+    @property
+    def required(self) -> set[str]:
+        """Keywords that must be given."""
+        return {key for key, each in self.parameters.items() if is_required(each) and key not in _DERIVED}
+
+    def written(self, keyword: str) -> str:
+        """Our word for a keyword of the class."""
+        return next((ours for ours, theirs in self.alias.keywords.items() if theirs == keyword), keyword)
+
+    def _refusals(self, written: str, keyword: str, value: Any) -> Iterator[Refusal]:
+        """Everything wrong with one keyword; at most one refusal."""
+        takes = self.parameters.get(keyword)
+        if keyword in _DERIVED:
+            yield Refusal(written, f"{self.label} must not be given {written}: {_DERIVED[keyword]}")
+        elif written in self.alias.refused:
+            yield Refusal(written, f"{self.label} has no {written} here: {self.alias.refused[written]}")
+        elif takes is not None and _takes_stopper(takes):
+            yield from _refused_stopper(written, value)
+        elif takes is None or not can_be_written(takes):
+            if takes is not None or not self._takes_any:
+                message = f"{self.label} has no keyword {written!r}. {hint(written, self._known())}"
+                yield Refusal(written, message)
+        elif not fits(value, takes):
+            yield Refusal(written, f"{written} must be {type_words(takes)}, got {value!r}")
+        elif self.is_optunas and isinstance(value, int | float) and value < _LEAST.get(keyword, value):
+            yield Refusal(written, f"{written} must be at least {_LEAST[keyword]}, got {value!r}")
+
+    @property
+    def _takes_any(self) -> bool:
+        return any(each.kind is each.VAR_KEYWORD for each in self.parameters.values())
+
+    def _known(self) -> list[str]:
+        return sorted(
+            self.written(key)
+            for key, each in self.parameters.items()
+            if (can_be_written(each) or _takes_stopper(each)) and key not in _DERIVED
+        )
+
+
+def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
+    """Yield the errors in a stopper that another stopper wraps."""
+    if value is None:
+        return
+    if not isinstance(value, str | Mapping):
+        yield Refusal(written, f"{written} must be a stopper, or null, got {value!r}")
+        return
+    try:
+        chosen_stopper(_component(value))
+    except SamplerRefused as error:
+        yield from (Refusal(written, f"{written}: {each.message}") for each in error.refusals)
+
+
+def named(given: Mapping[str, Any], kind: Kind) -> Named:
+    """The class that `given` names. Raises `SamplerRefused` if there is none."""
+    name = str(given.get("name"))
+    short = _rays_name(name, kind)
+    full = _optunas_name(name, kind)
+    alias = kind.aliases.get(short) or kind.aliases.get(full) or Alias(full)
+    if why := kind.instead.get(short):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
+    is_optunas = alias.class_name in constructors(kind)
+    if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
+        message = f"no {kind.noun} named {name!r}. {hint(name, known_names(kind))}"
+        raise SamplerRefused([Refusal("", message)])
+    return Named(f"{kind.noun} {name!r}", alias, _parameters(alias.class_name, kind), is_optunas)
+
+
+def _is_dotted(name: str) -> bool:
+    return "." in name or ":" in name
+
+
+def _optunas_name(name: str, kind: Kind) -> str:
+    """The short name of a class of Optuna that is written in full, else `name`."""
+    module, _, short = name.replace(":", ".").rpartition(".")
+    return short if module == f"optuna.{kind.package}" and short in constructors(kind) else name
+
+
+def _rays_name(name: str, kind: Kind) -> str:
+    """The short name of a scheduler of Ray Tune that is written in full, else `name`."""
+    module, _, short = name.replace(":", ".").rpartition(".")
+    is_rays = f"{module}.".startswith(RAYS) and (short in kind.aliases or short in kind.instead)
+    return short if is_rays else name
+
+
+def _class(name: str, kind: Kind) -> Callable[..., Any]:
+    """What makes the sampler or stopper `name`. Raises `SamplerRefused`."""
+    if not _is_dotted(name):
+        return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
+    module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
+    try:
+        found: Any = imported(module_name, f"a {kind.noun}'s module")
+        for part in inner.split("."):
+            found = getattr(found, part)
+    except BadName as error:
+        raise SamplerRefused([Refusal("", str(error))]) from error
+    except AttributeError as error:
+        near = nearest(inner, dir(sys.modules[module_name]))
+        question = f". Did you mean {near!r}?" if near is not None else f": {error}"
+        raise SamplerRefused([Refusal("", f"{module_name} has no {inner}{question}")]) from error
+    if not callable(found):
+        raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(found).__name__}")])
+    if why := _why_not_called(found, kind):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
+    made: Callable[..., Any] = found
+    return made
+
+
+def _why_not_called(found: Callable[..., Any], kind: Kind) -> str | None:
+    """Why a plan must not call what a dotted name stands for to see what it makes; None where it may.
+
+    `os.system` with a command is a function with a keyword too: so a function has to show what it makes.
+    """
+    base = f"optuna.{kind.package}.{kind.base.__name__}"
+    if inspect.isclass(found):
+        return None if issubclass(found, kind.base) else f"it must be an {base}, got {found.__name__}"
+    try:
+        signature = inspect.signature(found, eval_str=True)
+    except Exception:  # a builtin without one, or an annotation that names nothing
+        signature = inspect.Signature()
+    made, takes = signature.return_annotation, signature.parameters
+    if (inspect.isclass(made) and issubclass(made, kind.base)) or (
+        kind.base is BaseSampler and "seed" in takes
+    ):
+        return None
+    shown = getattr(found, "__name__", type(found).__name__)
+    sign = " or takes a keyword seed" if kind.base is BaseSampler else ""
+    return (
+        f"it must be an {base}, or a function that returns one and says so (`-> {kind.base.__name__}`)"
+        f"{sign}, got the function {shown}"
+    )
+
+
+def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:
+    """Of the class `name`. Raises `SamplerRefused` if there is none, or it does not tell."""
+    if name == GRID:
+        return {}
+    known = constructors(kind)
+    if name in known:
+        return known[name]
+    try:
+        return parameters(_class(name, kind))
+    except ValueError as error:
+        if isinstance(error, SamplerRefused):
+            raise
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {error}")]) from error
+
+
+def known_names(kind: Kind) -> list[str]:
+    """Every name without a dot that can be given, short ones first."""
+    return sorted(kind.aliases) + sorted(constructors(kind).keys() - kind.aliases.keys())
+
+
+@cache
+def constructors(kind: Kind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
+    """Parameters of every class of Optuna that YAML can describe, by class name."""
+    found: dict[str, Mapping[str, inspect.Parameter]] = {}
+    for name in getattr(optuna, kind.package).__all__:
+        made = _class(name, kind)
+        if not inspect.isclass(made) or name.startswith("Base") or name == "NopPruner":
+            continue
+        declared = parameters(made)
+        required = [each for each in declared.values() if is_required(each)]
+        if all(can_be_written(each) or (kind is STOPPER and _takes_stopper(each)) for each in required):
+            found[name] = declared
+    return {name: each for name, each in found.items() if name not in kind.instead}

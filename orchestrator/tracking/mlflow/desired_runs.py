@@ -1,0 +1,420 @@
+"""What every MLflow run of a sweep should look like, computed from the log. Pure: knows no MLflow.
+
+Statuses, chosen so that a colour in the UI means one thing:
+
+- FINISHED: the trial gave a result that stands. A pruned trial is one of them: it was judged, not broken;
+  its tag `haltsweep.outcome` says `pruned`.
+- FAILED: diverged, out of memory, timed out or crashed; `haltsweep.outcome` and `haltsweep.reason` say which.
+- KILLED: stopped, or its process is gone; it goes on with `haltsweep resume`.
+- RUNNING: a living process holds the sweep and the trial is open.
+
+An arm is FAILED where every confirm trial failed; where some did, `haltsweep.reason` counts them. It begins
+with the first of its trials and ends with the last one; how long trials ran between, without the time between
+two launches or before an extension, is its metric `time/running_seconds`. It carries their learning curves,
+averaged.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Any, Literal
+
+from orchestrator.ledger.events import Event, EventKind, trial_from_json
+from orchestrator.ledger.fold import measurement_of
+from orchestrator.plan.types import Arm, Plan
+from orchestrator.spec.scopes import CountedReports
+from orchestrator.tracking.curves import ArmCurves
+from orchestrator.tracking.inputs import Input, Inputs, inputs_for
+from orchestrator.tracking.mlflow.points import (
+    MAX_NAME,
+    PREFIX,
+    Point,
+    metric_key,
+    milliseconds,
+    original_names,
+    points_of,
+)
+from orchestrator.tracking.mlflow.running_time import RunningTime
+from orchestrator.trials import OutcomeKind, PlannedTrial, Trial, numbered
+from search_spaces.paths import leaves
+from search_spaces.wording import amount, markdown_line, markdown_text, visible
+from trainables.protocol import Measurement
+
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+SWEEP = "sweep"
+NOT_APPLICABLE = "-"
+MAX_NOTE = 5000
+"""Characters of a description, what is escaped counted in."""
+MAX_TEXT = 1000
+"""Characters of a reason that are kept in a tag; the ledger has all of them."""
+PROJECTION = "4"
+"""What runs are made of, raised when that changes: an MLflow written before is behind, not damaged."""
+GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
+
+
+@dataclass(slots=True)
+class DesiredRun:
+    """One run as it should be; `points` are those heard since the desired was last written."""
+
+    key: str
+    """`sweep`, `arm/<name>` or `trial/<id>`."""
+    parent: str | None
+    name: str
+    start_ms: int
+    status: Status = "RUNNING"
+    end_ms: int | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+    retried_ms: int = 0
+    """Time of the last retry, in Unix milliseconds.
+
+    Later measurements overwrite earlier ones of the same step.
+    """
+    inputs: tuple[Input, ...] = ()
+
+
+class DesiredRuns:
+    """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
+
+    def __init__(self, plan: Plan, ledger_uid: str, inputs: Inputs = MappingProxyType({})) -> None:
+        self._plan = plan
+        self._ledger_uid = ledger_uid
+        self._inputs = inputs
+        self._differing = _differing(plan.arms)
+        self._trials: dict[str, Trial] = {}
+        self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
+        self._curves = {arm.name: ArmCurves() for arm in plan.arms}
+        self._counted: dict[str, CountedReports] = {}
+        self._running = {arm.name: RunningTime() for arm in plan.arms}
+        self._to_go = Counter(trial.arm for trial in plan.trials)
+        self._source: dict[str, str] = {}
+        self._last_ms = 0
+        self._held = True
+        self.runs: dict[str, DesiredRun] = {}
+        self.at_close: dict[str, list[Point]] = {}
+        """Curves and running time of arms, by their keys, logged when the sweep is done. Written after what
+        is published: MLflow opens on what came first."""
+        self.dirty: dict[str, None] = {}
+        """Keys in the order in which they must be written: parents first."""
+
+    def hear(self, event: Event) -> None:
+        """Take in the next event."""
+        self._last_ms = max(self._last_ms, milliseconds(event.at))
+        if SWEEP not in self.runs:
+            self._begin(milliseconds(event.at))
+        if event.kind is EventKind.OPENED:
+            self._open(event)
+        elif event.kind is EventKind.CLOSED:
+            self._close(event)
+        elif event.kind is EventKind.ASKED:
+            trial = trial_from_json(event.payload)
+            self._trials.setdefault(trial.trial_id, trial)
+            if (known := self.runs.get(f"trial/{trial.trial_id}")) is not None:
+                # MLflow cannot change the value of a parameter.
+                known.params = self._trial_run(trial, known.start_ms).params | known.params
+        elif event.kind is EventKind.RETRIED:
+            self._retry(event)
+        elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
+            self._hear_trial(event)
+
+    def hold(self, *, held: bool) -> None:
+        """Say whether a living process holds the sweep: without one, nothing is running."""
+        if held != self._held:
+            self._held = held
+            self.dirty |= dict.fromkeys(
+                key for key, desired in self.runs.items() if desired.status == "RUNNING"
+            )
+
+    def seen(self, key: str) -> DesiredRun:
+        """The run as it should be shown now: as heard, unless its process is gone."""
+        desired = self.runs[key]
+        if desired.status == "RUNNING" and not self._held:
+            tags = desired.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
+            return DesiredRun(
+                key,
+                desired.parent,
+                desired.name,
+                desired.start_ms,
+                "KILLED",
+                self._last_ms,
+                tags,
+                desired.params,
+                desired.points,
+                desired.retried_ms,
+                desired.inputs,
+            )
+        return desired
+
+    def publish(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        """Finite values by run key, for those arms that have a run."""
+        keyed = {f"arm/{arm}": dict(metrics) for arm, metrics in values.items()}
+        return {
+            key: {metric_key(name): value for name, value in metrics.items() if math.isfinite(value)}
+            for key, metrics in keyed.items()
+            if key in self.runs
+        }
+
+    def publish_words(self, words: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+        """Tags by run key, for those arms that have a run."""
+        keyed = {f"arm/{arm}": tags for arm, tags in words.items()}
+        return {
+            key: {metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()}
+            for key, tags in keyed.items()
+            if key in self.runs
+        }
+
+    @property
+    def last_ms(self) -> int:
+        """Time of the newest event heard, Unix milliseconds."""
+        return self._last_ms
+
+    def _begin(self, start_ms: int) -> None:
+        tags = self._tags("sweep") | {f"{PREFIX}projection": PROJECTION}
+        if self._plan.question:
+            tags["mlflow.note.content"] = markdown_text(_cut(self._plan.question, MAX_TEXT))
+        self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
+
+    def _open(self, event: Event) -> None:
+        for each in self._running.values():
+            each.abandon()
+        self._source = source_tags(event.payload["provenance"])
+        self.runs[SWEEP].tags |= {
+            f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
+            **self._source,
+        }
+        for key in (SWEEP, *self._open_arms()):
+            self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
+
+    def _close(self, event: Event) -> None:
+        reason, at_ms = event.payload["reason"], milliseconds(event.at)
+        done = reason == "done"
+        outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
+        status: Status = "FINISHED" if done else "KILLED"
+        self._mark(SWEEP, status, at_ms, outcome.value, reason)
+        for arm in self._plan.arms if done else ():
+            if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
+                self._add(self._arm_run(arm, at_ms))
+                self._mark(f"arm/{arm.name}", status, at_ms, outcome.value, reason)
+            if points := [*self._curves[arm.name].points(at_ms), *self._running[arm.name].points(at_ms)]:
+                self.at_close.setdefault(f"arm/{arm.name}", []).extend(points)
+        for key in self._open_arms():
+            self._mark(key, status, self._arm_end(key) or at_ms, outcome.value, reason)
+
+    def _open_arms(self) -> list[str]:
+        """Arms that have begun and have trials to go."""
+        keys = [f"arm/{arm.name}" for arm in self._plan.arms if self._to_go[arm.name] > 0]
+        return [key for key in keys if key in self.runs]
+
+    def _arm_end(self, key: str) -> int | None:
+        """When the last of the arm's trials ended."""
+        ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
+        return max(ends, default=None)
+
+    def _arm_ended(self, arm: str) -> None:
+        """All of its trials have ended: its status is that of those that were confirmed."""
+        key, ended = f"arm/{arm}", self._confirmed.get(arm, {}).values()
+        if key not in self.runs:
+            return
+        end_ms = self._arm_end(key) or self.runs[key].start_ms
+        self._mark(key, "FINISHED", end_ms, OutcomeKind.FINISHED.value, "done")
+        if any(kind.failed for kind in ended):
+            self._mark_failures(key, ended, end_ms)
+
+    def _mark_failures(self, key: str, ended: Collection[OutcomeKind], end_ms: int) -> None:
+        """An arm whose confirm trials failed is judged by them; where none finished it has failed itself."""
+        failed = Counter(kind.value for kind in ended if kind.failed)
+        finished = sum(kind is OutcomeKind.FINISHED for kind in ended)
+        words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
+        reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
+        outcome = OutcomeKind.FINISHED.value if finished else failed.most_common(1)[0][0]
+        self._mark(key, "FINISHED" if finished else "FAILED", end_ms, outcome, reason)
+
+    def _retry(self, event: Event) -> None:
+        """Reopen the run of a retried trial."""
+        assert event.trial_id is not None
+        key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
+        self._to_go[planned.arm] += 1
+        self._confirmed.get(planned.arm, {}).pop(event.trial_id, None)
+        if f"arm/{planned.arm}" in self.runs:
+            self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+        if "cause" in event.payload:  # the trial will be asked for again, perhaps with other settings
+            del self._trials[event.trial_id]
+        else:
+            self.runs[key].retried_ms = milliseconds(event.at)
+
+    def _hear_trial(self, event: Event) -> None:
+        assert event.trial_id is not None
+        key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
+        at_ms = milliseconds(event.at)
+        skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
+        if key not in self.runs and not skipped:  # what was skipped never began: there is nothing to show
+            if f"arm/{planned.arm}" not in self.runs:
+                self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
+                self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+            self._add(self._trial_run(self._trials[event.trial_id], at_ms))
+        running = self._running[planned.arm]
+        if event.kind is EventKind.ATTRIBUTES:
+            self.runs[key].tags |= text_tags(event.payload)
+            self.dirty[key] = None
+        elif event.kind is EventKind.STARTED:
+            running.start(event.trial_id, at_ms)
+            self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
+        elif event.kind is EventKind.MEASURED:
+            running.hear(event.trial_id, at_ms)
+            measurement = self._with_counted(measurement_of(event), planned)
+            self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
+            self.runs[key].points += points_of(measurement, at_ms)
+            self.dirty[key] = None
+            if planned.phase == "confirm" and planned.rank == 0:
+                self._curves[planned.arm].hear(event.trial_id, measurement)
+        else:
+            running.end(event.trial_id, at_ms)
+            self._hear_end(key, event, skipped=skipped)
+
+    def _name_metrics(self, keys: Iterable[str], tags: Mapping[str, str]) -> None:
+        for key in keys:
+            if not tags.items() <= self.runs[key].tags.items():
+                self.runs[key].tags |= tags
+                self.dirty[key] = None
+
+    def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
+        """Add the value that counts so far, as `valid/accuracy.best`, unless the scope is the last report."""
+        objectives = self._plan.search.objectives if self._plan.search is not None else ()
+        unusual = [each for each in objectives if each.scope != "last"]
+        if planned.phase != "search" or not unusual:
+            return measurement
+        counted = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
+        counted.add(measurement)
+        values = counted.measurement.metrics if counted.measurement is not None else {}
+        added = {f"{each.metric}.{each.scope}": values[each.metric] for each in unusual if values}
+        return replace(measurement, metrics={**added, **measurement.metrics})
+
+    def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:
+        assert event.trial_id is not None
+        planned, kind = self._trials[event.trial_id].planned, OutcomeKind(event.payload["kind"])
+        if not skipped:
+            if planned.phase == "confirm":
+                self._confirmed.setdefault(planned.arm, {})[event.trial_id] = kind
+            self._mark(key, status_of(kind), milliseconds(event.at), kind.value, event.payload["reason"])
+        if kind.final:
+            self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
+            self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
+            if not self._to_go[planned.arm]:
+                self._arm_ended(planned.arm)
+
+    def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
+        desired = self.runs[key]
+        desired.status, desired.end_ms = status, end_ms
+        desired.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": visible(_cut(reason, MAX_TEXT))}
+        self.dirty[key] = None
+
+    def _add(self, desired: DesiredRun) -> None:
+        self.runs[desired.key] = desired
+        self.dirty[desired.key] = None
+
+    def _tags(self, kind: str, **values: object) -> dict[str, str]:
+        applicable = {"sweep": self._plan.name, "ledger": self._ledger_uid, "kind": kind, **values}
+        names = ("sweep", "ledger", "kind", "arm", "phase", "seed", "number", "trial", "outcome", "reason")
+        return {f"{PREFIX}{name}": str(applicable.get(name, NOT_APPLICABLE)) for name in names}
+
+    def _arm_run(self, arm: Arm, start_ms: int) -> DesiredRun:
+        changes = [
+            f"- `{change.path}`: {_change_text(change.before)} -> {_change_text(change.after)}"
+            for change in arm.changes
+        ]
+        text = "\n".join([markdown_text(_cut(arm.why, MAX_TEXT)), *changes]).strip()
+        tags = self._tags("arm", arm=arm.name) | self._source
+        if text:
+            tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
+        return DesiredRun(
+            f"arm/{arm.name}",
+            SWEEP,
+            arm.name,
+            start_ms,
+            tags=tags,
+            params=as_params(dict(leaves(arm.settings))),
+            inputs=inputs_for(self._inputs, arm.settings),
+        )
+
+    def _trial_run(self, trial: Trial, start_ms: int) -> DesiredRun:
+        planned = trial.planned
+        tags = self._tags(
+            "trial",
+            arm=planned.arm,
+            phase=planned.phase,
+            seed=planned.seed,
+            number=planned.number,
+            repeat=planned.repeat,
+            trial=planned.trial_id,
+        )
+        tags |= self._source
+        # The settings in which arms differ, and what this trial chose: what one compares trials by.
+        settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
+        own = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
+        return DesiredRun(
+            key=f"trial/{planned.trial_id}",
+            parent=f"arm/{planned.arm}",
+            name=f"{planned.arm} {planned.phase} {numbered(planned.repeat, planned.number)}",
+            start_ms=start_ms,
+            tags=tags,
+            params=as_params({**settings, **trial.assignment, **planned.overrides, **own}),
+            inputs=inputs_for(self._inputs, trial.settings, planned.phase, trial.splits),
+        )
+
+
+def status_of(kind: OutcomeKind) -> Status:
+    """The status of a trial that ended so."""
+    if kind is OutcomeKind.STOPPED:
+        return "KILLED"
+    return "FAILED" if kind.failed else "FINISHED"
+
+
+def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return reported texts as tags; names that MLflow or haltsweep uses get a prefix."""
+    return {
+        metric_key(f"text.{name}" if name.startswith(("mlflow.", PREFIX)) else name): visible(
+            _cut(text, MAX_TEXT)
+        )
+        for name, text in texts.items()
+    }
+
+
+def as_params(values: Mapping[str, Any]) -> dict[str, str]:
+    """Names that MLflow accepts, and values as text: strings as they are, the rest as JSON."""
+    return {metric_key(name): visible(_text(value)) for name, value in values.items()}
+
+
+def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Where a run comes from, in MLflow's own tags: the command without folders, the commit of the code."""
+    program, *arguments = provenance.get("command") or [""]
+    # Of a source MLflow shows what comes after the last slash.
+    command = " ".join(PurePath(each).name for each in (program, *arguments)).strip()
+    tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
+    if commit := provenance.get("commit"):
+        tags["mlflow.source.git.commit"] = str(commit)
+    return tags if command else {key: value for key, value in tags.items() if key.endswith("commit")}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _change_text(value: Any) -> str:
+    return markdown_line(_cut(_text(value), MAX_NAME))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _differing(arms: Sequence[Arm]) -> frozenset[str]:
+    """Dotted paths that are not the same in all arms, or not in all of them."""
+    flats = [dict(leaves(arm.settings)) for arm in arms]
+    paths = {path for flat in flats for path in flat}
+    missing = object()
+    return frozenset(path for path in paths if len({repr(flat.get(path, missing)) for flat in flats}) > 1)

@@ -1,0 +1,171 @@
+"""MLflow's own server as a child of this process, for looking at a store on this machine.
+
+It listens on the loopback address alone, and answers only those who know the secret in its address.
+"""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.files.redact import redact_url
+from orchestrator.files.sqlite_files import url_for_mlflow
+
+HOST = "127.0.0.1"
+USUAL_PORT = 5000
+START_S = 180.0
+"""Most that importing MLflow may take, on a machine that is busy with trials."""
+END_S = 10.0
+POLL_S = 0.1
+LOG_CHARACTERS = 2000
+KEPT = "MLFLOW_S3_"
+"""Settings of MLflow in the environment that its server needs; all others are ours to choose."""
+NO_STORE = 3
+"""Exit code of a server that cannot use its store."""
+MODULE = "orchestrator.tracking.mlflow.server_process"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that answers."""
+
+    url: str
+    """Address with the token, which gives access to everything that the server can do."""
+    process: "subprocess.Popen[bytes]"
+    log: IO[bytes]
+
+    def wait(self) -> None:
+        """Until it ends by itself, which it should not. Raises StoreError with what it said."""
+        self.process.wait()
+        raise _ended(self.process, self.log)
+
+
+@contextmanager
+def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
+    """Serve a store on the loopback address; afterwards no process is left.
+
+    Args:
+        uri: MLflow's URI of the store, a database.
+        artifacts: Folder with files of runs that went through a server.
+        port: Port to listen on; None for the usual one, or any that is free.
+
+    Raises:
+        InputError: The port is taken, or MLflow cannot use the store.
+        StoreError: The server does not start.
+    """
+    token = secrets.token_urlsafe(32)
+    with tempfile.TemporaryFile() as log:
+        with listen(port) as listener:
+            url = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
+            process = subprocess.Popen(  # noqa: S603 - this interpreter and our own module  # nosec B603
+                _command(),
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,  # its processes are ended together, and no Ctrl-C reaches it past us
+            )
+            settings = {
+                "fd": listener.fileno(),
+                "token": token,
+                "uri": url_for_mlflow(uri),
+                "artifacts": str(artifacts.resolve()),
+            }
+        try:
+            assert process.stdin is not None, "it is started with a pipe"
+            with suppress(BrokenPipeError), process.stdin as pipe:  # one that has ended is noticed below
+                pipe.write(json.dumps(settings).encode())
+            _wait_until_healthy(url, uri, process, log)
+            yield Server(url, process, log)
+        finally:
+            _end(process)
+
+
+def listen(port: int | None) -> socket.socket:
+    """Return a socket that listens on `port`; with None on the usual port, or any if that is taken.
+
+    Raises:
+        InputError: `port` cannot be listened on.
+    """
+    try:
+        return socket.create_server((HOST, USUAL_PORT if port is None else port))
+    except OSError as error:
+        if port is not None:
+            raise InputError(
+                f"--port {port}: cannot listen on {HOST}:{port} ({error.strerror}). Choose another --port."
+            ) from error
+        return socket.create_server((HOST, 0))
+
+
+def _command() -> list[str]:
+    return [sys.executable, "-m", MODULE]
+
+
+def _environment() -> dict[str, str]:
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MLFLOW_") or name.startswith(KEPT)
+    }
+    return inherited | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
+    """Until the server of `process` answers."""
+    deadline = time.monotonic() + START_S
+    # A proxy of the environment knows nothing of this machine's loopback address.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while True:
+        if process.poll() == NO_STORE:
+            raise InputError(
+                f"--tracking {redact_url(uri)}: MLflow cannot use this store "
+                f"({_tail(log).splitlines()[-1].rstrip('.')}). Choose another --tracking or --runs."
+            )
+        if process.poll() is not None:
+            raise _ended(process, log)
+        try:
+            with opener.open(f"{url}health", timeout=5):
+                return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"MLflow's server must answer within {START_S:g} s, got {error}; it said:\n{_tail(log)}"
+                ) from error
+        time.sleep(POLL_S)
+
+
+def _ended(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:
+    return StoreError(
+        f"MLflow's server must run until it is asked to end, and ended with code {process.returncode}; "
+        f"it said:\n{_tail(log)}"
+    )
+
+
+def _tail(log: IO[bytes]) -> str:
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - LOG_CHARACTERS))
+    return log.read().decode(errors="replace").strip()
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End the server and all it started: asked first, then made to."""
+    if process.poll() is None:
+        process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_S)
+    with suppress(ProcessLookupError):  # nobody is left
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,149 @@
+"""MLflow's own web application behind a secret path: `python -m orchestrator.tracking.mlflow.server_process`.
+
+Every local user can connect to a port of the loopback address. MLflow lets everybody who connects delete
+experiments and read files, so requests reach it only below `/TOKEN/`. A token in the path needs no cookie:
+browsers send cookies of one port to all ports of a host, and add them to requests that other pages make.
+"""
+
+import hmac
+import json
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from orchestrator.errors import StoreError
+from orchestrator.files.redact import redact
+from orchestrator.ledger.sql.engine import table_names
+from orchestrator.tracking.mlflow.mlflow_runs import TABLES
+from orchestrator.tracking.mlflow.server import NO_STORE
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""Types of ASGI."""
+ARTIFACT_FOLDERS = {"mlartifacts", "mlruns"}
+"""Names of the folders in which haltsweep and MLflow keep artifacts."""
+GRACE_S = 2
+"""Seconds that requests in progress get when the server is asked to end."""
+
+
+class TokenPath:
+    """ASGI middleware: pass requests below `/TOKEN/` on without this prefix, and refuse all others."""
+
+    def __init__(self, app: App, token: str) -> None:
+        self._app = app
+        self._prefix = f"/{token}/".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection, as ASGI has it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        length = len(self._prefix)
+        path = scope["path"].encode()
+        if not hmac.compare_digest(path[:length], self._prefix):
+            await _refuse(scope, send)
+            return
+
+        async def send_without_referrer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # Links to other sites must not tell them the token.
+                message["headers"] = [*message.get("headers", ()), (b"referrer-policy", b"same-origin")]
+            await send(message)
+
+        inner = {**scope, "path": path[length - 1 :].decode()}
+        if scope.get("raw_path"):
+            inner["raw_path"] = scope["raw_path"][length - 1 :]
+        await self._app(inner, receive, send_without_referrer)
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close"})
+        return
+    body = b"Open the address that `haltsweep ui` has printed: it contains a token.\n"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def confine_artifacts(served: Path) -> None:
+    """Let MLflow use local artifacts only in `served` and in folders called as in `ARTIFACT_FOLDERS`.
+
+    An experiment of somebody else may name any folder as its own, or be a symbolic link to one. Links out of
+    the folder of a run are refused by MLflow itself.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.store.artifact import artifact_repository_registry
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+
+    registry: Any = artifact_repository_registry._artifact_repository_registry
+    allowed = served.resolve()
+
+    def open_confined(artifact_uri: str, **settings: Any) -> LocalArtifactRepository:
+        found = LocalArtifactRepository(artifact_uri, **settings)
+        folder = Path(found.artifact_dir).resolve()
+        if not (folder.is_relative_to(allowed) or ARTIFACT_FOLDERS.intersection(folder.parts)):
+            names = " or ".join(sorted(ARTIFACT_FOLDERS))
+            raise MlflowException.invalid_parameter_value(
+                f"`haltsweep ui` shows artifacts in folders called {names} only, got {str(folder)!r}"
+            )
+        return found
+
+    for scheme in ("", "file"):
+        registry.register(scheme, open_confined)
+
+
+def require_tables(uri: str) -> None:
+    """Raise StoreError unless the database is an MLflow store; MLflow would add its tables to any other."""
+    if missing := TABLES - table_names(uri):
+        raise StoreError(f"an MLflow store has tables {', '.join(sorted(TABLES))}, found no {min(missing)}")
+
+
+def main() -> int:
+    """Serve on the inherited socket until a signal.
+
+    Standard input has the settings as JSON, since they hold secrets: `fd` of the listening socket, `token`,
+    `uri` of the store and its folder `artifacts`.
+    """
+    settings = json.load(sys.stdin)
+    artifacts = Path(settings["artifacts"])
+    from mlflow.server import constants, handlers
+
+    root = "mlflow-artifacts:/"  # of experiments that name no folder, as `mlflow server` has it
+    os.environ |= {
+        constants.BACKEND_STORE_URI_ENV_VAR: settings["uri"],
+        constants.REGISTRY_STORE_URI_ENV_VAR: settings["uri"],
+        constants.ARTIFACT_ROOT_ENV_VAR: root,
+        constants.ARTIFACTS_DESTINATION_ENV_VAR: str(artifacts),
+        constants.SERVE_ARTIFACTS_ENV_VAR: "true",
+    }
+    try:
+        require_tables(settings["uri"])
+        handlers.initialize_backend_stores(settings["uri"], settings["uri"], root)
+    except Exception as error:  # of MLflow, SQLAlchemy, or any database driver
+        print(redact(error).strip().splitlines()[0], file=sys.stderr)
+        return NO_STORE
+    confine_artifacts(artifacts)
+    from mlflow.server.fastapi_app import app
+
+    config = uvicorn.Config(
+        TokenPath(app, settings["token"]),
+        log_level="warning",
+        access_log=False,  # paths have the token
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    with socket.socket(fileno=settings["fd"]) as listener:
+        uvicorn.Server(config).run([listener])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

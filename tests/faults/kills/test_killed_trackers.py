@@ -1,0 +1,50 @@
+"""kill -9 with MLflow written along: one run a trial, every step once, nothing left RUNNING."""
+
+import random
+
+import pytest
+
+from orchestrator.ledger.events import EventKind
+from orchestrator.spec.section import Resources
+from tests.faults.kills.chaos import Place, check_log
+from tests.support.mlflow.mlflow_db import runs
+from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
+
+KILLS = 5
+MOMENTS = 20
+"""Of those a session of this sweep has, before the kill."""
+
+
+@pytest.mark.slow
+def test_mlflow_shows_a_killed_sweep_as_if_nothing_had_happened(tmp_path):
+    arms = [make_arm("one", tally=True), make_arm("two", tally=True, fault="raise", fault_at=3)]
+    plan = make_plan(
+        arms, trials_per_arm=3, seeds=(7, 8), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
+    )
+    database = tmp_path / "runs" / "mlflow.db"
+    place = Place(tmp_path, plan, f"sqlite:///{database}")
+    stream = random.Random(0)
+    for _ in range(KILLS):
+        assert not place.session(die_at=stream.randint(1, MOMENTS))
+    assert place.session()
+    events = place.events()
+    check_log(events, plan)
+
+    seen = runs(database, plan.name)
+    trials = {key.split("/")[2]: run for key, run in seen.items() if key.startswith("trial/")}
+    assert trials.keys() == {each.trial_id for each in plan.trials}, "one run a trial"
+    assert {run.status for run in seen.values()} == {"FINISHED", "FAILED"}
+    for trial_id, run in trials.items():
+        written = sorted(
+            (metric, each.payload["step"], value)
+            for each in events
+            if each.kind is EventKind.MEASURED and each.trial_id == trial_id
+            for metric, value in each.payload["metrics"].items()
+        )
+        shown = [(metric, step, value) for metric, step, _, value in run.points if "/" in metric]
+        names = {metric for metric, *_ in written}
+        assert [point for point in shown if point[0] in names] == written
+        failed = run.tags["haltsweep.arm"] == "two"
+        assert (run.status, run.tags["haltsweep.outcome"]) == (
+            ("FAILED", "crashed") if failed else ("FINISHED", "finished")
+        )

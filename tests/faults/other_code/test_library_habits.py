@@ -1,0 +1,60 @@
+"""Scripts of Hugging Face, Lightning, MLflow, Hydra and Accelerate, two trials at a time, both drivers."""
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from orchestrator.read import trials
+from tests.support.processes.commands import Shell
+from tests.support.training_code.habit_specs import habits_spec
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(find_spec, ("accelerate", "hydra", "lightning", "transformers"))),
+        reason="needs the extra `dev`",
+    ),
+]
+SCRIPT = Path(__file__).parents[2] / "support" / "training_code" / "library_habits.py"
+HABITS = (
+    "hugging_face",
+    "lightning",
+    "open_run",
+    "logged_without_a_run",
+    "composed",
+    "accelerated",
+    "distributed",
+)
+LEVELS = {"high": 0.8, "low": 0.2}
+SEEDS = (1, 2)
+
+
+@pytest.mark.parametrize(
+    "driver", [["--driver", "inline"], ["--driver", "ray", "--cpus", "0.5"]], ids=["inline", "ray"]
+)
+def test_every_script_measures_what_it_measures_alone(driver, tmp_path):
+    # MLflow and Hydra themselves fail in folders with quotes or equals signs in their names.
+    shell = Shell(tmp_path / "work", tmp_path / "home")
+    shell.folder.mkdir()
+    shell.home.mkdir()
+    spec = habits_spec(dict.fromkeys(HABITS, LEVELS), SEEDS)
+    (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
+    shutil.copy(SCRIPT, shell.folder / "job.py")
+    shown = shell.run("launch", "tiny.yaml", *driver)
+    rows = trials("habits", runs=shell.folder / "runs").to_pylist()
+    found = {
+        (row["arm"], row["seed"]): row["metric.test/x"] if row["outcome"] == "finished" else row["reason"]
+        for row in rows
+        if row["arm"] != "baseline"
+    }
+    expected = {
+        (f"{habit}-{name}", seed): pytest.approx(level + seed / 100, abs=1e-6)
+        for habit in HABITS
+        for name, level in LEVELS.items()
+        for seed in SEEDS
+    }
+    assert found == expected, shown.err
+    left = {each.name for each in shell.folder.iterdir()} - {"__pycache__"}
+    assert left == {"job.py", "runs", "tiny.yaml"}

@@ -1,0 +1,70 @@
+"""What a cluster cannot run is refused before anything is written, by asking the cluster itself."""
+
+import os
+import secrets
+import sys
+import time
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from tests.support.processes.commands import PATIENCE_S, Shell
+
+pytestmark = pytest.mark.slow
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+ASK = (
+    "import sys; from orchestrator.plan.types import Resources;"
+    "from orchestrator.execution.ray.survey import require_nodes;"
+    "require_nodes(sys.argv[1], Resources(gpus=1), None)"
+)
+
+
+@contextmanager
+def cluster(folder, **variables):
+    """A Ray cluster of one node with two CPUs; its address."""
+    file = folder / f"address-{secrets.token_hex(4)}"
+    command = [sys.executable, "-m", "tests.faults.kills.ray_launcher", str(folder), "-", str(file)]
+    process = psutil.Popen(command, env={**os.environ, **TOKEN, **variables})
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while not (file.exists() and file.read_text()):
+            assert process.poll() is None, "the cluster must come up"
+            assert time.monotonic() < until, "waited too long"
+            time.sleep(0.1)
+        yield file.read_text()
+    finally:
+        family = [process, *process.children(recursive=True)]
+        for each in family:
+            each.kill()
+        psutil.wait_procs(family, timeout=PATIENCE_S)
+
+
+def test_what_no_node_of_a_cluster_has(tmp_path):
+    shell = Shell.at(tmp_path)
+    with cluster(tmp_path) as address:
+        for asked, given in (("--gpus", "1"), ("--cpus", "3")):
+            shown = shell.run("launch", "tiny.yaml", "--address", address, asked, given, **TOKEN)
+            assert shown.code == 2, shown.err
+            said = " ".join(shown.err.split())
+            assert "a trial must fit on one node: it asks for cpus=" in said
+            assert "and there is a node with CPU=2 GPU=0; ask for less" in said
+            assert "Traceback" not in shown.err
+            assert [path.name for path in shell.folder.iterdir()] == ["tiny.yaml"]
+
+
+def test_a_cluster_that_can_grow_is_asked_all_the_same(tmp_path):
+    with cluster(tmp_path, RAY_NODE_TYPE_NAME="workers") as address:
+        asking = psutil.Popen([sys.executable, "-c", ASK, address], env={**os.environ, **TOKEN})
+        assert asking.wait(PATIENCE_S) == 0
+
+
+def test_another_ray_in_the_environment_is_not_mistaken_for_this_machine():
+    code = (
+        "from orchestrator.execution.ray.ray_settings import ray_environment\n"
+        "with ray_environment(private=True):\n"
+        "    from orchestrator.execution.ray.ray_cluster import cluster, ray\n"
+        "    with cluster(None, 3): assert ray.cluster_resources()['CPU'] == 3"
+    )
+    elsewhere = {**os.environ, "RAY_ADDRESS": "ray://127.0.0.1:1"}
+    assert psutil.Popen([sys.executable, "-c", code], env=elsewhere).wait(PATIENCE_S) == 0

@@ -1,0 +1,161 @@
+"""Data of a task of others that are not what the task announces: one clear error, before the first trial."""
+
+import shutil
+import sys
+
+import pytest
+
+from tests.support.training_code.own_code import forgotten
+
+pytestmark = pytest.mark.usefixtures("untracked")
+
+TASK = """
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from trainables.settings import Settings
+from trainables.task_protocol import SplitInfo
+from trainables.types import TaskShape
+
+VERSION = 1
+
+
+class Config(Settings):
+    length: int = 4
+
+
+def shape(config):
+    return TaskShape(head="classify", vocabulary_size=4, num_classes=2, pad_id=0, length_max=config.length)
+
+
+def splits(config):
+    test = SplitInfo("far", "test", 1, 2 * config.length, 10)
+    return tuple(SplitInfo(n, n, 1, config.length, 40) for n in ("train", "valid")) + (test,)
+
+
+def build(config, split):
+    rng = np.random.default_rng(len(split))
+    many = 10 if split == "far" else 40
+    tokens = [rng.integers(1, 4, rng.integers(1, config.length + 1)).tolist() for _ in range(many)]
+    label = [len(row) % 2 for row in tokens]
+    return pa.table({"tokens": pa.array(tokens, pa.list_(pa.uint8())), "label": pa.array(label, pa.int16())})
+
+
+def decode(tokens):
+    return " ".join(map(str, tokens))
+"""
+SPEC = """
+name: theirs
+question: Is it told?
+baseline:
+  task: {name: theirs_of_task}
+  model: {name: universal, width: 8, heads: 2, max_layers: 2}
+  train: {steps: 2, batch_size: 4, report_every: 2}
+arms: {minus-gate: {why: plain block, set: {model.gate: false}}}
+confirm: {seeds: [1, 2], splits: [far]}
+"""
+IDS = ("rng.integers(1, 4, ", "rng.integers(1, 9, ")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "kit_of_task").mkdir()
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+def written(folder, *changes):
+    code = TASK
+    for old, new in changes:
+        assert old in code, old
+        code = code.replace(old, new)
+    (folder / "kit_of_task" / "theirs.py").write_text(code)
+    # Python takes bytecode of a file that had the same length and second for that of this one.
+    shutil.rmtree(folder / "kit_of_task" / "__pycache__", ignore_errors=True)
+    (folder / "spec.yaml").write_text(SPEC.replace("theirs_of_task", "kit_of_task.theirs"))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            IDS,
+            "train must be as the task announces them: tokens are ids from 0 to 3, got 1 to 8",
+        ),
+        (("integers(1, 4, ", "integers(0, 4, "), "no token is the padding's, 0, got one that is"),
+        (("len(row) % 2", "len(row)"), "label holds classes from 0 to 1, got 1 to 4"),
+        (("config.length + 1)", "config.length + 3)"), "inputs have 1 to 4 tokens, got 1 to 6"),
+        (("else 40", "else 39"), "it has 40 examples, got 39"),
+        (('"label": pa', '"labels": pa'), "has the column label, got ['tokens', 'labels']"),
+        (("pa.uint8()", "pa.float32()"), "tokens is a list of whole numbers an example, got list<"),
+        (("    return pa.table(", "    return dict("), "must return a pyarrow.Table, got dict"),
+        (
+            ("length_max=config.length", "length_max=3"),
+            "inputs have at most length_max=3 tokens, got 4",
+        ),
+        (('head="classify"', 'head="positions"'), "has the column targets, got ['tokens', 'label']"),
+    ],
+)
+def test_data_that_are_not_as_announced_stop_the_launch(folder, haltsweep, change, expected):
+    written(folder, change)
+    answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
+    assert answer.code == 2
+    assert expected in answer.err
+    assert "Traceback" not in answer.err
+    assert not (folder / "runs" / "theirs").exists()
+
+
+def test_data_of_an_earlier_announcement_are_not_trained_on(folder, haltsweep):
+    """The code says something else of its examples and keeps its VERSION."""
+    written(folder)
+    assert haltsweep("data", "build", "spec.yaml").code == 0
+    written(folder, ("vocabulary_size=4", "vocabulary_size=3"))
+    sys.modules.pop("kit_of_task.theirs")
+    answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
+    assert answer.code == 2
+    assert "tokens are ids from 0 to 2, got 1 to 3" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            ('"far", "test"', '"far", "tset"'),
+            "splits with a role of train, valid, test, got 'tset' for 'far'",
+        ),
+        (('("train", "valid")', '("train",)'), "must return one split of the role valid, got 0"),
+        (
+            ("return tuple(Split", "return 3; (Split"),
+            "a tuple of trainables.task_protocol.SplitInfo, got int",
+        ),
+        (("2 * config.length, 10", "0, 10"), "whole numbers from 1 and go up, got (1, 0) for 'far'"),
+        (('SplitInfo("far"', 'SplitInfo("train"'), "must return splits with different names, got"),
+        (("return TaskShape(", "return dict("), "must return a TaskShape of trainables.types, got dict"),
+        (("vocabulary_size=4", "vocabulary_size=0"), "a whole number from 1 as vocabulary_size, got 0"),
+        (("pad_id=0", "pad_id=4"), "an id below vocabulary_size=4 as pad_id, got 4"),
+    ],
+)
+def test_announcements_that_cannot_be_are_refused_by_the_plan(folder, haltsweep, change, expected):
+    written(folder, change)
+    answer = haltsweep("check", "spec.yaml")
+    assert answer.code == 2
+    assert expected in answer.err
+    assert "Traceback" not in answer.err
+    assert "baseline.task" in answer.err
+
+
+def test_a_sound_task_is_launched(folder, haltsweep):
+    apart = (("len(split))", "ord(split[0]))"), ("length: int = 4", "length: int = 40"))
+    written(folder, *apart, ("rng.integers(1, config.length + 1)", "rng.integers(20, config.length + 1)"))
+    answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
+    assert answer.code == 0, answer
+    assert "Look twice" not in answer.err
+
+
+def test_measuring_on_what_is_trained_on_is_told(folder, haltsweep):
+    written(folder)
+    answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
+    assert answer.code == 0, answer
+    assert "kit_of_task.theirs: 40 of 40 inputs of valid are in train too" in answer.err

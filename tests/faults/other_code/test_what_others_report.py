@@ -1,0 +1,94 @@
+"""Own training code that reports less than it was asked for, or what it says cannot be, is told so."""
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.support.training_code.own_code import forgotten
+
+pytestmark = pytest.mark.usefixtures("untracked")
+
+CODE = """
+score = {"better": "max", "range": [0, 1], "meaning": "share\\n\\n| of | <b>all</b>"}
+haltsweep = {"metrics": {"score": score}}
+
+
+def train(settings, trial):
+    found = {"valid/score": settings["lr"] * settings["scale"]}
+    found |= {f"{split}/score": 0.5 for split in trial.splits[: settings["reads"]]}
+    trial.report(1, found)
+"""
+SPEC = """
+name: others
+question: Is it told?
+trainable: theirs:train
+baseline: {lr: 0.5, scale: 1.0, reads: 9}
+arms: {half: {why: half as good, set: {scale: 0.5}}}
+resources: {cpus: 1}
+"""
+SEARCH = """
+search:
+  also: {lr: {choice: [0.1, 0.4, 0.2]}}
+  sampler: grid
+  trials_per_arm: 3
+  objectives: [{metric: valid/score, goal: max}]
+"""
+CONFIRM = "confirm: {seeds: [1, 2], splits: [near, far]}\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with forgotten(tmp_path):
+        (tmp_path / "theirs.py").write_text(CODE)
+        yield tmp_path
+
+
+def launched(folder, haltsweep, spec):
+    (folder / "others.yaml").write_text(spec)
+    answer = haltsweep("launch", "others.yaml", "--driver", "inline")
+    assert "Traceback" not in answer.err
+    return answer, (folder / "runs" / "others" / "report" / "report.md").read_text()
+
+
+def test_a_search_without_confirm_shows_what_it_found_and_claims_nothing(folder, haltsweep):
+    answer, page = launched(folder, haltsweep, SPEC + SEARCH)
+    assert answer.code == 0, answer
+    words = " ".join(answer.out.split())
+    assert "best of each search, on the split that chose it: no test, no claim" in words
+    assert "baseline │ 3 │ 0.400 │ lr=0.4" in words
+    assert "half │ 3 │ 0.200 │ lr=0.4" in words
+    assert "| half | 3 | 0.200 | lr=0.4 |" in page
+    assert "support no claim about arms" in page
+    again = haltsweep("report", "others")
+    assert "half │ 3 │ 0.200" in " ".join(again.out.split())
+
+
+def test_test_splits_that_nobody_measured_are_named(folder, haltsweep):
+    answer, page = launched(folder, haltsweep, SPEC.replace("reads: 9", "reads: 1") + CONFIRM)
+    shown = "No confirm trial measured anything on far by its last report"
+    assert shown in answer.err
+    assert shown in page
+    assert shown in haltsweep("report", "others").err
+    assert "no claim" not in page
+    logged = haltsweep("logs", "others", "baseline/confirm/0")
+    assert "its last report has nothing of the test splits far" in logged.out + logged.err
+
+
+def test_splits_that_are_measured_are_not_named_and_what_a_metric_means_breaks_no_page(folder, haltsweep):
+    answer, page = launched(folder, haltsweep, SPEC + CONFIRM)
+    assert answer.code == 0, answer
+    assert "No confirm trial" not in answer.err + page
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
+    assert "<b>" not in html
+    assert "<strong>score (share  | of | &lt;b&gt;all&lt;/b&gt;): mean" in html
+
+
+@pytest.mark.parametrize("phases", [CONFIRM, SEARCH])
+def test_a_value_outside_of_its_range_ends_its_trial(folder, haltsweep, phases):
+    answer, page = launched(folder, haltsweep, SPEC.replace("scale: 1.0", "scale: 100") + phases)
+    assert answer.code == 1
+    assert "crashed" in answer.out
+    status = haltsweep("status", "others")
+    shown = "valid/score must be from 0 to 1, as it is declared, got"
+    assert shown in " ".join((status.out + status.err).split())
+    assert "50.000" not in page
+    assert "40.000" not in page

@@ -1,0 +1,83 @@
+"""A sweep whose checkpoints are in S3: killed, resumed, read again; nothing of it is left in its folder."""
+
+import json
+import signal
+from contextlib import suppress
+
+import pytest
+
+from orchestrator.execution.sweep.launch_folder import launched_plan
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import EventKind
+from orchestrator.ledger.store import Ledger
+from tests.faults.kills.chaos import check_log
+from tests.support.processes.commands import TINY, Shell, answer, wait_for
+from tests.support.stores.s3 import SECRET, s3_server
+
+pytestmark = pytest.mark.slow
+SPEC = (
+    TINY.replace("steps: 4", "steps: 12")
+    .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
+    .replace("trials_per_arm: 2", "trials_per_arm: 1")
+    .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
+)
+LAUNCH = ("launch", "tiny.yaml", "--driver", "inline", "--checkpoints")
+"""Which driver the workers have is no matter to checkpoints; with Ray's `test_machines` loses a node."""
+
+
+@pytest.fixture
+def s3(tmp_path):
+    with s3_server(tmp_path / "s3.log") as server:
+        yield server
+
+
+@pytest.fixture
+def shell(tmp_path, s3):
+    return Shell.at(tmp_path, SPEC)
+
+
+def events(shell):
+    folder = SweepFolder(shell.folder / "runs" / "tiny")
+    with Ledger.open(folder.ledger_url, "tiny") as ledger:
+        return list(ledger.events())
+
+
+def checkpointed(shell):
+    with suppress(Exception):
+        return [each for each in events(shell) if each.kind is EventKind.CHECKPOINTED]
+    return []
+
+
+def test_a_killed_launcher_goes_on_from_s3(shell, s3):
+    with shell.started(*LAUNCH, s3.uri) as process:
+        wait_for(lambda: len(checkpointed(shell)) >= 3, process)
+        process.kill()
+    said = shell.run("resume", "tiny", "--driver", "inline")
+    assert said.code == 0, said.err
+    check_log(events(shell), launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
+    places = {each.payload["path"].partition("/some/folder/tiny-")[0] for each in checkpointed(shell)}
+    assert places == {"s3://bucket"}
+    confirmed = {each.trial_id for each in events(shell) if each.payload.get("phase") == "confirm"}
+    assert {name.split("/")[1] for name in s3.files()} == confirmed, "searched trials leave nothing"
+    assert not (shell.folder / "runs" / "tiny" / "checkpoints").exists()
+    assert shell.run("remove", "tiny", "--yes").code == 0
+    assert s3.files() == []
+
+
+def test_the_secret_is_written_nowhere_and_a_lost_store_is_told(shell, s3):
+    with shell.started(*LAUNCH, s3.uri) as process:
+        wait_for(lambda: checkpointed(shell), process)
+        process.send_signal(signal.SIGINT)
+        first = answer(process)
+    assert first.code == 130, first.err
+    s3.kill()
+    second = shell.run("resume", "tiny", "--driver", "inline")
+    assert second.code == 1
+    assert "--checkpoints must be a place that can be written, read and deleted from" in second.err
+    assert "Traceback" not in first.err + second.err
+    setup = json.loads((shell.folder / "runs" / "tiny" / "launch.json").read_text())
+    assert s3.uri in json.dumps(setup)
+    texts = [first.out, first.err, second.out, second.err]
+    files = [path.read_bytes() for path in shell.folder.rglob("*") if path.is_file()]
+    assert not [text for text in texts if SECRET in text]
+    assert not [content for content in files if SECRET.encode() in content]

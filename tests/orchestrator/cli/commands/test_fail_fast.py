@@ -1,0 +1,144 @@
+"""Mistakes that are seen early: in the first report of a trial, or before anything is written."""
+
+import json
+
+import pytest
+
+from orchestrator import read
+from tests.support.training_code.own_code import forgotten
+
+INLINE = ("--driver", "inline")
+SPEC = """
+name: early
+question: Which x?
+trainable: early:train
+baseline: {x: 0.5, y: 0.0}
+arms: {high: {why: more, set: {y: 1.0}}}
+search:
+  also: {x: {float: [0, 1]}}
+  trials_per_arm: 4
+  objectives: [{metric: valid/acc, goal: max}]
+"""
+CODE = """
+def train(settings, trial):
+    for step in (1, 2, 3):
+        trial.report(step, REPORTED)
+"""
+
+
+@pytest.fixture
+def run(haltsweep, untracked, tmp_path):
+    """A command on a training function that reports `reported`, an expression."""
+
+    def answer(reported, *arguments, confirm=""):
+        (tmp_path / "early.yaml").write_text(SPEC + confirm)
+        (tmp_path / "early.py").write_text("import math\nimport time\n" + CODE.replace("REPORTED", reported))
+        with forgotten(tmp_path):
+            return haltsweep(*arguments)
+
+    return answer
+
+
+def test_a_first_report_without_an_objective_ends_the_trial_with_the_names_it_has(run):
+    shown = run('{"valid/accuracy": settings["x"]}', "launch", "early.yaml", *INLINE)
+    assert shown.code == 1
+    rows = read.trials("early").to_pylist()
+    assert {(row["outcome"], row["step"]) for row in rows} == {("crashed", 1)}
+    assert len(rows) < 8, "the sweep stops"
+    assert "Did you mean 'valid/accuracy'?" in rows[0]["reason"]
+
+
+def test_reports_of_training_alone_may_come_first(run):
+    found = '{"train/loss": 0.5} if step < 3 else {"valid/acc": settings["x"]}'
+    assert run(found, "launch", "early.yaml", *INLINE).code == 0
+
+
+def test_search_trials_that_diverge_leave_the_exit_code_at_0(run):
+    found = '{"valid/acc": settings["x"] if settings["x"] < 0.6 else math.nan, "test/acc": 1.0}'
+    confirm = "confirm: {seeds: [1, 2], splits: [test]}\n"
+    shown = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
+    outcomes = [row["outcome"] for row in read.trials("early").to_pylist()]
+    assert (shown.code, "diverged" in outcomes) == (0, True)
+    assert "; why: haltsweep status early" in shown.err
+
+
+def test_only_what_decides_must_be_finite(run, tmp_path):
+    found = (
+        '{"valid/acc": settings["x"], "train/grad_norm": math.inf if step < 3 else 1.0, '
+        '"test/acc": settings["y"] + trial.seed / 100, "test/odd": math.nan if trial.seed == 1 else 2.0, '
+        '"run/git": "abc", "run/note": None}'
+    )
+    confirm = "confirm: {seeds: [1, 2, 3], splits: [test]}\nanswer: {metric: test/acc}\n"
+    shown = run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
+    assert shown.code == 0, shown
+    rows = read.measurements("early").to_pylist()
+    norms = [row["value"] for row in rows if row["metric"] == "train/grad_norm"]
+    assert norms[:3] == [float("inf"), float("inf"), 1.0]
+    report = json.loads((tmp_path / "runs/early/report/report.json").read_text())
+    (odd,) = (each for each in report["cells"] if (each["arm"], each["metric"]) == ("baseline", "test/odd"))
+    assert odd["estimate"]["n"] == 2
+    assert report["not_finite"] == {"test/odd": 2}
+    trials = read.trials("early").to_pylist()
+    assert {row["attribute.run/git"] for row in trials} == {"abc"}
+    assert set(report["attributes"]) == {row["trial_id"] for row in trials}
+    status = json.loads(run(found, "status", "early", "--json", confirm=confirm).out)
+    shown_odd = {each["metrics"].get("test/odd") for each in status["trials"] if each["seed"] == 1}
+    assert shown_odd == {"nan"}
+    assert run(found, "sync", "early", confirm=confirm).code == 0
+    assert run(found, "verify", "early", confirm=confirm).code == 0
+    assert run(found, "bundle", "early", confirm=confirm).code == 0
+    (bundle,) = tmp_path.glob("early*.zip")
+    assert run(found, "verify", bundle.name, "--rerun", "6", confirm=confirm).code == 0
+
+
+@pytest.mark.parametrize("metric", ["train/loss", "test/acc"])
+def test_the_training_loss_and_primary_outcomes_end_a_trial_that_diverges(run, metric):
+    found = f'{{"valid/acc": 0.5, "test/acc": 0.5, "{metric}": math.inf}}'
+    confirm = "confirm: {seeds: [1, 2], splits: [test]}\nanswer: {metric: test/acc}\n"
+    run(found, "launch", "early.yaml", *INLINE, confirm=confirm)
+    assert {row["outcome"] for row in read.trials("early").to_pylist() if row["step"]} == {"diverged"}
+
+
+COMMANDS = [("check", "--run", "early.yaml"), ("launch", "--smoke", "early.yaml", *INLINE)]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+@pytest.mark.parametrize(
+    ("reported", "told"),
+    [
+        ('{"valid/accuracy": 1.0}', "valid/accuracy"),
+        ('{"valid/acc": 1.0 / settings["y"]}', "ZeroDivisionError"),
+        ('{"valid/acc": math.nan}', "diverged"),
+    ],
+)
+def test_a_smoke_test_tells_each_arm_and_writes_nothing(run, tmp_path, arguments, reported, told):
+    shown = run(reported, *arguments)
+    assert shown.code == 2
+    assert told in shown.err
+    assert ("smoke test of high: ok" in shown.out) == (told == "ZeroDivisionError")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_after_a_smoke_test_the_launch_goes_on(run):
+    shown = run('{"valid/acc": settings["x"]}', "launch", "--smoke", "early.yaml", *INLINE)
+    assert shown.code == 0
+    assert "smoke test of baseline: ok" in shown.out
+    assert {row["attempts"] for row in read.trials("early").to_pylist()} == {1}
+
+
+def test_a_check_that_runs_writes_nothing(run, tmp_path):
+    shown = run('{"valid/acc": settings["x"]}', "check", "--run", "early.yaml")
+    assert shown.code == 0
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_a_smoke_test_names_settings_that_the_code_does_not_read(run, arguments):
+    told = "perhaps the code does not read y"
+    assert told in run('{"valid/acc": 0.5, "seconds": time.perf_counter()}', *arguments).out
+    assert told not in run('{"valid/acc": settings["x"] + settings["y"]}', *arguments).out
+
+
+def test_a_smoke_test_names_metrics_that_the_seed_does_not_decide(run):
+    shown = run('{"valid/acc": time.perf_counter()}', "check", "--run", "early.yaml")
+    assert "a second run with the same seed reported other values of valid/acc" in shown.out

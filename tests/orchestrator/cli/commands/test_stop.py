@@ -1,0 +1,80 @@
+"""`haltsweep stop`: who is asked, what is waited for, what is said. Real sessions are in tests/faults."""
+
+import pytest
+
+from orchestrator.cli.commands import stop as module
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.launched import launched
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with Ledger.open(launched(tmp_path, make_plan(1)).ledger_url, "synthetic") as opened:
+        yield opened
+
+
+def test_a_sweep_that_nobody_runs_is_no_error(haltsweep, ledger):
+    shown = haltsweep("stop", "synthetic")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out == "synthetic: nobody runs it; continue with: haltsweep resume synthetic\n"
+
+
+@pytest.mark.parametrize(("options", "at_once"), [((), False), (("--now",), True)])
+def test_the_holder_is_asked_without_its_lease(haltsweep, ledger, options, at_once):
+    lease = ledger.claim(Holder.current())
+    shown = haltsweep("stop", "synthetic", "--no-wait", *options)
+    assert shown.code == 0
+    how = "at once" if at_once else "when its trials have been saved at their next report"
+    assert shown.out.endswith(f" was asked to stop {how}\n")
+    request = ledger.stop_asked(lease)
+    assert request.at_once is at_once
+    assert ledger.renew(lease).token == lease.token, "the holder still holds it"
+
+
+def test_it_waits_until_the_holder_has_let_go(haltsweep, ledger, monkeypatch):
+    lease = ledger.claim(Holder.current())
+    monkeypatch.setattr(module, "REPEATED_EVERY_S", 0.0)
+    monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
+    shown = haltsweep("stop", "synthetic")
+    assert shown.code == 0
+    assert "waiting for its trials to report, 0 s so far; --now would not wait for them\n" in shown.out
+    assert shown.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
+
+
+def test_a_session_after_the_one_that_was_asked_is_not_waited_for(haltsweep, ledger, monkeypatch):
+    lease = ledger.claim(Holder.current())
+
+    def resume(_):
+        ledger.release(lease)
+        ledger.claim(Holder.current())
+
+    monkeypatch.setattr(module.time, "sleep", resume)
+    assert haltsweep("stop", "synthetic").code == 0
+
+
+def test_waiting_has_an_end(haltsweep, ledger):
+    ledger.claim(Holder.current())
+    shown = haltsweep("stop", "synthetic", "--timeout", "0")
+    assert shown.code == 1
+    assert "must be let go of within 0 s, and process" in shown.err
+    assert "it stays asked to stop: wait, ask again with --now" in shown.err
+
+
+def test_a_database_is_enough_where_the_folder_is_not_here(haltsweep, tmp_path):
+    url = f"sqlite:///{tmp_path / 'team.db'}"
+    with Ledger.open(url, "far", create=True) as ledger:
+        lease = ledger.claim(Holder.current())
+        shown = haltsweep("stop", "far", "--storage", url, "--no-wait")
+        assert (shown.code, shown.err) == (0, "")
+        assert ledger.stop_asked(lease) is not None
+    shown = haltsweep("stop", "fra", "--storage", url)
+    assert shown.code == 1
+    assert "no sweep 'fra' in the ledger at" in shown.err
+
+
+def test_unknown_names_are_refused(haltsweep, ledger):
+    shown = haltsweep("stop", "synthetik")
+    assert shown.code == 2
+    assert "Did you mean 'synthetic'?" in shown.err

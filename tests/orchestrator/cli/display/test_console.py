@@ -1,0 +1,39 @@
+"""What is printed is text: nothing steers the terminal, is read as markup, or bears a password."""
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli.display import console
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe [red]x[/red] :smile: \r\ud800 http://ann:secret@host"
+SHOWN = r"\x1b[2J\x1b]0;owned\x07 \u202egnp.exe [red]x[/red] :smile: \r\ud800 http://ann:***@host"
+
+
+@pytest.fixture(autouse=True, params=["", "1"])
+def consoles(request, monkeypatch):
+    """With colours, as on a terminal, and without."""
+    monkeypatch.setenv("FORCE_COLOR", request.param)
+    console.out.cache_clear()
+    console.err.cache_clear()
+    yield
+    console.out.cache_clear()
+    console.err.cache_clear()
+
+
+def test_lines(capsys) -> None:
+    console.say(f"{HOSTILE}\n{HOSTILE}")
+    console.complain(HOSTILE)
+    assert capsys.readouterr() == (f"{SHOWN}\n{SHOWN}\n", f"{SHOWN}\n")
+
+
+def test_tables(capsys) -> None:
+    text = "\x1b[2J \u202egnp.exe [red]x[/red] :smile: \ud800"
+    table = Table(title=text, title_style="", header_style="")
+    table.add_column(text)
+    table.add_row(Text(text))
+    console.out().print(table)
+    output = capsys.readouterr().out
+    assert output.count(r"\x1b[2J \u202egnp.exe [red]x[/red] :smile: \ud800") == 3
+    assert "\u202e" not in output
+    assert "\x1b[2J" not in output

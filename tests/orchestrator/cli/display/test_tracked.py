@@ -1,0 +1,36 @@
+"""How far MLflow is behind the ledger, as `status` tells it."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.display.tracked import store_of, tracked
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.identity import SweepFolder
+from orchestrator.tracking.state import TrackingState, write_state
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_database_that_is_gone_has_nothing(tmp_path: Path, there: bool) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    if there:
+        (tmp_path / "mlflow.db").touch()
+    (tmp_path / "sweep").mkdir()
+    folder = SweepFolder(tmp_path / "sweep")
+    write_state(folder, TrackingState(7, "", time.time(), newest=7, store=uri))
+    line = tracked(folder, uri, newest=7).line("haltsweep sync it", held=False)
+    if there:
+        assert line == f"MLflow: has everything ({uri})"
+    else:
+        assert line.startswith("MLflow: 7 events behind; its file is gone, or was left behind when")
+        assert line.endswith("\ncatch up with: haltsweep sync it")
+
+
+def test_what_sync_brought_into_an_mlflow_is_tracked_there(tmp_path: Path) -> None:
+    (tmp_path / "sweep").mkdir()
+    folder, without = SweepFolder(tmp_path / "sweep"), Setup(tmp_path)
+    assert store_of(folder, without) is None
+    write_state(folder, TrackingState(7, "", time.time(), newest=7, store="http://here"))
+    assert store_of(folder, without) == "http://here"
+    assert store_of(folder, Setup(tmp_path, tracking_uri="http://there")) == "http://there"

@@ -1,0 +1,174 @@
+"""Code that a spec names may raise or end the process where it is looked at: bad input, with its place."""
+
+import json
+import re
+
+import pytest
+
+from tests.support.processes.commands import TINY
+from tests.support.training_code.own_code import forgotten
+
+pytestmark = pytest.mark.usefixtures("untracked")
+
+SPEC = """
+name: others
+question: Is it told where it fails?
+trainable: theirs:train
+baseline: {lr: 0.1}
+arms: {more: {why: another rate, set: {lr: 0.2}}}
+confirm: {seeds: [1, 2]}
+"""
+TRAIN = "def train(settings, trial):\n    trial.report(1, {'valid/score': 1.0})\n"
+BUILDS = "haltsweep = {'build': build}\n"
+ENDS = "def build(settings):\n    raise SystemExit(0)\n" + BUILDS
+BROKEN = (
+    "class Odd(Exception):\n    def __str__(self):\n        raise RuntimeError\n"
+    "def build(settings):\n    raise Odd\n" + BUILDS
+)
+GIVES = "def __getattr__(name):\n    1 / 0\n"
+
+
+LEAVES = "import os\nos._exit(0)\n"
+LEAVES_LATER = "import os\ndef build(settings):\n    os._exit(0)\n" + BUILDS
+CLOSES = "raise GeneratorExit\n"
+OWN_BASE = "class Mine(BaseException):\n    pass\nraise Mine('no')\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with forgotten(tmp_path):
+        yield tmp_path
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ENDS, "theirs.py:4: SystemExit"),
+        (BROKEN, "theirs.py:7: Odd: (it cannot say"),
+        (GIVES, "theirs.py:4: ZeroDivisionError"),
+        (LEAVES, "theirs.py:4: SystemExit: os._exit(0)"),
+        (LEAVES_LATER, "baseline cannot be built: its process ended with exit code 0"),
+        (CLOSES, "theirs.py:3: GeneratorExit"),
+        (OWN_BASE, "theirs.py:5: Mine: no"),
+    ],
+    ids=["ends", "unprintable", "getattr", "leaves", "leaves later", "closes", "base"],
+)
+def test_it_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
+    (folder / "theirs.py").write_text(TRAIN + code)
+    (folder / "fine.py").write_text(TRAIN)
+    (folder / "others.yaml").write_text(SPEC)
+    (folder / "fine.yaml").write_text(SPEC.replace("theirs:", "fine:"))
+    answer = haltsweep("check", "others.yaml", "fine.yaml")
+    assert answer.code == 2
+    assert expected in answer.err
+    assert "Traceback" not in answer.err
+    assert "fine.yaml: ok" in answer.out
+    planned = haltsweep("plan", "others.yaml")
+    assert planned.code == 2
+    assert expected in planned.err
+
+
+def test_what_it_prints_is_no_part_of_an_answer(folder, haltsweep):
+    (folder / "theirs.py").write_text("print('imported')\n" + TRAIN)
+    (folder / "others.yaml").write_text(SPEC)
+    planned = haltsweep("plan", "others.yaml", "--json")
+    assert planned.code == 0
+    assert json.loads(planned.out)["name"] == "others"
+    assert "imported" in planned.err
+
+
+@pytest.mark.parametrize("package", [False, True], ids=["module", "package"])
+def test_installed_code_is_told_with_its_place_too(folder, haltsweep, monkeypatch, package):
+    site = folder / "lib" / "site-packages"
+    if package:
+        (site / "theirs").mkdir(parents=True)
+        (site / "theirs" / "inner.py").write_text(ENDS)
+        (site / "theirs" / "__init__.py").write_text(TRAIN + "from theirs.inner import build, haltsweep\n")
+    else:
+        site.mkdir(parents=True)
+        (site / "theirs.py").write_text(TRAIN + ENDS)
+    monkeypatch.syspath_prepend(site)
+    (folder / "others.yaml").write_text(SPEC)
+    planned = haltsweep("plan", "others.yaml")
+    assert planned.code == 2
+    place = "theirs/inner.py:2" if package else "theirs.py:4"
+    assert f"raised lib/site-packages/{place}: SystemExit: 0" in planned.err
+    assert "Traceback" not in planned.err
+
+
+@pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "Mine"])
+def test_a_trial_that_raises_what_is_no_exception_has_crashed(folder, haltsweep, raised):
+    code = f"class Mine(BaseException):\n    pass\n\ndef train(settings, trial):\n    raise {raised}\n"
+    (folder / "theirs.py").write_text(code)
+    (folder / "others.yaml").write_text(SPEC)
+    shown = haltsweep("launch", "others.yaml", "on_error=continue", "--driver", "inline")
+    assert shown.code == 1
+    assert "Traceback" not in shown.err
+    assert "4 crashed" in shown.out
+
+
+FAILING_SEARCH = """\
+name: others
+question: Does the other kind work?
+trainable: theirs:train
+baseline: {lr: 0.1, kind: good}
+arms:
+  bad: {why: it raises, set: {kind: bad}}
+search:
+  also: {lr: {float: [0.01, 0.5]}}
+  sampler: random
+  trials_per_arm: 1
+  objectives: [{metric: valid/accuracy, goal: max}]
+confirm: {seeds: [1, 2], splits: []}
+"""
+RAISES_WHERE_BAD = """\
+def train(settings, trial):
+    if settings["kind"] == "bad":
+        raise ValueError("no such kind")
+    trial.report(1, {"valid/accuracy": settings["lr"]})
+"""
+
+
+def test_trials_that_never_began_are_not_said_to_have_crashed(folder, haltsweep):
+    (folder / "theirs.py").write_text(RAISES_WHERE_BAD)
+    (folder / "others.yaml").write_text(FAILING_SEARCH)
+    shown = haltsweep("launch", "others.yaml", "--driver", "inline", "--tracking", "none")
+    assert shown.code == 1
+    assert "trials: 3 crashed, 3 finished (2 of those that failed never began)\n" in shown.out
+    shown = haltsweep("status", "others", "--trials")
+    assert re.search(r"failed: bad search 0 \(\w+\): crashed: ValueError: no such kind\n", shown.out)
+    assert re.search(r"failed: bad confirm 1 \(\w+\): never began: a confirm trial needs ", shown.out)
+    assert [len(re.findall(rf"│ {word} +│", shown.out)) for word in ("crashed", "never began")] == [1, 2]
+
+
+MODEL = """
+from torch import nn
+from trainables.settings import ModelSettings
+
+class Config(ModelSettings):
+    layers: int = 1
+
+class Encoder(nn.Module):
+    def __init__(self, config):
+        raise ValueError("no such thing")
+"""
+
+
+def test_a_model_that_cannot_be_built_is_told_once_and_by_its_place(folder, haltsweep):
+    """Whatever else the spec has that builds it: a search, posthoc settings."""
+    (folder / "kit_of_models").mkdir()
+    (folder / "kit_of_models" / "broken.py").write_text(MODEL)
+    asked = """
+search: {also: {train.lr: {float: [0.1, 0.2]}}, trials_per_arm: 2,
+         objectives: [{metric: valid/accuracy, goal: max}]}
+posthoc: {model.layers: [2]}
+"""
+    model = TINY.partition("search:")[0].replace(
+        "universal, width: 16, heads: 2, max_layers: 2", "kit_of_models.broken"
+    )
+    model = model.replace("model.gate: false", "model.layers: 2").replace(", ponder_weight: 0.01", "")
+    (folder / "others.yaml").write_text(model + asked + "confirm: {seeds: [1, 2], splits: [near-iid]}\n")
+    shown = haltsweep("check", "others.yaml")
+    assert shown.code == 2
+    assert "Traceback" not in shown.err
+    assert shown.err.count("kit_of_models/broken.py:10: ValueError: no such thing") == 1, shown.err

@@ -1,0 +1,272 @@
+"""Code of others that ends the interpreter is told, by the command as it is run from a shell."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.cli import guard
+from orchestrator.cli.display import waiting
+from orchestrator.cli.guard import outside_names
+from orchestrator.cli.planning import planning
+from orchestrator.plan.planner import plan_file
+from orchestrator.spec.document import read_file
+from tests.support.processes.commands import PATIENCE_S, Shell, wait_for
+from tests.support.training_code.own_code import forgotten
+
+SPEC = """\
+name: own
+question: Does it begin?
+trainable: crashing:train
+baseline: {lr: 0.1}
+arms:
+  fast: {why: ten times the rate, set: {lr: 1.0}}
+confirm: {seeds: [1, 2], splits: []}
+"""
+SEGFAULT = """
+import ctypes
+
+def train(settings, trial):
+    trial.report(1, {"valid/score": settings["lr"]})
+
+def build(settings):
+    ctypes.string_at(0)
+
+haltsweep = {"build": build}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "code", "ended"),
+    [
+        (
+            "check",
+            SEGFAULT,
+            "own.yaml:4: baseline: baseline cannot be built: its process was ended by SIGSEGV",
+        ),
+        ("plan", "import os\n\nos.abort()\n", "own.yaml: the interpreter was ended (SIGABRT) while crashing"),
+        (
+            "launch",
+            SEGFAULT.replace("string_at(0)", "CDLL(None)._exit(0)"),
+            "its process ended with exit code 0",
+        ),
+    ],
+)
+def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, code, ended):
+    shell = Shell.at(tmp_path)
+    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "own.yaml").write_text(SPEC)
+    shown = shell.run_fresh(command, "own.yaml")
+    assert shown.code == 2
+    assert ended in shown.err
+    assert "Traceback" not in shown.err
+    assert not list(shell.folder.glob("runs/*"))
+
+
+@pytest.mark.slow
+def test_who_stops_a_launch_while_it_plans_in_a_copy_stops_the_copy_too(tmp_path):
+    shell = Shell.at(tmp_path)
+    code = "import os\nimport time\n\nopen(f'pid-{os.getpid()}', 'w').close()\ntime.sleep(100)\n"
+    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "own.yaml").write_text(SPEC)
+
+    def copies():
+        return [int(each.name.removeprefix("pid-")) for each in shell.folder.glob("pid-*")]
+
+    with shell.started_fresh("launch", "own.yaml", "--driver", "inline") as process:
+        wait_for(copies, process)
+        process.terminate()
+        process.wait()
+    (copy,) = copies()
+    assert copy != process.pid
+    assert process.returncode == -signal.SIGTERM
+    until = time.monotonic() + PATIENCE_S
+    while runs(copy):
+        assert time.monotonic() < until, "the copy goes on"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "hangs"),
+    [
+        ("check", "time.sleep(1000)"),
+        ("plan", "sum(itertools.repeat(0))"),
+        ("launch", "time.sleep(1000)"),
+        ("launch", "sum(itertools.repeat(0))"),
+    ],
+)
+def test_ctrl_c_ends_a_command_that_waits_for_code_which_does_not_hear_it(tmp_path, command, hangs):
+    shell = Shell.at(tmp_path)
+    code = f"""
+import itertools, os, time
+open(f'pid-{{os.getpid()}}', 'w').close()
+while True:
+    try:
+        {hangs}
+    except BaseException:
+        pass
+"""
+    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "own.yaml").write_text(SPEC)
+
+    def copies():
+        return [int(each.name.removeprefix("pid-")) for each in shell.folder.glob("pid-*")]
+
+    with shell.started_fresh(command, "own.yaml") as process:
+        wait_for(copies, process)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    said = [line for line in err.splitlines() if not line.startswith("planning with crashing:train: ")]
+    assert (process.returncode, out, said) == (130, "", ["interrupted"])
+    assert not runs(copies()[0])
+    assert not (shell.folder / "runs").exists()
+
+
+HANGS = """
+import time
+
+from pydantic import BaseModel
+
+
+class Config(BaseModel):
+    lr: float
+
+
+def build(settings):
+    import torch
+    return torch.nn.Linear(64, 10)
+
+
+def example(settings):
+    import torch
+    return torch.ones(4, 64)
+
+
+def train(settings, trial):
+    trial.report(1, {"valid/score": settings["lr"]})
+
+haltsweep = {"config": Config, "build": build, "example": example}
+"""
+IMPORTED = "crashing:train to be imported"
+READ = "config of crashing:train to read settings"
+BUILT = "build(settings) of crashing:train to return, of fast"
+EXAMPLE = "example(settings) of crashing:train to return, of fast"
+RUN = "the model of build(settings) of crashing:train to return, of fast"
+
+
+def test_each_call_of_code_of_others_is_told_before_it_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "crashing.py").write_text(HANGS)
+    (tmp_path / "own.yaml").write_text(SPEC)
+    heard = []
+    with forgotten(tmp_path):
+        plan_file(tmp_path / "own.yaml", on_progress=heard.append)
+    places = [heard.index(each) for each in (IMPORTED, READ, BUILT, EXAMPLE, RUN)]
+    assert places == sorted(places)
+
+
+def test_what_a_copy_waits_for_is_told_by_who_waits_for_the_copy(monkeypatch):
+    monkeypatch.setattr(waiting, "_ECHOES", [])
+    heard, said = os.pipe()
+    lines = []
+    waiting.echo(said)
+    with guard._followed(heard, lines.append):
+        waiting.Waiting("hint", "planning").update(IMPORTED)
+        until = time.monotonic() + PATIENCE_S
+        while not lines and time.monotonic() < until:
+            time.sleep(0.01)
+    waiting.Waiting("hint", "planning").update("nobody listens any more")
+    os.close(said)
+    assert lines == [IMPORTED]
+
+
+def test_who_plans_names_the_code_of_others():
+    with planning(["mine:train", "kit.gru"]) as named, planning() as nameless:
+        assert named._doing == "planning with mine:train, kit.gru"
+        assert nameless._doing == "planning"
+
+
+def runs(process):
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.slow
+def test_threads_that_own_code_left_keep_no_command(tmp_path):
+    shell = Shell.at(tmp_path)
+    begins = (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), name='theirs').start()\n"
+    )
+    (shell.folder / "crashing.py").write_text(begins + "def train(settings, trial): ...\n")
+    (shell.folder / "own.yaml").write_text(SPEC)
+    shown = shell.run_fresh("check", "own.yaml")
+    said = "the command is over, and is not kept for threads that still run: theirs\n"
+    assert (shown.code, shown.out) == (0, "own.yaml: ok\n")
+    assert shown.err.startswith("Look twice: importing crashing starts 1 thread")
+    assert shown.err.endswith(said)
+
+
+@pytest.mark.slow
+def test_own_code_that_ends_nothing_is_planned_as_before(tmp_path):
+    shell = Shell.at(tmp_path)
+    (shell.folder / "crashing.py").write_text(SEGFAULT.replace("haltsweep =", "unused ="))
+    (shell.folder / "own.yaml").write_text(SPEC)
+    shown = shell.run_fresh("check", "own.yaml")
+    assert (shown.code, shown.out, shown.err) == (0, "own.yaml: ok\n", "")
+
+
+def test_a_spec_that_own_code_makes_bad_is_refused_once(tmp_path):
+    shell = Shell.at(tmp_path)
+    (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")
+    (shell.folder / "own.yaml").write_text(SPEC)
+    shown = shell.run("launch", "own.yaml", "--driver", "inline")
+    assert shown.code == 2
+    assert shown.err.count("no such device") == 1
+    assert shown.out.count("imported") <= 1
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("trainable: mine:train", ("mine:train",)),
+        ("baseline: {model: {name: universal}, task: {name: listops}}", ()),
+        ("baseline: {model: {name: gru_kit.gru}, task: {name: unheard}}", ("gru_kit.gru", "unheard")),
+        ("arms: {a: {set: {model.name: kit.a}, drop: [model.halt.threshold]}}", ("kit.a",)),
+        ("search: {spaces: [halting, kit.space], sampler: {name: kit.S}}", ("kit.space", "kit.S")),
+        ("a: [", ()),
+    ],
+)
+def test_code_of_others_is_found_before_it_is_imported(tmp_path, written, found):
+    (tmp_path / "spec.yaml").write_text(written)
+    assert outside_names(tmp_path / "spec.yaml") == found
+    assert outside_names(tmp_path / "none.yaml") == ()
+
+
+def test_what_planning_refuses_to_read_is_not_read_and_a_pipe_is_read_once():
+    """A device never ends, and what was read of a pipe is gone."""
+    assert outside_names(Path("/dev/zero")) == ()
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "w") as stream:
+        stream.write("trainable: mine:train")
+    with os.fdopen(read_end):
+        pipe = Path(f"/dev/fd/{read_end}")
+        assert outside_names(pipe) == outside_names(pipe) == ("mine:train",)
+        assert read_file(pipe).data == {"trainable": "mine:train"}
+
+
+def test_aliases_of_aliases_are_not_followed(tmp_path):
+    rows = [f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]" for at in range(1, 30)]
+    (tmp_path / "spec.yaml").write_text("\n".join(["a0: &a0 [x:y]", *rows]))
+    assert outside_names(tmp_path / "spec.yaml") == ()
+
+
+def test_what_is_set_on_the_command_line_is_looked_at_too(tmp_path):
+    (tmp_path / "spec.yaml").write_text("name: a")
+    assert outside_names(tmp_path / "spec.yaml", ["baseline.model.name=kit.gru"]) == ("kit.gru",)

@@ -1,0 +1,161 @@
+"""Fields that own training code does not have: each is told in the first round, whatever else is wrong."""
+
+import pytest
+
+from tests.support.training_code.own_code import forgotten
+
+CONFIG = """
+from pydantic import AliasChoices, BaseModel, Field, model_validator
+
+
+class Optimiser(BaseModel):
+    lr: float = 0.1
+    momentum: float = 0.9
+
+
+class Other(BaseModel):
+    model_config = {"extra": "forbid"}
+    betas: list[float]
+
+
+class Config(BaseModel):
+    width: int = 8
+    optimiser: Optimiser = Optimiser()
+    extra: Optimiser | None = None
+    weights: dict[str, float] = {"a": 1.0}
+    stages: list[Optimiser] = []
+    either: Optimiser | Other = Optimiser()
+
+
+haltsweep = {"config": Config}
+"""
+TRAIN = """
+def train(settings, trial):
+    trial.report(1, {"valid/accuracy": 0.5})
+"""
+SPEC = """name: own
+question: Which fields are there?
+trainable: fields_of_ours:train
+baseline:
+  width: 8
+  optimiser: {lr: 0.1, momentum: 0.9}
+  weights: {a: 1.0}
+arms:
+  one: {why: a try, set: {width: 9}}
+  two: {why: a try, set: {width: 10}}
+confirm: {seeds: [1, 2, 3]}
+"""
+
+
+@pytest.fixture
+def told_of(tmp_path, monkeypatch, haltsweep):
+    """What `check` says of the spec, changed, beside code that begins as given, a line a fault."""
+    monkeypatch.chdir(tmp_path)
+
+    def check(config, *changes):
+        spec = SPEC
+        for old, new in changes:
+            assert old in spec, old
+            spec = spec.replace(old, new)
+        (tmp_path / "fields_of_ours.py").write_text(config + TRAIN)
+        (tmp_path / "own.yaml").write_text(spec)
+        found = haltsweep("check", "own.yaml")
+        shown = [line.removeprefix("own.yaml:") for line in found.err.splitlines()]
+        assert found.code == (2 if shown else 0), found
+        return shown
+
+    with forgotten(tmp_path):
+        yield check
+
+
+def test_a_wrong_value_of_the_baseline_hides_no_field_that_is_not_there(told_of):
+    shown = told_of(
+        CONFIG,
+        ("  width: 8", "  width: null\n  widht: 8"),
+        ("momentum: 0.9", "momentom: 0.9"),
+        ("set: {width: 9}", "set: {widt: 9}"),
+        ("set: {width: 10}", "set: {optimiser.l: 0.2}"),
+    )
+    no = "fields_of_ours:train has no field"
+    assert [each.split(" Known")[0] for each in shown] == [
+        "5: baseline.width: must be a valid integer, got null",
+        "6: baseline.widht: fields_of_ours:train has no field widht. Did you mean 'width'?",
+        f"7: baseline.optimiser.momentom: {no} optimiser.momentom. Did you mean 'optimiser.momentum'?",
+        "10: arms.one.set.widt: fields_of_ours:train has no field widt. Did you mean 'width'?",
+        f"11: arms.two.set.optimiser.l: {no} optimiser.l. Did you mean 'optimiser.lr'?",
+    ]
+
+
+def test_a_wrong_value_of_an_arm_hides_none_of_its_own(told_of):
+    shown = told_of(CONFIG, ("set: {width: 9}", "set: {width: wide, widht: 9}"))
+    assert [each.split(":")[1].strip() for each in shown] == ["arms.one.set.width", "arms.one.set.widht"]
+
+
+def test_the_same_slip_in_two_arms_is_told_of_both(told_of):
+    shown = told_of(CONFIG, ("set: {width: 9}", "set: {widht: 9}"), ("set: {width: 10}", "set: {widht: 10}"))
+    assert [each.split(": ")[1] for each in shown] == ["arms.one.set.widht", "arms.two.set.widht"]
+
+
+@pytest.mark.parametrize("config", [CONFIG, ""], ids=["with Config", "without"])
+@pytest.mark.parametrize("beside", [(), (("  width: 8", "  width: wide"),)], ids=["alone", "beside a fault"])
+def test_a_slip_inside_of_a_mapping_that_an_arm_sets_is_told(told_of, config, beside):
+    sets = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
+    (shown,) = (each for each in told_of(config, sets, *beside) if "arms.one" in each)
+    where, message = shown.split(" Known")[0].split(": ", 2)[1:]
+    assert where == "arms.one.set.optimiser"
+    assert message == (
+        "fields_of_ours:train has no field optimiser.momentom. Did you mean 'optimiser.momentum'?"
+    )
+
+
+@pytest.mark.parametrize(
+    "sets",
+    ["{optimiser: {lr: 0.2}}", "{extra: {lr: 0.2}}", "{weights: {a: 1.0, b: 2.0}}"],
+    ids=["fewer fields", "in place of null", "keys that are data"],
+)
+def test_a_mapping_of_fields_that_are_there_is_none(told_of, sets):
+    assert told_of(CONFIG, ("{width: 9}", sets)) == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG.replace(
+            "width: int = 8", "width: int = Field(8, validation_alias=AliasChoices('width', 'wide'))"
+        ),
+        CONFIG.replace(
+            "class Config(BaseModel):",
+            "class Config(BaseModel):\n"
+            "    @model_validator(mode='before')\n"
+            "    @classmethod\n"
+            "    def renamed(cls, given):\n"
+            "        return {('width' if key == 'wide' else key): each for key, each in given.items()}\n",
+        ),
+    ],
+    ids=["an alias", "a validator"],
+)
+def test_a_field_that_is_read_by_another_name_is_none(told_of, config):
+    wrong = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
+    assert [each.split(": ")[1] for each in told_of(config, *wrong)] == ["baseline.optimiser.momentum"]
+
+
+def test_a_slip_inside_of_a_list_is_told(told_of):
+    wrong = ("  width: 8", "  width: 8\n  stages: [{lr: 0.1}, {momentom: 0.1}]")
+    shown = told_of(CONFIG, wrong, ("set: {width: 9}", "set: {stages: [{lrr: 0.2}]}"))
+    assert [each.split(" Known")[0] for each in shown] == [
+        "6: baseline.stages[1].momentom: fields_of_ours:train has no field stages.1.momentom.",
+        "10: arms.one.set.stages: fields_of_ours:train has no field stages.0.lrr. Did you mean 'stages'?",
+    ]
+
+
+def test_the_nearest_field_is_one_of_what_the_arm_has(told_of):
+    other = ("set: {width: 9}", "set: {either: {lr: 0.2, momentun: 0.5}}")
+    (shown,) = told_of(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), other)
+    assert "has no field either.momentun. Did you mean 'either.momentum'?" in shown
+
+
+def test_a_grid_is_no_slip_of_the_baseline(told_of):
+    grid = ("confirm:", "grid: {optimiser.lr: [0.1, 0.3]}\nconfirm:")
+    assert told_of(CONFIG, grid) == []
+    (shown,) = told_of(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))
+    assert shown.startswith("6: baseline.widht: fields_of_ours:train has no field widht.")

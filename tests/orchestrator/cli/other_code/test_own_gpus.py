@@ -1,0 +1,58 @@
+"""GPUs of a trial of own training code: all but one are reserved for nothing unless it says otherwise."""
+
+import pytest
+
+from tests.support.training_code.own_code import forgotten
+
+TRAIN = """
+def train(settings, trial):
+    trial.report(1, {"valid/accuracy": 0.5})
+"""
+SPEC = """name: own
+question: How many GPUs has a trial?
+trainable: gpus_of_ours:train
+baseline: {width: 8}
+arms: {one: {why: a try, set: {width: 9}}}
+confirm: {seeds: [1, 2, 3]}
+resources: {gpus: GPUS}
+"""
+TOO_MANY = (
+    "7: resources.gpus: must be 1 or a part of 1 for gpus_of_ours:train, which does not say that one trial "
+    "uses several"
+)
+TO_DO = "ask for one, or write haltsweep = {'several_gpus': True} in its module if it uses all"
+
+
+@pytest.mark.parametrize(
+    ("says", "gpus", "expected"),
+    [
+        ("", "0.5", None),
+        ("", "1", None),
+        ("haltsweep = {'several_gpus': True}", "2", None),
+        (
+            "",
+            "2",
+            f"{TOO_MANY}, got 2: {TO_DO}",
+        ),
+        (
+            "haltsweep = {'several_gpus': False}",
+            "4",
+            f"{TOO_MANY}, got 4: {TO_DO}",
+        ),
+        (
+            "haltsweep = {'several_gpus': [2]}",
+            "2",
+            "3: trainable: several_gpus of gpus_of_ours:train must be True or False, got [2]",
+        ),
+    ],
+)
+def test_several_are_for_code_that_says_that_it_uses_them(
+    tmp_path, monkeypatch, haltsweep, says, gpus, expected
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpus_of_ours.py").write_text(says + TRAIN)
+    (tmp_path / "own.yaml").write_text(SPEC.replace("GPUS", gpus))
+    with forgotten(tmp_path):
+        found = haltsweep("check", "own.yaml")
+    assert found.err.splitlines() == ([] if expected is None else [f"own.yaml:{expected}"])
+    assert found.code == (0 if expected is None else 2)

@@ -1,0 +1,85 @@
+"""What an exception of a trial is recorded as."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from orchestrator.execution.trial.worker_outcomes import TRACEBACK_LINES, outcome_of
+from orchestrator.trials import OutcomeKind
+from trainables.protocol import Diverged
+
+
+def raised(error, cause=None):
+    with pytest.raises(type(error)) as caught:
+        raise error from cause
+    return caught.value
+
+
+def too_much():
+    try:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    except RuntimeError as error:
+        return error
+    raise AssertionError("this machine has an exabyte of memory")
+
+
+def test_a_divergence_says_where_and_what():
+    outcome = outcome_of(Diverged(7, float("inf")))
+    assert outcome.kind is OutcomeKind.DIVERGED
+    assert "must stay finite, got loss=inf at step=7" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("no room"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+        too_much(),
+    ],
+    ids=lambda error: type(error).__name__ + str(error)[:20],
+)
+def test_memory_that_ran_out_is_told_from_mistakes(error):
+    outcome = outcome_of(error)
+    assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
+    assert outcome.reason.startswith(type(error).__name__)
+
+
+def test_memory_that_ran_out_is_seen_behind_another_error():
+    error = raised(RuntimeError("the batch could not be made"), raised(MemoryError("no room")))
+    assert outcome_of(error).kind is OutcomeKind.OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("error", [KeyError("out of memory"), RuntimeError("shape mismatch"), ValueError("")])
+def test_mistakes_are_crashes_with_type_message_and_where(error):
+    outcome = outcome_of(raised(error))
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert outcome.reason.splitlines()[0] == f"{type(error).__name__}: {error}".strip()
+    assert "raise error from cause" in outcome.reason
+
+
+def test_a_long_traceback_keeps_its_end():
+    def deep(levels):
+        return deep(levels - 1) if levels else 1 / 0
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        deep(40)
+    lines = outcome_of(caught.value).reason.splitlines()
+    assert len(lines) <= TRACEBACK_LINES + 1
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_the_worker_loads_no_heavy_library():
+    program = (
+        "import sys; from orchestrator.execution import inline; "
+        "from orchestrator.execution.trial import worker; "
+        "from orchestrator.execution.trial.worker_outcomes import outcome_of; "
+        "outcome_of(MemoryError('full')); "
+        "heavy = {'torch', 'ray', 'optuna', 'mlflow', 'sqlalchemy'}; found = heavy & set(sys.modules); "
+        "assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,160 @@
+"""What a machine says when it is asked whether it can run trials."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.execution.ray import node_check
+from orchestrator.execution.ray.node_check import (
+    MARK,
+    NodeRequirements,
+    answer,
+    code_digest,
+    marked,
+    needs_built,
+    needs_of,
+)
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.identity import SweepFolder
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.workloads import PATH
+
+TASK = {"name": "listops", "trees": 300, "depth_max": 2, "arguments_max": 3, "train_length_max": 20}
+TASK |= {"near_iid_examples": 20, "valid_examples": 20, "test_examples": 20, "length_ranges": [[20, 40]]}
+
+
+@pytest.fixture
+def needs(tmp_path):
+    made = needs_of(make_plan(), Setup(tmp_path / "data", PATH))
+    with marked(made, tmp_path) as raised:
+        yield raised
+
+
+def test_the_launching_machine_has_what_it_needs(needs):
+    assert answer(needs) == node_check.NodeAnswer()
+    assert NodeRequirements.from_json(needs.to_json()) == needs
+
+
+def test_the_mark_is_gone_afterwards(tmp_path):
+    with marked(needs_of(make_plan(), Setup(tmp_path, PATH)), tmp_path):
+        assert len(list(tmp_path.glob(f"{MARK}*"))) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_marked_is_told(tmp_path):
+    needs = needs_of(make_plan(), Setup(tmp_path, PATH))
+    shown = "the folder of sweeps must be one that can be written to"
+    with pytest.raises(StoreError, match=shown), marked(needs, tmp_path / "away"):
+        pass
+
+
+def test_a_machine_that_sees_another_folder(needs, tmp_path):
+    Path(needs.mark).write_text("another sweep's")
+    shown = answer(needs)
+    assert shown.unshared
+    assert shown.lacks == (f"it does not see the folder {tmp_path} of the launching machine",)
+    Path(needs.mark).unlink()
+    assert answer(needs).unshared
+
+
+def test_a_folder_that_cannot_be_written_is_not_shared(needs, monkeypatch):
+    def refuse(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(node_check.tempfile, "TemporaryFile", refuse)
+    shown = answer(needs)
+    assert shown.unshared
+    assert "it cannot write to" in shown.lacks[0]
+    assert "(Read-only file system)" in shown.lacks[0]
+    assert "choose another --data" in shown.lacks[1]
+
+
+def test_nobody_needs_the_folder_where_checkpoints_are_elsewhere(tmp_path):
+    needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}/store"))
+    with marked(needs, tmp_path / "never looked at") as raised:
+        assert answer(raised).lacks == ()
+    (tmp_path / "taken").touch()
+    (lack,) = answer(replace(needs, store=f"file://{tmp_path}/taken")).lacks
+    assert "it cannot use the store of checkpoints (--checkpoints must be a place that can be written" in lack
+
+
+def test_other_code_is_told_and_nothing_else_is_looked_at(needs):
+    shown = answer(replace(needs, code="0" * 32, mark="/nowhere"))
+    assert shown.lacks == (
+        f"its code of haltsweep, {PATH} or what the spec names is another one than where the launch is",
+    )
+    assert not shown.unshared
+
+
+def test_code_that_is_not_there(needs):
+    shown = answer(replace(needs, workload="no_such_module:Class"))
+    assert "a trainable must be given as module:name that can be imported" in shown.lacks[0]
+
+
+def test_a_task_whose_package_is_gone_is_told_with_the_way_on():
+    with pytest.raises(InputError, match=r"no task named 'gone'.*launched with it: install it again, or put"):
+        code_digest(PATH, ["gone"])
+
+
+def test_the_digest_sees_every_byte_of_ours_and_of_the_workload(tmp_path, monkeypatch):
+    (tmp_path / "mine_for_needs.py").write_text("class One: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = code_digest("mine_for_needs:One")
+    assert before != code_digest(PATH)
+    (tmp_path / "mine_for_needs.py").write_text("class One: .. .\n")
+    assert code_digest("mine_for_needs:One") != before
+    monkeypatch.setattr(node_check, "OURS", ("orchestrator", "no_such_package"))
+    with pytest.raises(InputError, match="the package no_such_package must be installed"):
+        code_digest("mine_for_needs:One")
+
+
+def test_other_versions_are_told_and_no_hindrance(needs):
+    shown = answer(replace(needs, versions={**needs.versions, "torch": "1.0"}))
+    assert shown.lacks == ()
+    assert [line for line in shown.differs if line.endswith("instead of 1.0")] == list(shown.differs) != []
+
+
+@pytest.fixture
+def built(needs, tmp_path):
+    """NodeRequirements of a sweep that has built its data."""
+    hashes = node_check.content_hashes((TASK,), ("near-iid",), tmp_path / "data")
+    return replace(needs, tasks=(TASK,), splits=("near-iid",), data=hashes)
+
+
+def test_each_machine_builds_its_own_data_the_same(built, tmp_path):
+    other = tmp_path / "other machine"
+    assert answer(replace(built, data_dir=str(other))).lacks == ()
+    ours = tmp_path / "data"
+    files = {path.relative_to(other): path.read_bytes() for path in other.rglob("*.arrow")}
+    assert files == {path.relative_to(ours): path.read_bytes() for path in ours.rglob("*.arrow")}
+    assert {path.stem for path in files} >= {"train", "near-iid"}
+
+
+def test_before_the_launch_nothing_is_built_or_made(built, tmp_path):
+    assert answer(replace(built, data=None, data_dir=str(tmp_path / "other"))).lacks == ()
+    assert not (tmp_path / "other").exists()
+
+
+def test_data_that_differ_are_told(built):
+    name = next(iter(built.data))
+    (lack,) = answer(replace(built, data={**built.data, name: "other"})).lacks
+    assert lack == f"its data differ from the launching machine's: {name}"
+
+
+def test_published_files_that_are_away_are_told(needs):
+    task = {"name": "lra_text", "folder": "no/such/folder"}
+    (lack,) = answer(replace(needs, tasks=(task,))).lacks
+    assert "no/such/folder" in lack
+
+
+def test_the_needs_of_a_session_clear_away_marks_of_killed_ones(tmp_path):
+    folder = SweepFolder(tmp_path / "sweep")
+    folder.root.mkdir()
+    (folder.root / f"{MARK}stale").touch()
+    with needs_built(make_plan(), Setup(tmp_path, PATH), folder) as needs:
+        assert [path.name for path in folder.root.iterdir()] == [Path(needs.mark).name]
+        assert needs.data == {}
+    shutil.rmtree(folder.root)

@@ -1,0 +1,54 @@
+"""What is told to a worker arrives as it was."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.execution.trial.jobs import Attempt, JobEncoder, WorkerJob, decode
+from orchestrator.trials import PlannedTrial, Trial
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    settings=st.dictionaries(st.text(), values, max_size=4),
+    seed=st.integers(0, 2**63),
+    phase=st.sampled_from(["search", "confirm", "posthoc"]),
+    splits=st.lists(st.text(), max_size=3).map(tuple),
+    source=st.none() | st.just(Path("/sweep/checkpoints/ab cd")),
+)
+def test_an_attempt_survives_the_journey(settings, seed, phase, splits, source):
+    planned = PlannedTrial("id", "arm", phase, 0, seed)
+    attempt = Attempt(Trial(planned, {}, settings, splits), 1, Path("/sweep/checkpoints/id"), source)
+    orders = JobEncoder(
+        "module:Class", 30.0, 1.0, 0.25, Path("/data"), keep=("*.pt",), working_folder="shared"
+    )
+    shown = decode(orders.encode(attempt))
+    job = replace(attempt.job(Path("/data")), folder=shown.scratch / "files")
+    assert shown == WorkerJob(
+        *("module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), job),
+        log=Path("/sweep/logs/id/attempt-1.log"),
+        scratch=shown.scratch,
+        kept=shown.kept,
+        keep=("*.pt",),
+        working_folder="shared",
+        launch_folder=Path.cwd(),
+    )
+    assert shown.scratch.is_relative_to("/sweep")
+    assert shown.kept.is_relative_to("/sweep")
+
+
+def test_relative_paths_are_made_absolute():
+    """A worker has another working directory."""
+    trial = Trial(PlannedTrial("id", "arm", "search", 0, 1), {}, {})
+    attempt = Attempt(trial, 1, Path("runs/s/checkpoints/id"), Path("runs/s/checkpoints/x"))
+    shown = decode(JobEncoder("m:C", 1.0, 1.0, 0.0, Path("data")).encode(attempt))
+    assert shown.checkpoints == Path.cwd() / "runs/s/checkpoints/id"
+    assert shown.job.source == Path.cwd() / "runs/s/checkpoints/x"
+    assert shown.job.data_dir == Path.cwd() / "data"

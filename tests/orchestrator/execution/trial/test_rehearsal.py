@@ -1,0 +1,156 @@
+"""One step of every arm: what it trains, what it leaves behind, and how it tells what went wrong."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from orchestrator.errors import PlanError
+from orchestrator.execution.trial import rehearsal
+from orchestrator.plan.planner import plan
+from orchestrator.plan.types import Plan
+from orchestrator.spec.load import SpecFile, read_spec
+from search_spaces.paths import with_value
+from trainables.protocol import Measurement
+
+SPEC = """\
+name: gates
+question: Does the gate help?
+baseline:
+  task: {name: listops, train_length_max: 50}
+  model: {name: universal, width: 16, heads: 2, feedforward_width: 16, max_layers: 3}
+  train: {steps: 20, report_every: 10}
+arms:
+  minus-gate: {why: plain feed-forward block, set: {model.gate: false}}
+  token-halt: {why: each token for itself, set: {model.halt.unit: token}}
+grid: {model.max_layers: [2, 3]}
+confirm: {seeds: [1, 2], splits: [near-iid]}
+posthoc: {model.halt.threshold: [0.5]}
+"""
+CELL = "[model.max_layers=3]"
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[SpecFile, Plan]:
+    file = tmp_path_factory.mktemp("spec") / "gates.yaml"
+    file.write_text(SPEC)
+    source = read_spec(file)
+    return source, plan(source)
+
+
+def changed(made: Plan, arm: str, path: str, value: Any) -> Plan:
+    """A plan that no planner would pass."""
+    arms = [
+        replace(one, settings=with_value(one.settings, path, value)) if one.name == arm else one
+        for one in made.arms
+    ]
+    return replace(made, arms=tuple(arms))
+
+
+Step = tuple[Mapping[str, Any], Measurement]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+    """Settings that were trained, and measurements."""
+    taken: list[Step] = []
+    take_step = rehearsal.take_step
+
+    def note(settings: Mapping[str, Any]) -> Measurement:
+        taken.append((settings, take_step(settings)))
+        return taken[-1][1]
+
+    monkeypatch.setattr(rehearsal, "take_step", note)
+    return taken
+
+
+def test_every_arm_takes_one_step_on_its_own_settings(
+    planned: tuple[SpecFile, Plan], steps: list[Step]
+) -> None:
+    rehearsal.rehearse(*planned)
+    arms = planned[1].arms
+    assert [settings for settings, _ in steps] == [arm.settings for arm in arms]
+    assert len(arms) == 6
+    assert {measured.step for _, measured in steps} == {1}
+    losses = [measured.metrics["train/loss"] for _, measured in steps]
+    # Ten classes, initial weights: a loss near log 10 shows that the task's own head and labels were used.
+    assert all(1.0 < loss < 5.0 for loss in losses)
+
+
+def test_nothing_is_left_behind(
+    planned: tuple[SpecFile, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    rehearsal.rehearse(*planned)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_arm_that_fails_is_told_with_its_place(planned: tuple[SpecFile, Plan]) -> None:
+    source, made = planned
+    made = changed(made, f"baseline{CELL}", "train.ponder_weight", 1e39)  # beyond float32
+    made = changed(made, f"token-halt{CELL}", "train.ponder_weight", 1e39)
+    with pytest.raises(PlanError) as caught:
+        rehearsal.rehearse(source, made)
+    first, second = map(str, caught.value.faults)
+    file = source.document.origin.file
+    assert first.startswith(
+        f"{file}:3: baseline: one training step of baseline{CELL} must end well, got diverged: "
+    )
+    assert second.startswith(
+        f"{file}:9: arms.token-halt: one training step of token-halt{CELL} must end well"
+    )
+
+
+def test_arms_on_data_of_one_shape_take_one_step_that_is_told_of_each(
+    tmp_path: Path, steps: list[Step]
+) -> None:
+    """How many examples there are changes no step; the length of the longest, and with it the shape, may."""
+    file = tmp_path / "gates.yaml"
+    sizes = SPEC.replace("grid:", "contexts:").replace(
+        "model.max_layers: [2, 3]", "task.valid_examples: [10, 20]"
+    )
+    file.write_text(sizes)
+    source = read_spec(file)
+    made = plan(source)
+    assert len(made.arms) == 6
+    rehearsal.rehearse(source, made)
+    assert [settings for settings, _ in steps] == [arm.settings for arm in made.arms[::2]]
+    for arm in made.arms[:2]:
+        made = changed(made, arm.name, "train.ponder_weight", 1e39)  # beyond float32
+    with pytest.raises(PlanError) as caught:
+        rehearsal.rehearse(source, made)
+    shown = [str(fault).partition(" must end well, got diverged")[0] for fault in caught.value.faults]
+    assert [one.rpartition(" of ")[2] for one in shown] == [arm.name for arm in made.arms[:2]]
+
+
+@pytest.mark.parametrize(("gpus", "asked", "used"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
+def test_half_precision_of_a_gpu_is_left_to_gpus(
+    planned: tuple[SpecFile, Plan],
+    steps: list[Step],
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: float,
+    asked: str,
+    used: str,
+) -> None:
+    """A spec for GPUs can be tested without one; what this machine would train is trained as it is."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    source, made = planned
+    arm = made.arms[0]
+    made = replace(
+        changed(made, arm.name, "train.precision", asked),
+        resources=made.resources.model_copy(update={"gpus": gpus}),
+    )
+    rehearsal.rehearse(source, replace(made, arms=made.arms[:1]))
+    assert [settings["train"] for settings, _ in steps] == [{**arm.settings["train"], "precision": used}]
+
+
+def test_a_step_that_raises_is_told(planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    made = changed(planned[1], f"minus-gate{CELL}", "train.precision", "fp16")
+    with pytest.raises(PlanError, match=r"got crashed: .*precision 'fp16' needs a CUDA device") as caught:
+        rehearsal.rehearse(planned[0], made)
+    assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), "the innermost place is told"

@@ -1,0 +1,310 @@
+"""Trials of one session: each begins as the first did, whatever those before did to their process."""
+
+import itertools
+import signal
+import sys
+
+import pytest
+
+from orchestrator.execution.inline import run_inline
+from orchestrator.execution.trial.trial_process import cause_of_death
+from orchestrator.isolation.messages import ChildEnded
+from orchestrator.ledger.events import EventKind
+from orchestrator.spec.section import Resources
+from orchestrator.trials import DeathCause, OutcomeKind
+from tests.support.processes.logs import MemoryLog, record
+from tests.support.specs.plans import make_arm, make_plan
+
+NUMBERS = itertools.count()
+"""Modules have names of their own: what this process has imported stays imported."""
+
+
+@pytest.fixture
+def launch(tmp_path, monkeypatch):
+    """The folder from which everything is launched."""
+    folder = tmp_path / "launch"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def sweep(launch, tmp_path):
+    """Runs trials of one arm whose training code is given."""
+
+    def run(code, trials=3, **more):
+        name = f"study_{next(NUMBERS)}"
+        (launch / f"{name}.py").write_text(code)
+        plan = make_plan([make_arm("arm")], trials_per_arm=trials, seeds=(), resources=Resources(retries=0))
+        log = MemoryLog()
+        recorder = record(plan, log, root=tmp_path / "runs" / "study")
+        run_inline(recorder, f"{name}:train", data_dir=tmp_path / "data", launch_folder=launch, **more)
+        assert recorder.finished
+        return log
+
+    return run
+
+
+def scores(log):
+    return [each.payload["metrics"]["valid/score"] for each in log.of(EventKind.MEASURED)]
+
+
+def ends(log):
+    return [(each.payload["kind"], each.payload["reason"]) for each in log.of(EventKind.ENDED)]
+
+
+CHANGES = {
+    "a global": ("SEEN = []", "len(SEEN)", "SEEN.append(1)"),
+    "the environment": ("import os", "'CHANGED' in os.environ", "os.environ['CHANGED'] = '1'"),
+    "a module": ("import json", "json.dumps(1) == 'no'", "json.dumps = lambda _: 'no'"),
+    "numpy's errors": (
+        "import numpy",
+        "numpy.geterr()['over'] == 'raise'",
+        "numpy.seterr(all='raise')",
+    ),
+    "recursion": ("import sys", "sys.getrecursionlimit() == 777", "sys.setrecursionlimit(777)"),
+    "the working directory": (
+        "import os",
+        "os.path.exists('here')",
+        "open('here', 'w').close(); os.chdir('/')",
+    ),
+    "signals": (
+        "import signal",
+        "signal.getsignal(signal.SIGINT) == signal.SIG_IGN",
+        "[signal.signal(each, signal.SIG_IGN) for each in (signal.SIGINT, signal.SIGTERM)]",
+    ),
+    "warnings": (
+        "import warnings",
+        "len([each for each in warnings.filters if each[0] == 'error']) > 0",
+        "warnings.simplefilter('error')",
+    ),
+    "imports": ("import sys", "'wave' in sys.modules", "import wave"),
+    "standard streams": ("import sys", "sys.stdout is None", "sys.stdout = None"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_the_process_reaches_no_other_trial(sweep, change):
+    begin, seen, make = CHANGES[change]
+    report = f"trial.report(1, {{'valid/score': float({seen})}})"
+    code = f"{begin}\ndef train(settings, trial):\n    {report}\n    {make}\n"
+    log = sweep(code, trials=2)
+    assert [kind for kind, _ in ends(log)] == [OutcomeKind.FINISHED] * 2
+    assert scores(log) == [0.0, 0.0]
+
+
+DRAWS = """
+import random
+import numpy
+FIRST = random.random() + numpy.random.rand()
+
+def train(settings, trial):
+    drawn = random.random() + numpy.random.rand()
+    trial.report(1, {"valid/score": drawn, "valid/first": FIRST})
+"""
+
+
+def test_global_generators_begin_with_the_seed_of_the_trial(sweep):
+    first, second = scores(sweep(DRAWS)), scores(sweep(DRAWS))
+    assert first == second
+    assert len(set(first)) == 3, "trials of a search have seeds of their own"
+
+
+def test_files_at_relative_paths_are_read_and_written_by_each_trial_alone(sweep, launch):
+    (launch / "numbers.txt").write_text("0.25")
+    code = """
+from pathlib import Path
+
+def train(settings, trial):
+    score = float(Path("numbers.txt").read_text()) + Path("best.txt").exists()
+    Path("best.txt").write_text("1")
+    trial.report(1, {"valid/score": score})
+"""
+    assert scores(sweep(code)) == [0.25] * 3
+    assert not (launch / "best.txt").exists()
+
+
+def test_in_a_shared_working_folder_trials_write_to_the_launch_folder(sweep, launch):
+    code = """
+def train(settings, trial):
+    with open("log.txt", "a") as file:
+        file.write("x")
+    trial.report(1, {"valid/score": float(len(open("log.txt").read()))})
+"""
+    assert scores(sweep(code, working_folder="shared")) == [1.0, 2.0, 3.0]
+    assert (launch / "log.txt").read_text() == "xxx"
+
+
+def test_a_trial_that_overwrites_a_file_of_the_launch_folder_has_crashed(sweep, launch):
+    (launch / "best.txt").write_text("0")
+    code = """
+import time
+
+def train(settings, trial):
+    trial.report(1, {"valid/score": 0.5})
+    open("best.txt", "w").write("1")
+    trial.report(2, {"valid/score": 0.5})
+"""
+    for kind, reason in ends(sweep(code)):
+        assert kind == OutcomeKind.CRASHED
+        assert "best.txt" in reason
+        assert "resources.working_folder: shared" in reason
+    assert (launch / "best.txt").read_text() == "0"
+
+
+def test_files_that_match_keep_outlive_the_trial(sweep, launch, tmp_path):
+    (launch / "launched.pt").write_text("0")
+    (launch / "deep").mkdir()
+    (launch / "deep" / "launched.csv").write_text("0")
+    code = """
+from pathlib import Path
+
+def train(settings, trial):
+    Path("weights.pt").write_text(str(trial.seed))
+    Path("deep/curve.csv").write_text("1")
+    (trial.folder / "inside.pt").write_text("2")
+    Path("large.bin").write_text("3")
+    trial.report(1, {"valid/score": 0.5})
+"""
+    log = sweep(code, keep=("*.pt", "deep/*.csv"))
+    root = tmp_path / "runs" / "study"
+    for each in log.of(EventKind.ENDED):
+        kept = root / "kept" / each.trial_id
+        names = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
+        assert names == {"weights.pt", "deep/curve.csv", "inside.pt"}, "neither others nor copies"
+    assert not list((root / "scratch").glob("*/*")), "nothing else is left"
+
+
+def test_what_trials_print_is_in_their_logs_and_nowhere_else(sweep, tmp_path, capfd):
+    code = "def train(settings, trial):\n    print('hello'); trial.report(1, {'valid/score': 0.5})\n"
+    (tmp_path / "runs" / "study").mkdir(parents=True)
+    log = sweep(code)
+    logs = [path.read_text() for path in (tmp_path / "runs" / "study" / "logs").rglob("*.log")]
+    assert logs == ["hello\n"] * len(log.of(EventKind.ENDED))
+    assert "hello" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("deed", "kind", "shown"),
+    [
+        ("os._exit(7)", OutcomeKind.CRASHED, "exit code 7"),
+        ("os._exit(0)", OutcomeKind.CRASHED, "exit code 0"),
+        ("sys.exit(2)", OutcomeKind.CRASHED, "SystemExit: 2"),
+        ("os.abort()", OutcomeKind.CRASHED, "SIGABRT"),
+    ],
+)
+def test_the_end_of_a_process_is_the_end_of_its_trial_alone(sweep, deed, kind, shown):
+    log = sweep(f"import os, sys\ndef train(settings, trial):\n    {deed}\n", trials=2)
+    assert [each for each, _ in ends(log)] == [kind] * 2
+    assert all(shown in reason for _, reason in ends(log))
+
+
+def test_a_trial_has_as_many_threads_as_cores(sweep):
+    code = """
+import os
+import torch
+
+def train(settings, trial):
+    assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
+    trial.report(1, {"valid/score": float(torch.get_num_threads())})
+"""
+    assert scores(sweep(code, trials=1, cpus=3.0)) == [3.0]
+    assert scores(sweep(code, trials=1, cpus=0.5)) == [1.0]
+
+
+def test_an_import_that_starts_threads_works(sweep):
+    code = """
+import threading, time
+threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+COUNT = []
+
+def train(settings, trial):
+    COUNT.append(1)
+    trial.report(1, {"valid/score": float(len(COUNT)), "valid/threads": float(threading.active_count())})
+"""
+    log = sweep(code, trials=2)
+    assert scores(log) == [1.0, 1.0]
+    assert {each.payload["metrics"]["valid/threads"] for each in log.of(EventKind.MEASURED)} == {2.0}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no real-time signals")
+def test_a_trial_ended_by_a_signal_without_a_name_may_run_again():
+    died = cause_of_death(ChildEnded(-(signal.SIGRTMIN + 1)))
+    assert died.outcome is None
+    assert str(signal.SIGRTMIN + 1) in died.reason
+
+
+@pytest.mark.parametrize(
+    ("ended", "cause"),
+    [
+        (ChildEnded(1), DeathCause.TRIAL),
+        (ChildEnded(-signal.SIGSEGV), DeathCause.TRIAL),
+        (ChildEnded(-signal.SIGBUS), DeathCause.TRIAL),
+        (ChildEnded(-signal.SIGFPE), DeathCause.TRIAL),
+        (ChildEnded(-signal.SIGALRM), DeathCause.TRIAL),
+        (ChildEnded(-signal.SIGKILL), DeathCause.OUTSIDE),
+        (ChildEnded(-signal.SIGTERM), DeathCause.OUTSIDE),
+        (ChildEnded(-signal.SIGHUP), DeathCause.OUTSIDE),
+        (ChildEnded(-signal.SIGKILL, is_oom_kill=True), DeathCause.MEMORY),
+    ],
+)
+def test_whose_fault_the_death_of_a_process_is(ended, cause):
+    assert cause_of_death(ended).cause is cause
+
+
+PREEMPTED = """
+import os, signal, sys
+from pathlib import Path
+
+def train(settings, trial):
+    deaths = Path(os.environ["DEATHS"])
+    count = len(deaths.read_text()) if deaths.exists() else 0
+    deaths.write_text("x" * (count + 1))
+    if count < 6:
+        {death}
+        raise RuntimeError("a library's own word for it")
+    trial.report(1, {{"valid/score": float(count)}})
+"""
+"""A trial that a signal ends six times before its first report."""
+
+
+@pytest.mark.parametrize(
+    "death",
+    [
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "os.kill(os.getpid(), signal.SIGHUP)",
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); os.kill(os.getpid(), signal.SIGTERM)",
+        "signal.signal(signal.SIGTERM, print); os.kill(os.getpid(), signal.SIGTERM); return",
+        "os.kill(os.getpid(), signal.SIGINT)",
+    ],
+)
+def test_a_trial_that_is_preempted_more_often_than_it_is_retried_finishes(
+    sweep, tmp_path, monkeypatch, death
+):
+    monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
+    log = sweep(PREEMPTED.format(death=death), trials=1)
+    assert [kind for kind, _ in ends(log)] == [OutcomeKind.STOPPED] * 6 + [OutcomeKind.FINISHED]
+    assert scores(log) == [6.0]
+
+
+def test_a_trial_that_a_signal_asks_to_return_early_goes_on_afterwards(sweep, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEATHS", str(tmp_path / "deaths"))
+    code = """
+import os, signal
+from pathlib import Path
+
+def train(settings, trial):
+    is_asked_to_end = []
+    signal.signal(signal.SIGTERM, lambda *_: is_asked_to_end.append(True))
+    for step in (1, 2, 3):
+        trial.report(step, {"valid/score": step / 2})
+        if step == 2 and not Path(os.environ["DEATHS"]).exists():
+            Path(os.environ["DEATHS"]).touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        if is_asked_to_end:
+            return
+"""
+    log = sweep(code, trials=1)
+    assert [kind for kind, _ in ends(log)] == [OutcomeKind.STOPPED, OutcomeKind.FINISHED]
+    assert scores(log) == [0.5, 1.0, 1.5]

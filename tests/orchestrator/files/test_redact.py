@@ -1,0 +1,381 @@
+"""Passwords in URLs are masked, what no database takes is escaped, and nothing else is touched."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.files.redact import (
+    MASK,
+    URL_OPTIONS,
+    needs_encoding,
+    redact,
+    redact_arguments,
+    redact_code,
+    redact_url,
+    redact_value,
+    storable,
+    storable_value,
+)
+
+MARKER = "Kx7Marker9Zq"
+ODD = "@:/'\"?#&%=+\\,;()[]{}<>~!$^|`*.\u00e9\u202e\x1b\udc80"
+LETTERS = st.characters(codec="utf-8", categories=["L", "Nd"])
+PROSE = st.lists(st.text(LETTERS, min_size=1, max_size=20), max_size=5).map(" ".join)
+SCHEMES = st.sampled_from(
+    ["http", "https", "postgresql", "postgresql+psycopg", "mysql", "ray", "s3", "HTTP", "file", ""]
+)
+KEYS = st.sampled_from(
+    ["password", "token", "access_token", "sslpassword", "api_key", "secret", "PassWord", "pass%77ord", "sig"]
+)
+ANY_TEXT = st.text(st.characters())
+
+
+@st.composite
+def passwords(draw: st.DrawFn, around: str = ODD) -> str:
+    """The marker among odd characters."""
+    odd = st.text(around, max_size=6)
+    return draw(odd) + MARKER + draw(odd)
+
+
+@st.composite
+def urls(draw: st.DrawFn) -> str:
+    """A URL with the marker as a password, raw or percent-encoded, or as a parameter."""
+    scheme, place = draw(SCHEMES), draw(st.sampled_from(["host", "host:5000", "h/path", "h:1/p?x=1#f", ""]))
+    match draw(st.integers(0, 5)):
+        case 0:
+            return f"{scheme}://user:{draw(passwords())}@{place}"
+        case 1:
+            return f"{scheme}://user:{quote(draw(passwords(ODD[:-1])), safe='')}@{place}"
+        case 2:
+            return f"{scheme}://:{draw(passwords())}@{place}"
+        case 3:
+            token, password = (
+                draw(passwords(ODD.replace(":", ""))),
+                draw(st.sampled_from(["", "x-oauth-basic"])),
+            )
+            return f"{scheme}://{token}:{password}@{place}"
+        case 4:
+            return f"http://{draw(passwords('.-_~%41'))}@{place}"
+        case _:
+            value = draw(passwords(ODD.replace("&", "")))
+            return f"{scheme}://host/p?{draw(st.sampled_from(['', 'x=1&']))}{draw(KEYS)}={value}&y=2"
+
+
+@given(before=PROSE, url=urls(), after=PROSE)
+def test_no_password_of_any_url_survives(before: str, url: str, after: str) -> None:
+    message = redact(f"{before} ({url} {after}")
+    assert MARKER not in message
+    assert message.startswith(before)
+    assert message.endswith(after)
+
+
+@given(url=urls(), space=st.sampled_from(["", " ", "\n", "a b"]))
+def test_a_value_that_is_a_url_is_masked_white_space_and_all(url: str, space: str) -> None:
+    assert MARKER not in redact_url(url.replace(MARKER, space + MARKER))
+
+
+@given(text=st.text().filter(lambda text: "://" not in text and "%3a%2f%2f" not in text.lower()))
+def test_text_without_urls_is_left_alone(text: str) -> None:
+    assert redact(text) == text
+
+
+@given(
+    text=st.one_of(
+        urls(),
+        st.text(),
+        st.lists(
+            st.sampled_from(
+                ["://", "@", ":", "***", "?", "/?", "token=", "&", "a", " ", "/", "%40", "%3A%2F%2F"]
+            )
+        ).map("".join),
+    )
+)
+def test_what_is_masked_once_stays_so(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
+    assert redact_url(redact_url(text)) == redact_url(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://ann:pw@host:5000/x", "http://ann:***@host:5000/x"),
+        ("http://ann:p%40w@host", "http://ann:***@host"),
+        ("http://ann:p@w/'x\"@host", "http://ann:***@host"),
+        ("http://token@host", "http://***@host"),
+        ("http://token:@host", "http://***@host"),
+        ("https://token:x-oauth-basic@host", "https://***@host"),
+        ("postgresql+psycopg://ann@host/db", "postgresql+psycopg://ann@host/db"),
+        ("postgresql://ann:pw@host/db?sslmode=require", "postgresql://ann:***@host/db?sslmode=require"),
+        ("postgresql:///db?host=h&password=pw", "postgresql:///db?host=h&password=***"),
+        ("sqlite:////data/me@work/ledger.db", "sqlite:////data/me@work/ledger.db"),
+        ("http://host/models/a@champion", "http://host/models/a@champion"),
+        ("http://host:5000", "http://host:5000"),
+        ("at http://[::1]:5000/x, http://host:5000; http://HOST:PORT)", None),
+        ("http://ann:secr...", "http://ann:***"),
+        ("http://ann:0secret/x", "http://ann:***/x"),
+        ("http://host/?next=http%3A%2F%2Fann%3Apw%40other", "http://host/?next=***"),
+        ("see http%3A%2F%2Fann%3Apw%40other now", "see http%3A%2F%2F*** now"),
+        ("http://ann@x.org:pw@host", "http://***@host"),
+        ("RuntimeError: api_key=sk-proj4Td9xproj4Td9x is refused", "RuntimeError: api_key=*** is refused"),
+        (
+            "login with hf_aBcDeFgHiJkLmN0pQ, then http://ann:pw@host",
+            "login with ***, then http://ann:***@host",
+        ),
+        ("BAD: header Basic Ym9iOmh1bnRlcjJzZWNyZXQ= is", "BAD: header Basic *** is"),
+        ("{'Authorization': 'Bearer dapi0123456789.ab-c'}", "{'Authorization': 'Bearer ***'}"),
+        ("Basic blocks-of-layers, Bearer of news", None),
+        ("arm sk-learn-baseline, task hf_tokens_of_books", None),
+        (
+            "exceeded with url: /?token=pw/api&x=1 (by /a?b=c)",
+            "exceeded with url: /?token=***&x=1 (by /a?b=c)",
+        ),
+    ],
+)
+def test_what_is_shown(given: str, shown: str) -> None:
+    assert redact(given) == (given if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "SG.ngeVfQFYQlKU0ufo8x5d1A.TwL2iGABf9DHoTf",
+        "sk_live_ReTllpYQYfIZu2Jnf2lA",
+        "rk_test_5TcWfjKmJgpql9hjpRnw",
+        "sq0csp-ABCDEFGHIJK_LMNOPQRSTUVWXYZ-01",
+        "gldt-HwllOworld380_testinx",
+        "glptt-" + "a1" * 20,
+        "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw7",
+        "AC" + "0a1b2c3d" * 4,
+        "343ea45721923ed956e2b38c31db76aa-us30",
+        "MTQ5NzQyOTkyNDU0MTM0NzEz.GcZ1Ab.b4Xz8-QLkyu8kZ2Zc1F6kM3o5y7Tq9rV",
+    ],
+)
+def test_a_token_of_a_service_is_masked_without_a_name_beside_it(token: str) -> None:
+    assert redact(f"the request with {token} failed") == "the request with *** failed"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("ann:pw@host:5000", "ann:***@host:5000"),
+        ("http:/ann:pw@host", f"http:{MASK}@host"),
+        ("host=h user=ann password=p w", "host=h user=ann password=***"),
+        ("http://ann:p w@host", "http://ann:***@host"),
+        ("mlruns", "mlruns"),
+    ],
+)
+def test_what_was_meant_to_be_a_url_is_masked_too(given: str, shown: str) -> None:
+    assert redact_url(given) == shown
+
+
+def test_long_hostile_texts_take_no_time() -> None:
+    for text in (
+        "a" * 10**5,
+        "://?a=" * 10**4,
+        "%3A%2F%2F" * 10**4,
+        ":" * 10**5 + "@",
+        "://h" + "?a=%41" * 10**4,
+        "://" + "@:" * 10**4,
+        "/?" * 10**4,
+        " /?token=" * 10**4,
+    ):
+        assert redact(redact(text)) == redact(text)
+        assert redact_url(redact_url(text)) == redact_url(text)
+
+
+@pytest.mark.parametrize("option", URL_OPTIONS)
+@pytest.mark.parametrize("scheme", ["http://", "postgresql://", ""])
+def test_a_command_line_is_masked(option: str, scheme: str) -> None:
+    url, shown = f"{scheme}ann:p w@host", f"{scheme}ann:***@host"
+    for typed, kept in (([option, url], [option, shown]), ([f"{option}={url}"], [f"{option}={shown}"])):
+        assert redact_arguments(["haltsweep", "launch", *typed]) == ("haltsweep", "launch", *kept)
+    assert redact_arguments(["a@b", "train.note=http://ann:pw@host"]) == (
+        "a@b",
+        "train.note=http://ann:***@host",
+    )
+
+
+@pytest.mark.parametrize("sign", "@/?#[] \n")
+def test_what_libraries_would_read_otherwise_must_be_encoded(sign: str) -> None:
+    assert needs_encoding(f"http://ann:p{sign}w@host")
+    assert not needs_encoding(f"http://ann:p{quote(sign, safe='')}w@host")
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:////data of me/me@work/mlflow.db", "http://host:5000/a b", "databricks"]
+)
+def test_what_has_no_password_needs_no_encoding(url: str) -> None:
+    assert not needs_encoding(url)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"password = '{MARKER}'",
+        f'password = "it\'s {MARKER}"',
+        f'password = "a \\" {MARKER}"',
+        f'api_key: str = b"{MARKER}"',
+        f'given = {{"token": "{MARKER}"}}',
+        f'headers["Authorization"] = f"Bearer {MARKER}"',
+        f'connect(user="me", passwd="{MARKER}")',
+        f'secret = """{MARKER}"""',
+        f'secret = """\n+{MARKER}\n+"""',
+        f'PASSWORD = (\n+    "a"\n+    "{MARKER}"\n+)',
+        f'TOKEN = "a" "{MARKER}"',
+        f'os.environ.setdefault("API_KEY", "{MARKER}")',
+        f'getenv("ACCESS_TOKEN", "{MARKER}")',
+        f'run("--password", "{MARKER}")',
+        f'if token == "{MARKER}":',
+        f"-----BEGIN PRIVATE KEY-----\n+{MARKER}\n+-----END PRIVATE KEY-----",
+        f"# the password: {MARKER} and more",
+        f"url = 'postgresql://me:{MARKER}@host/db'",
+        f"run('hf_{MARKER}{MARKER}')",
+        f'"""Reads it.\n+\n+The password is {MARKER}.\n+"""',
+        f'"""Log in.\n+\n+token: `{MARKER}`\n+"""',
+        f'"""Reads it.\n+\n+Use {MARKER}{MARKER} for that.\n+"""',
+        f"# {MARKER}+{MARKER}/w==",
+        f"connect('{MARKER}{MARKER}')",
+    ],
+)
+def test_source_text_is_shown_without_secrets(line: str) -> None:
+    message = redact_code(f"+x = 1\n+{line}\n+y = 2")
+    assert MARKER not in message
+    assert message.startswith("+x = 1\n")
+    assert message.endswith("\n+y = 2")
+
+
+@pytest.mark.parametrize("change", ["-b", "@@ -1 +1 @@", "diff --git a/x b/x"])
+def test_a_secret_that_does_not_end_is_masked_to_the_end_of_its_part(change: str) -> None:
+    message = redact_code(f'+secret = """{MARKER}\n+{MARKER}\n{change}\n+y = 2')
+    assert MARKER not in message
+    assert message.endswith("\n+y = 2") == (change[0] != "-")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tokens = batch.tokens[0]",
+        "def words(tokens: Tensor) -> str:",
+        "name = 'kept'",
+        "# keys: two",
+        "+++ b/tests/golden/a_long_Name_Of_1_File_2.py",
+        "index 0123456789abcdef0123456789abcdef01234567..0123456789abcdef0123456789abcdef01234568",
+        "def test_a_token_is_embedded_16_times_as_wide_in_GUT() -> None:",
+        "from trainables.recurrence.active_units import ActiveUnits, HaltedResults",
+        "num_tokens = 256000",
+        "token = read1(stream)",
+        "The number of tokens is 20000 for each batch.",
+    ],
+)
+def test_other_source_text_is_shown_as_it_is(line: str) -> None:
+    assert redact_code(line) == line
+
+
+def test_a_long_number_to_the_base_16_is_masked() -> None:
+    assert redact_code("+    use 0123456789abcdef0123456789abcdef") == f"+    use {MASK}"
+
+
+@given(ANY_TEXT)
+def test_any_text_can_be_stored(text: str) -> None:
+    kept = storable(text)
+    assert kept.encode().decode() == kept
+    assert "\0" not in kept
+    assert storable(kept) == kept
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
+def test_what_can_be_stored_is_left_alone(text: str) -> None:
+    assert storable(text) == text
+
+
+def test_escapes_can_be_read() -> None:
+    assert storable("a\udc80b\0") == r"a\udc80b\x00"
+
+
+@given(
+    st.recursive(
+        ANY_TEXT | st.integers() | st.none(), lambda each: st.lists(each) | st.dictionaries(ANY_TEXT, each)
+    )
+)
+def test_so_can_whatever_holds_texts(value) -> None:
+    text = json.dumps(storable_value(value), ensure_ascii=False)
+    assert text.encode().decode() == text
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (
+            "environ({'DB_PASSWORD': 'two words', 'HOME': '/root'})",
+            "environ({'DB_PASSWORD': '***', 'HOME': '/root'})",
+        ),
+        ('{"api_key":"abc", "pad_token": "<pad>"}', '{"api_key":"***", "pad_token": "<pad>"}'),
+        ("{'AWS_SECRET_ACCESS_KEY': \"it's\"}", "{'AWS_SECRET_ACCESS_KEY': \"***\"}"),
+        (
+            "PATH=/bin\nDB_PASSWORD=two words\nexport HF_TOKEN=abc\nPAD=x",
+            "PATH=/bin\nDB_PASSWORD=***\nexport HF_TOKEN=***\nPAD=x",
+        ),
+        ("{'password_length': '12', 'key': 'value'}", "{'password_length': '12', 'key': 'value'}"),
+    ],
+)
+def test_what_is_printed_of_an_environment_has_no_secrets(said: str, kept: str) -> None:
+    assert redact(said) == kept
+    assert redact(kept) == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"host=h user=u password={MARKER} dbname=x",
+        f"server=h;User Id=u;Pwd={MARKER};Encrypt=yes",
+        f"connect(user=u,password={MARKER})",
+        f"aws_secret_access_key={MARKER}",
+        f"AccountName=a;AccountKey={MARKER}==;EndpointSuffix=x",
+        f"https://hooks.slack.com/services/T0/B0/{MARKER}",
+        f"POST https://discord.com/api/webhooks/12/{MARKER} failed",
+        f"https://a.webhook.office.com/webhookb2/{MARKER}@b/IncomingWebhook/c",
+        f"-----BEGIN RSA PRIVATE KEY-----\n{MARKER}\n-----END RSA PRIVATE KEY-----",
+        f"Command '['mysql', '--password={MARKER}', 'x']' returned non-zero exit status 1.",
+        f"Command '['mysql', '--password', '{MARKER}']' returned non-zero exit status 1.",
+        f"mysql --password {MARKER} -h x",
+        f"curl --token {MARKER}",
+        f"Authorization: Bearer {MARKER}",
+        f"WANDB_API_KEY={MARKER}",
+        f"login(key='{MARKER}{MARKER}')",
+    ],
+)
+def test_secrets_in_the_text_of_a_trial_are_masked(text: str) -> None:
+    assert MARKER not in redact(text)
+    assert MARKER not in redact_value({"x": [text]})["x"][0]
+
+
+def test_values_of_secret_environment_variables_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", f"{MARKER}/x")
+    monkeypatch.setenv("SOME_FILE_KEY", __file__)
+    message = redact(f"refused {MARKER}/x and {MARKER}%2Fx in {__file__}")
+    assert message == f"refused *** and *** in {__file__}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "epoch=3 train/loss=0.1234 lr: 3e-4 tokens=1024 num_tokens: 20000 pad_token='<pad>' eos_token: </s>",
+        "{'loss': 0.6931, 'learning_rate': 5e-05, 'epoch': 0.5, 'total_tokens': '20000'}",
+        "KeyError: 'token'",
+        'Missing key(s) in state_dict: "layer1.attention.weight0"',
+        "commit: 0123456789abcdef0123456789abcdef01234567",
+        "cache_key=resnet50_imagenet_224",
+        "size mismatch for model.embed_tokens.weight: torch.Size([32000, 4096])",
+        "pwd=/srv/ann/run",
+        "python train.py --pad-token <pad> --lr=0.1 --seed 3 --tokenizer gpt2",
+        "author: Ann Other, session: 3, auth=none",
+        "tokenizer: meta-llama/Llama-2-7b-hf",
+        '  File "/a/b/token_model.py", line 3, in password_length',
+        " 45%|####5     | 450/1000 [00:12<00:15, 36.2it/s, loss=0.231, acc=0.912]",
+    ],
+)
+def test_ordinary_output_of_training_is_left_alone(text: str) -> None:
+    assert redact(text) == text

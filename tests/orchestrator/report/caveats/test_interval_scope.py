@@ -1,0 +1,74 @@
+"""What intervals cover follows from the spec: seeds, searches, data, method, level, comparisons."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.plan.types import Plan
+from orchestrator.report.caveats.notes import in_words, notes
+from orchestrator.report.results.summary import arm_tags, summarise
+from orchestrator.report.writers.json_file import as_json
+from search_spaces.dimensions import Dimension, Float, Space
+from tests.orchestrator.report.comparisons.test_answer_warnings import search
+from tests.orchestrator.report.comparisons.test_answers import SEEDS, plan, records
+
+LUCK, DRAW = "the luck of the searches", "the draw of the data"
+
+
+def searched(repeats: int) -> Plan:
+    space = Space((Dimension("train.lr", Float(1e-4, 1e-2)),))
+    return plan(
+        search=search(repeats=repeats), arms=tuple(replace(each, space=space) for each in plan().arms)
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "varied", "shared"),
+    [
+        (plan(), set(), {"the data set"}),
+        (searched(1), set(), {LUCK, "the data set"}),
+        (searched(4), {LUCK}, {"the data set"}),
+        (plan(trainable="train.py"), set(), set()),
+    ],
+    ids=["given settings", "one search", "repeated searches", "own code"],
+)
+def test_the_scope_names_what_varied_and_what_was_shared(
+    made: Plan, varied: set[str], shared: set[str]
+) -> None:
+    known = [replace(each, repeat=each.number * made.repeats // len(SEEDS)) for each in records()]
+    scope = summarise(made, known).interval_scope
+    assert scope is not None
+    assert set(scope.varied[1:]) == varied
+    assert set(scope.shared) == shared
+    assert (scope.method, scope.level, scope.comparisons) == ("paired t", 0.05, 3)
+
+
+def test_the_draw_of_the_data_is_covered_where_every_seed_has_its_own() -> None:
+    settings = {"task": {"name": "listops", "data_seed": 0}}
+    made = plan(arms=tuple(replace(each, settings=settings) for each in plan().arms))
+    fixed = summarise(made, records()).interval_scope
+    assert made.confirm is not None
+    drawn = summarise(
+        replace(made, confirm=replace(made.confirm, resample_data=True)), records()
+    ).interval_scope
+    assert fixed is not None
+    assert drawn is not None
+    assert DRAW not in fixed.varied
+    assert any("task.data_seed" in each for each in fixed.shared)
+    assert DRAW in drawn.varied
+    assert drawn.shared == ()
+
+
+def test_the_scope_is_one_line_in_every_form() -> None:
+    report = summarise(plan(), records())
+    [line] = [each for each in in_words(report) if each.startswith("Intervals and p values of differences")]
+    assert line in notes(report)
+    assert arm_tags(report)["good"]["intervals"] == line
+    assert json.loads(as_json(report))["interval_scope"]["comparisons"] == 3
+    assert "Bonferroni for 3 comparisons" in line
+
+
+def test_without_an_interval_nothing_is_covered() -> None:
+    alone = [each for each in records() if each.seed == SEEDS[0]]
+    assert summarise(plan(), alone).interval_scope is None

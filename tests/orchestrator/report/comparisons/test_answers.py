@@ -1,0 +1,480 @@
+"""What a finished sweep says of its arms: one line each, never stronger than its seeds."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
+from orchestrator.report.caveats.notes import in_words, notes
+from orchestrator.report.caveats.notices import notices
+from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
+from orchestrator.report.results.types import Report
+from orchestrator.report.writers.csv_file import as_csv
+from orchestrator.report.writers.json_file import as_json
+from orchestrator.report.writers.tables import Grid, grids, headline
+from orchestrator.report.writers.write import write
+from orchestrator.spec.section import Objective, Resources
+from orchestrator.trials import OutcomeKind, PlannedTrial, Record
+from search_spaces.dimensions import Space
+from trainables.metrics import Metric
+from trainables.protocol import Measurement
+
+SEEDS = (101, 102, 103, 104, 105, 106, 107, 108)
+NOISE = (0.004, -0.006, 0.001, 0.003, -0.002, -0.004, 0.005, -0.001)
+METRICS = (
+    Metric(
+        "accuracy", "max", low=0.0, high=1.0, shown=("table", "headline", "posthoc", "figure"), floor=0.15
+    ),
+    Metric("depth", unit="layers", low=0.0, shown=("table", "beside", "posthoc")),
+)
+EFFECTS = {"baseline": 0.0, "good": 0.05, "bad": -0.05, "same": 0.0005}
+
+
+def arm(name: str) -> Arm:
+    reference = "" if name == "baseline" else "baseline"
+    return Arm(name, "", {}, (), Space(), (), name, reference)
+
+
+def plan(names: tuple[str, ...] = tuple(EFFECTS), **parts: object) -> Plan:
+    made = Plan(
+        name="study",
+        question="Does it?",
+        spec_digest="0",
+        arms=tuple(map(arm, names)),
+        search=None,
+        confirm=ConfirmPlan(1, SEEDS, ("iid", "far")),
+        posthoc=(),
+        resources=Resources(),
+        wall_clock_hours=None,
+        trials=(),
+        answer=AnswerPlan(("iid/accuracy",), 0.02, 0.05, len(names) - 1),
+        metrics=METRICS,
+    )
+    return replace(made, **parts)  # type: ignore[arg-type]
+
+
+def record(name: str, seed: int, outcome: OutcomeKind = OutcomeKind.FINISHED, **parts: object) -> Record:
+    place = SEEDS.index(seed)
+    own = NOISE[(place * 3 + len(name)) % 8] + EFFECTS.get(name, 0.0)
+    accuracy = 0.8 + NOISE[place] + own
+    metrics = {f"{split}/accuracy": accuracy for split in ("iid", "far", "valid")} | {"iid/depth": 3.0 + own}
+    made = Record(
+        trial_id=f"{name}-{seed}",
+        sweep="study",
+        arm=name,
+        phase="confirm",
+        number=place,
+        seed=seed,
+        rank=0,
+        assignment={},
+        overrides={},
+        settings={},
+        outcome=outcome,
+        reason="",
+        last=Measurement(step=1, seconds=1.0, metrics=metrics),
+        best=None,
+        started_at=0.0,
+        ended_at=1.0,
+        attempts=1,
+    )
+    return replace(made, **parts)  # type: ignore[arg-type]
+
+
+def records(**failing: tuple[int, ...]) -> list[Record]:
+    """All arms and seeds, those named by arm diverged."""
+    return [
+        record(name, seed, OutcomeKind.DIVERGED if seed in failing.get(name, ()) else OutcomeKind.FINISHED)
+        for name in EFFECTS
+        for seed in SEEDS
+    ]
+
+
+def kinds(report: Report) -> dict[str, str]:
+    return {each.arm: each.kind for each in report.verdicts}
+
+
+def test_every_arm_gets_one_verdict_on_the_primary_outcome() -> None:
+    found = summarise(plan(), records())
+    assert kinds(found) == {"good": "better", "bad": "worse", "same": "no difference"}
+    effects = {each.arm: each for each in found.effects if each.primary}
+    assert {each.metric for each in effects.values()} == {"iid/accuracy"}
+    for each in effects.values():
+        assert each.p is not None
+        assert each.estimate.low is not None
+        assert each.estimate.high is not None
+        assert (each.p <= 0.05) == (each.estimate.low > 0 or each.estimate.high < 0)
+    assert all(each.p is each.p_sign_flips is None for each in found.effects if not each.primary)
+    assert found.verdicts[0].line == (
+        f"good: better (iid/accuracy {found.verdicts[0].line.split('accuracy ')[1].split(' against')[0]} "
+        f"against baseline, p={effects['good'].p:.2g}, 8 of 8 seeds finished)"
+    )
+
+
+def test_moderated_variances_are_shared_by_the_arms_and_said_to_be() -> None:
+    answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3, moderated=True)
+    asked, plain = summarise(plan(answer=answer), records()), summarise(plan(), records())
+    priors = {each.prior for each in asked.verdicts}
+    assert len(priors) == 1
+    assert {each.prior for each in plain.verdicts} == {None}
+    (prior,) = priors
+    assert prior is not None
+    assert 0 < prior.freedom <= 3 * 7
+    assert f"with {prior.freedom:.3g} degrees of freedom" in "\n".join(notes(asked))
+    assert json.loads(as_json(asked))["verdicts"][0]["prior"] == asdict(prior)
+
+
+def test_an_arm_with_a_failed_seed_keeps_its_own_variance() -> None:
+    """So that bounds for the failed seed are those of the ordinary t."""
+    answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 4, moderated=True)
+    names = (*EFFECTS, "more")
+    found = [record(name, seed) for name in names for seed in SEEDS]
+    failed = [
+        replace(each, outcome=OutcomeKind.DIVERGED) if (each.arm, each.seed) == ("good", SEEDS[0]) else each
+        for each in found
+    ]
+    with_prior = {each.arm for each in summarise(plan(names, answer=answer), failed).verdicts if each.prior}
+    assert with_prior == {"bad", "same", "more"}
+
+
+def test_every_comparison_shows_the_share_of_seeds_in_which_the_arm_is_better() -> None:
+    """`good` wins with each of 8 seeds, `bad` with none; of depth nobody said which values are good."""
+    found = summarise(plan(), records())
+    good, bad = (next(each for each in found.verdicts if each.arm == name) for name in ("good", "bad"))
+    assert good.wins is not None
+    assert bad.wins is not None
+    assert (good.wins.wins, good.wins.share, good.wins.high) == (8, 1.0, 1.0)
+    assert good.wins.low == pytest.approx(0.025 ** (1 / 8)), "Clopper and Pearson"
+    assert (bad.wins.wins, bad.wins.low, bad.wins.high) == (0, 0.0, pytest.approx(1 - 0.025 ** (1 / 8)))
+    table = next(grid for grid in grids(found) if "primary outcome" in grid.title)
+    shown = {row[0]: row[table.headers.index("P(better)")] for row in table.rows}
+    assert shown["good - baseline"] == "1.00 [0.63, 1.00]"
+    written = json.loads(as_json(found))
+    assert written["verdicts"][0]["wins"]["share"] == 1.0
+    effects = {(each["arm"], each["metric"]): each["wins"] for each in written["effects"]}
+    assert effects["good", "iid/depth"]["better"] is None
+    assert effects["good", "iid/depth"]["n"] == len(SEEDS)
+
+
+def test_an_arm_whose_seeds_all_failed_has_no_number(tmp_path: Path) -> None:
+    found = summarise(plan(), records(good=SEEDS))
+    assert found.cell("good", "iid/accuracy") is None
+    assert found.effect("good", "iid/accuracy") is None
+    (said,) = [each for each in found.verdicts if each.arm == "good"]
+    assert (
+        said.line == "good: undecided: 8 seeds failed (iid/accuracy against baseline, 0 of 8 seeds finished)"
+    )
+    row = next(row for row in headline(found).rows if row[0] == "good")
+    assert row == (
+        "good",
+        "0 of 8 finished",
+        "0 of 8 finished",
+        "0 of 8 finished",
+        "-",
+        "undecided: 8 seeds failed",
+    )
+    assert arm_metrics(found)["good"] == {"seeds_finished": 0, "seeds_failed": 8}
+    assert "0.150" not in next(row for grid in grids(found) for row in grid.rows if row[0] == "good")
+    assert "0 of 8 finished" in write(found, tmp_path / "report").read_text()
+
+
+def test_failed_seeds_are_never_a_gain() -> None:
+    """The three worst seeds of an arm diverge: what finished looks better, and nothing is claimed."""
+    worst = sorted(SEEDS, key=lambda seed: record("good", seed).last.metrics["iid/accuracy"])[:3]  # type: ignore[union-attr]
+    found = summarise(plan(), records(good=tuple(worst)))
+    cell, whole = (
+        found.cell("good", "iid/accuracy"),
+        summarise(plan(), records()).cell("good", "iid/accuracy"),
+    )
+    assert cell is not None
+    assert whole is not None
+    assert cell.estimate.mean > whole.estimate.mean
+    assert kinds(found)["good"] == "undecided"
+    assert kinds(found)["bad"] == "worse", "other arms keep their verdicts"
+    (said,) = [each for each in found.verdicts if each.arm == "good"]
+    assert "p=" not in said.line
+    effect = found.effect("good", "iid/accuracy")
+    assert effect is not None
+    assert (effect.primary, effect.p, effect.p_sign_flips) == (True, None, None)
+    row = next(row for row in headline(found).rows if row[0] == "good")
+    assert row[1] == "5 of 8 finished"
+    tracked = arm_metrics(found)["good"]
+    assert tracked["seeds_failed"] == 3
+    assert "answer/p" not in tracked, "nothing is claimed"
+
+
+def test_primary_outcomes_come_first_in_the_tracking_ui() -> None:
+    found = summarise(plan(), records())
+    effect, tracked = found.effect("good", "iid/accuracy"), arm_metrics(found)
+    assert effect is not None
+    answer = {name: value for name, value in tracked["good"].items() if name.startswith("answer")}
+    assert all(value == float(f"{value:.10g}") for value in answer.values()), "no rounding errors"
+    assert pytest.approx(answer, rel=1e-9) == {
+        "answer/p": effect.p,
+        **{
+            f"answer/{name}": tracked["good"][f"iid/accuracy{end}"]
+            for end, name in (
+                ("", "estimate"),
+                (".ci_high", "estimate_high"),
+                (".ci_low", "estimate_low"),
+                (".diff", "difference"),
+                (".diff_high", "difference_high"),
+                (".diff_low", "difference_low"),
+                (".n", "n"),
+            )
+        },
+    }
+    assert arm_tags(found)["good"]["answer"] == "iid/accuracy"
+    assert "answer/p" not in tracked["baseline"]
+    assert not [name for name in arm_metrics(replace(found, left=1))["good"] if name.endswith("/p")]
+
+
+def test_what_is_undecided_says_how_likely_more_seeds_decide_it() -> None:
+    found = summarise(plan(answer=AnswerPlan(("iid/accuracy",), None, 0.05, 3)), records())
+    (open_,) = [each for each in found.verdicts if each.kind == "undecided"]
+    assert [each.more for each in open_.outlooks] == [4, 8, 24]
+    assert all(0 <= each.chance <= 1 for each in open_.outlooks)
+    differences = [each.difference for each in open_.outlooks]
+    assert differences == sorted(differences, reverse=True)
+    chance = f"{open_.outlooks[1].chance:.0%}"
+    assert open_.text == f"undecided: 8 more seeds would decide it in {chance} of cases"
+    assert not any(each.outlooks for each in found.verdicts if each is not open_)
+    (grid,) = [each for each in grids(found) if "chance that more seeds decide" in each.title]
+    assert grid.headers == ("arm", "4 more seeds", "8 more seeds", "24 more seeds")
+    assert [row[0] for row in grid.rows] == [open_.arm]
+    assert grid.rows[0][2].startswith(chance)
+    assert json.loads(as_json(found))["verdicts"][2]["outlooks"][1]["more"] == 8
+
+
+def test_a_failed_seed_of_the_baseline_leaves_every_arm_undecided() -> None:
+    assert set(kinds(summarise(plan(), records(baseline=(103,)))).values()) == {"undecided"}
+
+
+def test_seeds_that_have_not_run_leave_it_undecided() -> None:
+    """A look before the end is no test: the seeds that are there were not chosen beforehand."""
+    known = records()
+    planned = tuple(PlannedTrial(each.trial_id, each.arm, "confirm", 0, each.seed, 0) for each in known)
+    missing = [each for each in known if each.trial_id not in ("good-107", "good-108")]
+    found = summarise(plan(trials=planned), missing)
+    said = {each.arm: each.text for each in found.verdicts}
+    assert said["good"] == "undecided: 2 seeds not run"
+    assert {each.arm: each.seeds for each in found.verdicts}["good"] == "6 of 8 seeds finished"
+    assert {each.arm: each.p is None for each in found.effects if each.primary} == {
+        **dict.fromkeys(said, False),
+        "good": True,
+    }
+    assert said["bad"] == "worse"
+
+
+def test_an_outcome_that_nobody_measured_is_told() -> None:
+    asked = AnswerPlan(("iid/acuracy",), None, 0.05, 3)
+    found = summarise(plan(answer=asked), records())
+    assert {each.text for each in found.verdicts} == {"undecided: no trial measured it"}
+
+
+def test_further_outcomes_widen_every_interval_and_have_verdicts_of_their_own() -> None:
+    asked = AnswerPlan(("iid/accuracy", "iid/depth"), 0.02, 0.05, 6)
+    wide, narrow = summarise(plan(answer=asked), records()), summarise(plan(), records())
+    both = [report.effect("good", "iid/accuracy") for report in (wide, narrow)]
+    ends = [each.estimate.low for each in both if each is not None]
+    assert None not in ends
+    assert ends[0] < ends[1]  # type: ignore[operator]
+    depth = {each.arm: each.kind for each in wide.verdicts if each.metric == "iid/depth"}
+    assert depth["good"] == "higher", "nobody said which depth is good, and the margin is of accuracy"
+    tags = {"answer", "answer2", "verdict", "verdict.iid/depth", "intervals"}
+    assert set(arm_tags(wide)["good"]) == tags
+    tracked = list(arm_metrics(wide)["good"])
+    assert tracked[0] == "answer/estimate"
+    assert tracked[7:9] == ["answer/p", "answer2/estimate"]
+
+
+def test_a_launch_ends_with_what_is_decided_and_what_is_not() -> None:
+    asked = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
+    found = summarise(plan(answer=asked), records(good=(103,)))
+    decided = [each.line for each in found.verdicts if each.arm != "good" and each.metric == "iid/accuracy"]
+    *first, last, _ = in_words(found)
+    assert first[:2] == [f"decided: {line}" for line in decided]
+    assert "undecided: good in iid/accuracy, which does not mean that there is no difference" in first
+    assert last == "undecided: good, same in far/accuracy, which does not mean that there is no difference"
+    *nothing, _ = in_words(summarise(plan(), records(baseline=(103,))))
+    assert nothing == [
+        "undecided: every arm in iid/accuracy, which does not mean that there is no difference"
+    ]
+
+
+def test_a_plan_from_before_there_was_an_answer_has_the_headline_s() -> None:
+    found = summarise(plan(answer=None), records())
+    assert found.outcomes == ("iid/accuracy",)
+    assert found.answer is not None
+    assert found.answer.family == 3
+
+
+def test_a_reading_that_crashed_has_no_value() -> None:
+    overrides = {"model.halt.threshold": 0.5}
+    again = [
+        record("good", seed, outcome, phase="posthoc", overrides=overrides, trial_id=f"again-{seed}")
+        for seed, outcome in zip(
+            SEEDS[:3], (OutcomeKind.FINISHED, OutcomeKind.CRASHED, OutcomeKind.CRASHED), strict=True
+        )
+    ]
+    found = summarise(plan(posthoc=(overrides,)), [*records(), *again])
+    (cell,) = [each for each in found.posthoc if each.metric == "iid/accuracy"]
+    assert (cell.estimate.n, cell.failed) == (1, 2)
+    assert cell.estimate.mean == pytest.approx(record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
+    (grid,) = [each for each in grids(found) if "read again" in each.title]
+    assert grid.rows[0][2].endswith("(1 of 3 finished)")
+
+
+def _seeds_of(found: Report) -> list[Grid]:
+    return [each for each in grids(found) if each.title.endswith("seed by seed")]
+
+
+def test_seeds_are_shown_one_by_one() -> None:
+    found = summarise(plan(), records(good=(103,), bad=SEEDS))
+    assert [row for row in next(iter(_seeds_of(found))).rows if row[0] == "bad"] == [
+        ("bad", *["diverged"] * 8)
+    ]
+    (grid,) = [each for each in grids(found) if each.title == "iid/accuracy, seed by seed"]
+    assert grid.headers == ("arm", *map(str, SEEDS))
+    row = next(row for row in grid.rows if row[0] == "good")
+    assert row[3] == "diverged"
+    assert row[1] == f"{record('good', 101).last.metrics['iid/accuracy']:.3f}"  # type: ignore[union-attr]
+
+
+def test_what_is_primary_selection_and_exploratory_is_marked(tmp_path: Path) -> None:
+    found = summarise(plan(), records())
+    assert found.metrics[0] == "iid/accuracy"
+    rows = list(csv.DictReader(io.StringIO(as_csv(found))))
+    roles = {row["metric"]: row["role"] for row in rows}
+    assert roles == {
+        "iid/accuracy": "primary",
+        "far/accuracy": "exploratory",
+        "valid/accuracy": "selection",
+        "iid/depth": "exploratory",
+    }
+    assert {row["metric"] for row in rows if row["p"]} == {"iid/accuracy"}
+    assert {row["verdict"] for row in rows if row["metric"] == "iid/accuracy"} == {
+        *("", "better", "worse", "no difference larger than 0.02"),
+    }
+    headers = [header for grid in grids(found) for header in grid.headers]
+    assert {"iid (primary)", "far", "valid (selection)"} <= set(headers)
+    text = write(found, tmp_path / "report").read_text()
+    assert f"\n- {found.verdicts[0].line}" in text.replace("\\", "")
+    assert "no test" not in text.partition("## How to read this")[0]
+    assert "in 43% of cases, in one of five in 17%" in text
+    assert json.loads(as_json(found))["verdicts"][0]["kind"] == "better"
+
+
+def test_points_of_a_front_are_kept_apart() -> None:
+    """Two points, one accurate and deep, one shallow and poor: their mean is no system."""
+    objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
+    search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
+    confirm = ConfirmPlan(2, SEEDS, ("iid",))
+    shallow = []
+    for each in records():
+        assert each.last is not None
+        metrics = {
+            **each.last.metrics,
+            "iid/accuracy": each.last.metrics["iid/accuracy"] - 0.4,
+            "iid/depth": 1.0,
+        }
+        last = replace(each.last, metrics=metrics)
+        shallow.append(
+            replace(each, rank=1, trial_id=f"{each.trial_id}-1", last=last, assignment={"lr": 0.1})
+        )
+    found = summarise(plan(search=search, confirm=confirm), [*records(), *shallow])
+    cell = found.cell("baseline", "iid/accuracy")
+    assert cell is not None
+    assert cell.estimate.mean == pytest.approx(0.8, abs=0.01)
+    points = {
+        each.setting: each.estimate.mean
+        for each in found.points
+        if (each.arm, each.metric) == ("baseline", "iid/accuracy")
+    }
+    assert list(points) == ["point 1: ", "point 2: lr=0.1"]
+    assert list(points.values()) == pytest.approx([0.8, 0.4], abs=0.01)
+    (grid,) = [each for each in grids(found) if each.title.startswith("confirmed points")]
+    assert len(grid.rows) == 8
+    assert any("differences and means are of point 1" in each for each in notices(found))
+    alone = replace(search, objectives=objectives[:1])
+    averaged = summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]).cell(
+        "baseline", "iid/accuracy"
+    )
+    assert averaged is not None
+    [shown] = notices(summarise(plan(search=alone, confirm=confirm), [*records(), *shallow]))
+    assert shown.startswith("The 2 best assignments of each arm were confirmed")
+    assert averaged.estimate.mean == pytest.approx(0.6, abs=0.01)
+
+
+def test_an_outcome_that_no_table_shows_by_itself_is_shown() -> None:
+    """What only helps to read others may still be what a study is about."""
+    hidden = (METRICS[0], replace(METRICS[1], shown=()))
+    overrides = {"model.halt.threshold": 0.5}
+    again = [record("good", 101, phase="posthoc", overrides=overrides, trial_id="again")]
+    asked = plan(metrics=hidden, answer=AnswerPlan(("iid/depth",), None, 0.05, 3), posthoc=(overrides,))
+    found = summarise(asked, [*records(), *again])
+    assert found.metrics[0] == "iid/depth"
+    assert "iid/depth" in headline(found).headers
+    (grid,) = [each for each in grids(found) if "read again" in each.title]
+    assert grid.headers[2] == "iid/depth"
+
+
+def test_a_search_that_confirms_on_no_test_split_claims_nothing(tmp_path: Path) -> None:
+    objectives = (Objective(metric="valid/accuracy", goal="max"),)
+    search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
+    asked = plan(search=search, confirm=ConfirmPlan(1, SEEDS, ()), answer=AnswerPlan((), None, 0.05, 3))
+    found = summarise(asked, records())
+    assert found.verdicts == ()
+    assert not any(each.primary for each in found.effects)
+    assert "valid/accuracy" in headline(found).headers
+    assert "Nothing is claimed of any arm" in write(found, tmp_path / "report").read_text()
+
+
+def measured_as(values: Callable[[str, int], float], names: tuple[str, ...]) -> Report:
+    """What is said where seeds of an arm measured these in the primary outcome."""
+    made = plan(names, answer=AnswerPlan(("iid/accuracy",), None, 0.05, 1))
+    given = [record(name, seed) for name in names for seed in SEEDS]
+    known = [
+        replace(each, last=replace(each.last, metrics={"iid/accuracy": values(each.arm, each.seed)}))
+        for each in given
+        if each.last is not None
+    ]
+    return summarise(made, known)
+
+
+def test_an_arm_that_rounding_alone_tells_apart_is_not_better() -> None:
+    def values(arm: str, seed: int) -> float:
+        return 0.5 + NOISE[SEEDS.index(seed)] + (2e-16 * (2 + seed % 3) if arm == "good" else 0.0)
+
+    (verdict,) = measured_as(values, ("baseline", "good")).verdicts
+    assert verdict.kind == "undecided"
+    assert verdict.difference is not None
+    assert verdict.difference.mean == 0.0
+
+
+def test_what_is_claimed_of_very_small_values_is_shown() -> None:
+    """An error of squares in units of physics, say."""
+
+    def values(arm: str, seed: int) -> float:
+        place = SEEDS.index(seed)
+        own = 1e-14 + 1e-15 * NOISE[(place * 3) % 8] if arm == "good" else 0.0
+        return 1e-13 * (1 + NOISE[place]) + own
+
+    (verdict,) = measured_as(values, ("baseline", "good")).verdicts
+    assert verdict.kind == "better"
+    assert "+1e-14 [+" in verdict.line
+
+
+def test_what_must_be_known_before_a_verdict_stands_beside_it_everywhere() -> None:
+    code = "Trials ran 2 versions of the code (digest a: 5 trials; b: 3 trials)."
+    found = replace(summarise(plan(), records()), code_versions=code, left=1)
+    assert notices(found)[:2] == [code, "1 trial has not ended: every number is of those that have."]
+    assert notices(found, of_verdicts=True) == [code]
+    assert arm_tags(found)["good"]["notice"] == code
+    assert "notice" not in arm_tags(found)["baseline"]
+    assert "notice" not in arm_tags(summarise(plan(), records()))["good"]
+    assert json.loads(as_json(found))["notices"] == notices(found)

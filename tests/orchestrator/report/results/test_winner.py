@@ -1,0 +1,155 @@
+"""Which system is the best one, and what is said of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.errors import InputError
+from orchestrator.ledger import events as log
+from orchestrator.ledger.fold import records
+from orchestrator.plan.types import AnswerPlan
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.winner import winner
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import DEAD, trial_of
+from trainables.metrics import Metric
+from trainables.protocol import Measurement
+
+SCORE = Metric("score", better="max")
+ANSWER = AnswerPlan(("test/score",), None, 0.05, 1)
+PLAN = replace(make_plan(2, trials_per_arm=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
+
+
+def played(plan, values):
+    """Records of trials that ended; `values`: by (arm, phase, number) the score, None where it diverged."""
+
+    def events():
+        yield log.opened(0.0, DEAD, plan.spec_digest, {})
+        for number, planned in enumerate(plan.trials):
+            key = (planned.arm, planned.phase, planned.number)
+            if key not in values:
+                continue
+            yield log.asked(1.0, trial_of(plan, number))
+            yield log.started(2.0, planned.trial_id, 1)
+            if values[key] is not None:
+                metrics = {f"{split}/score": values[key] for split in ("valid", "test")}
+                yield log.measured(3.0, planned.trial_id, Measurement(5, 1.0, metrics))
+            kind = OutcomeKind.DIVERGED if values[key] is None else OutcomeKind.FINISHED
+            yield log.ended(4.0, planned.trial_id, Outcome(kind, "so it was"))
+
+    return records(events(), plan)
+
+
+def chosen(values, plan=PLAN, arm=None):
+    found = played(plan, values)
+    return winner(plan, found, summarise(plan, found), arm)
+
+
+def confirmed(*arms):
+    return {
+        (f"arm-{place}", "confirm", number): value
+        for place, values in enumerate(arms)
+        for number, value in enumerate(values)
+    }
+
+
+SEARCHED = {("arm-0", "search", 0): 0.9, ("arm-0", "search", 1): 0.2, ("arm-1", "search", 0): 0.8}
+
+
+def test_by_the_mean_over_confirm_seeds_whatever_the_search_said():
+    found = chosen(SEARCHED | confirmed((0.5, 0.6), (0.7, 0.6)))
+    assert (found.arm, found.by, found.value) == ("arm-1", "confirm", pytest.approx(0.65))
+    assert [each.seed for each in found.records] == [101, 102]
+    comments = list(found.comments())
+    assert comments[0] == (
+        "arm-1, by its confirm trials: mean test/score 0.65 over 2 of 2 seeds, the highest of 2 arms."
+    )
+    assert comments[1].startswith("That a mean is the best of several is no test")
+
+
+def test_where_small_values_are_good():
+    plan = replace(PLAN, metrics=(replace(SCORE, better="min"),))
+    found = chosen(confirmed((0.5, 0.6), (0.7, 0.6)), plan)
+    assert found.arm == "arm-0"
+    assert "the lowest of 2 arms" in next(found.comments())
+
+
+def test_an_arm_with_failed_seeds_comes_last():
+    found = chosen(confirmed((0.5, 0.4), (0.9, None)))
+    assert found.arm == "arm-0"
+    assert "the highest of 2 arms but for arm-1, passed over for failed seeds." in next(found.comments())
+    found = chosen(confirmed((0.5, 0.4), (0.9, None)), arm="arm-1")
+    assert list(found.comments()) == ["arm-1, by its confirm trials: mean test/score 0.9 over 1 of 2 seeds."]
+
+
+def test_equals_are_named():
+    found = chosen(confirmed((0.5, 0.7), (0.5, 0.7)))
+    assert found.arm == "arm-0"
+    equals = "of 2 arms, as is that of arm-1: of equals the first in the spec is taken."
+    assert equals in next(found.comments())
+    found = chosen({("arm-0", "search", 0): 0.8, ("arm-1", "search", 1): 0.8})
+    assert "of 2 arms, as is that of arm-1" in next(found.comments())
+
+
+def test_equal_assignments_of_a_search_are_counted():
+    plan = replace(make_plan(1, trials_per_arm=4), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
+    values = enumerate((0.4, 0.8, 0.8, 0.8))
+    found = played(plan, {("arm-0", "search", number): value for number, value in values})
+    found = [replace(each, assignment={"x": each.number}) for each in found]
+    shown = next(winner(plan, found, summarise(plan, found)).comments())
+    assert "in search trial 1, the best of 4 of the arm that finished (2 other assignments measured" in shown
+
+
+def test_by_the_search_where_nothing_is_confirmed():
+    found = chosen(SEARCHED)
+    assert (found.arm, found.by, found.value, found.of) == ("arm-0", "search", 0.9, 2)
+    comments = " ".join(found.comments())
+    assert "by its search alone: valid/score 0.9 in search trial 0, the best of 2 of the arm that" in comments
+    assert "expect less of the same settings run again" in comments
+
+
+def test_a_last_report_without_the_objective_hides_no_search_trial():
+    found = [
+        replace(each, judged=each.last, last=Measurement(6, 1.2, {"train/loss": 0.1}))
+        for each in played(PLAN, SEARCHED)
+    ]
+    plan = replace(PLAN, confirm=None, answer=None)
+    assert winner(plan, found, summarise(plan, found)).value == 0.9
+    assert [each.values for each in summarise(plan, found).searched] == [
+        {"valid/score": 0.9},
+        {"valid/score": 0.8},
+    ]
+
+
+def test_of_several_assignments_the_best():
+    plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
+    found = chosen(confirmed((0.5, 0.6, 0.7, 0.8)), plan)
+    assert [each.rank for each in found.records] == [1, 1]
+    shown, no_test = found.comments()
+    assert shown.endswith(", the highest of 2 assignments of 1 arm.")
+    assert no_test.startswith("That a mean is the best of several is no test")
+
+
+def test_an_assignment_with_failed_seeds_comes_after_one_without():
+    """Its mean is of the seeds that survived."""
+    plan = replace(make_plan(1, best=2), metrics=(SCORE,), answer=ANSWER, trainable="own:train")
+    found = chosen(confirmed((0.5, 0.6, 0.9, None)), plan)
+    assert ([each.rank for each in found.records], found.value) == ([0, 0], pytest.approx(0.55))
+
+
+def test_what_cannot_be_chosen_is_refused():
+    with pytest.raises(InputError, match="a best trial must have finished and been measured, and none has"):
+        chosen({("arm-0", "search", 0): None})
+    with pytest.raises(InputError, match="none of arm-1 has in synthetic"):
+        chosen(confirmed((0.5, 0.6)), arm="arm-1")
+    with pytest.raises(InputError, match="no arm named 'arm-9'"):
+        chosen(SEARCHED, arm="arm-9")
+
+
+def test_values_of_which_nobody_said_what_is_good_choose_nothing():
+    plan = replace(PLAN, metrics=(Metric("score"),), search=None)
+    plan = replace(plan, trials=tuple(each for each in plan.trials if each.phase == "confirm"))
+    with pytest.raises(InputError, match="which values of test/score are good must be known to choose"):
+        chosen(confirmed((0.5, 0.6), (0.7, 0.6)), plan)
+    assert chosen(confirmed((0.5, 0.6), (0.7, 0.6)), plan, "arm-0").goal is None

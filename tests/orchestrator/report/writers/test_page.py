@@ -1,0 +1,271 @@
+"""The page says what the report says, and nothing in it is anybody's mark-up."""
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import product
+
+import pytest
+
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.writers.page import page
+from orchestrator.report.writers.tables import answers, costs, grids, metrics
+from orchestrator.report.writers.write import write
+from orchestrator.spec.section import Objective
+from orchestrator.trials import OutcomeKind
+from tests.orchestrator.report.comparisons.test_answers import plan, records
+from tests.orchestrator.report.studies import Study, study
+
+EVIL = "<script>alert(1)</script>\x1b[2J"
+ORDER = (
+    "answer",
+    "outcome",
+    "arms",
+    "search",
+    "compute",
+    "curves",
+    "halting",
+    "metrics",
+    "provenance",
+    "reading",
+)
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and text of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.given: list[tuple[str, str, str]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.given += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def labels(self, name: str) -> str:
+        """What the figures called so say to who cannot see them."""
+        return " ".join(
+            value for tag, key, value in self.given if tag == "svg" and key == "aria-label" and name in value
+        )
+
+
+def read(html: str) -> Reader:
+    reader = Reader()
+    reader.feed(html)
+    return reader
+
+
+def shown(made: Study) -> Reader:
+    return read(page(made.report(), made.details()))
+
+
+def test_verdicts_tables_figures_and_notes_are_there() -> None:
+    found = summarise(plan(), records(good=(103,)))
+    seen = read(page(found))
+    for each in found.verdicts:
+        assert each.line in seen.text
+    for grid in grids(found):
+        assert grid.title in seen.text
+        assert all(cell in seen.text for row in grid.rows for cell in row)
+    assert "Look at the seeds one by one." in seen.text
+    assert seen.tags.count("table") == len(grids(found))
+    assert seen.tags.count("svg") == 4
+
+
+def test_texts_of_others_are_no_mark_up() -> None:
+    hostile = study([EVIL, f"$\\frac{{{EVIL}"], seeds=3, trials=3)
+    made = replace(hostile, plan=replace(hostile.plan, question=EVIL))
+    html = page(made.report(), made.details())
+    assert "script" not in read(html).tags
+    assert "\x1b" not in html
+    assert r"<script>alert(1)</script>\x1b[2J" in read(html).text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_all_that_the_first_arm_was_set_to_is_told() -> None:
+    made = study()
+    first, *others = made.plan.arms
+    settings = {
+        "model": {"layers": 3, "halt": {"rule": EVIL}, "tied": None},
+        "train": {"lr": 0.5, "steps": 7},
+    }
+    arms = (replace(first, settings=settings), *others)
+    details = replace(made, plan=replace(made.plan, arms=arms)).details()
+    assert details.settings == (
+        "model.layers: searched",
+        f"model.halt.rule: {EVIL}",
+        "model.tied: null",
+        "train.lr: searched",
+        "train.steps: 7",
+    )
+    seen = read(html := page(made.report(), details))
+    assert "script" not in seen.tags
+    assert "all settings of arm-0" in html
+    assert "train.steps: 7" in seen.text
+
+
+def test_a_page_needs_nothing_but_itself() -> None:
+    html = page((made := study()).report(), made.details())
+    seen = read(html)
+    assert not {"script", "link", "iframe", "img"} & set(seen.tags)
+    assert not [each for each in seen.given if each[1] in ("src", "srcset") or each[1].startswith("on")]
+    places = [value for _, name, value in seen.given if name in ("href", "xlink:href")]
+    assert places
+    assert all(each.startswith("#") for each in places)
+    ids = [value for _, name, value in seen.given if name == "id"]
+    assert len(ids) == len(set(ids)), "no two elements have one name"
+    assert {each.removeprefix("#") for each in places} <= set(ids)
+    assert set(re.findall(r"url\(#([^)]*)\)", html)) <= set(ids)
+    assert len(html) < 5_000_000
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_sections_come_in_the_order_in_which_a_reader_asks() -> None:
+    html = page((made := study()).report(), made.details())
+    places = [html.index(f'id="{name}"') for name in ORDER]
+    assert places == sorted(places)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_numbers_are_those_of_the_records() -> None:
+    made = study(
+        fate=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
+    )
+    seen = shown(made)
+    for arm in (each.name for each in made.plan.arms):
+        own = [each for each in made.records if each.arm == arm]
+        confirmed = [each for each in own if each.phase == "confirm" and each.outcome is OutcomeKind.FINISHED]
+        values = [each.last.metrics["near-iid/accuracy"] for each in confirmed if each.last]
+        assert f"{arm} {statistics.fmean(values):.3f} [" in seen.labels("near-iid/accuracy, mean with")
+        curve = [each.last.metrics["valid/accuracy"] for each in confirmed if each.last]
+        ends = f"mean of {len(curve)} seeds at step 300 {statistics.fmean(curve):.4g}"
+        assert ends in seen.labels(f"valid/accuracy of {arm} over steps")
+        hours = sum(each.last.seconds for each in own if each.last) * made.plan.resources.cpus / 3600
+        assert f"{hours:.3g} device hours" in seen.text
+        depth = statistics.fmean(each.last.metrics["near-iid/depth"] for each in confirmed if each.last)
+        assert f"as trained {depth:.4g}," in seen.labels(f"near-iid/accuracy of {arm} against near-iid/depth")
+        assert f"near-iid {depth:.3g} ({depth - 2:.3g} to {depth + 1:.3g})" in seen.labels(f"depth of {arm}")
+    assert "1 crashed, 4 finished of 5 planned" in seen.text
+    assert "1 failed" in seen.labels("valid/accuracy of arm-2 over steps")
+    for grid in (*answers(made.report()), *metrics(made.report()), *costs(made.report())):
+        assert grid.title in seen.text
+        assert all(cell in seen.text for row in grid.rows for cell in row)
+
+
+@pytest.mark.parametrize(
+    ("fate", "said"),
+    [(None, "3 seeds not run"), (OutcomeKind.DIVERGED, "3 seeds failed")],
+)
+def test_where_nothing_finished_no_figure_is_empty(fate: OutcomeKind | None, said: str) -> None:
+    seen = shown(study(3, 3, 0, readings=(), fate=lambda *_: fate))
+    assert f"undecided: {said}" in seen.text
+    assert "0 of 3 seeds finished" in seen.text
+    assert ("9 not ended" in seen.text) == (fate is None)
+    assert "mean with 95% interval" not in seen.labels("")
+    assert "nan" not in seen.text.casefold().split()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_only_trials_that_ran_have_cost_something() -> None:
+    assert "It cost 80 trials (76 finished, 4 pruned) and " in shown(study(4, 4, 4)).text
+    half = shown(study(4, 4, 4, fate=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None))
+    assert re.search(
+        r"So far it cost (\d+) of 80 trials \(.* finished, 4 pruned; (\d+) not ended\) and ", half.text
+    )
+    spared = shown(study(4, 4, 4, fate=lambda _, seed: OutcomeKind.SKIPPED if seed else OutcomeKind.FINISHED))
+    assert re.search(r"It cost \d+ of 80 trials \(.*; \d+ skipped\) and ", spared.text)
+
+
+def test_before_the_first_trial_there_is_a_page() -> None:
+    made = replace(study(2, 0, 3, readings=()), records=(), measured={})
+    assert "Nothing has run yet." in shown(made).text
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from orchestrator.report.writers.write import write
+from tests.orchestrator.report.studies import study
+made = study(2, 2, 2, readings=())
+write(made.report(), Path(sys.argv[1]), made.details())
+"""
+
+
+@pytest.mark.slow
+def test_the_same_records_give_the_same_bytes(tmp_path) -> None:
+    """In another process too, where sets come in another order."""
+    made = study(2, 2, 2, readings=())
+    for name in ("one", "two"):
+        write(made.report(), tmp_path / name, made.details())
+    elsewhere = os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", WRITES, str(tmp_path / "three")], env=elsewhere, check=True)
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    for name, other in product(files, ("two", "three")):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / other / name).read_bytes(), name
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_search_of_every_arm_is_told_from_its_records() -> None:
+    made = study(2, 2, 12, readings=())
+    seen = shown(made)
+    for arm in (each.name for each in made.plan.arms):
+        own = [each for each in made.records if (each.arm, each.phase) == (arm, "search")]
+        finished = [each for each in own if each.outcome is OutcomeKind.FINISHED and each.last]
+        best = max(finished, key=lambda each: each.last.metrics["valid/accuracy"])
+        value = f"{best.last.metrics['valid/accuracy']:.4g}"
+        assert f"trial {best.number}: valid/accuracy {value} with train.lr = " in seen.text
+        assert f"{value} after 12 trials" in seen.labels(
+            f"Best valid/accuracy so far of {arm} against trials"
+        )
+        hours = sum(each.last.seconds for each in own if each.last) * made.plan.resources.cpus / 3600
+        assert f"{value} after {hours:.4g} device hours" in seen.labels(
+            f"so far of {arm} against device hours"
+        )
+        assert f"{len(finished)} finished trials" in seen.labels(f"accuracy of {arm} by train.lr")
+        assert seen.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
+    assert "of 9 finished trials and 3 dimensions: too few to tell it from chance" in seen.text
+
+
+def test_only_what_is_drawn_is_explained() -> None:
+    message = "Importance is the share", "Then, arm by arm, the same checkpoints under other settings"
+    whole, bare = shown(study(2, 3, 9)), shown(study(2, 3, 2, readings=()))
+    assert all(each in whole.text for each in message)
+    assert not any(each in bare.text for each in message)
+    assert "Each arm by its number above, as trained" in bare.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_readings_without_any_cost_are_not_called_compute() -> None:
+    made = study(2, 3, 2)
+    report, details = replace(made.report(), equal_costs=()), replace(made.details(), costs=())
+    for found in (page(report, details), page(report)):
+        seen = read(found)
+        assert "Checkpoints read again" in seen.text
+        assert "Outcome against compute" not in seen.text
+    assert "Outcome against compute" in shown(made).text
+
+
+def test_several_objectives_have_a_front_and_its_volume() -> None:
+    aims = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
+    seen = shown(study(2, 0, 12, readings=(), objectives=aims))
+    assert "valid/accuracy against valid/depth of arm-0, the front: " in seen.labels("the front")
+    assert "against trials: 0." in seen.labels("Hypervolume of the front of arm-0")
+    assert not seen.labels("so far of arm-0 against trials")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_nothing_is_expected_of_a_search_of_which_hardly_any_trial_finished() -> None:
+    few, more = (shown(study(2, 0, trials, readings=())) for trials in (5, 8))
+    assert "is expected" not in few.labels("Best valid/accuracy so far of arm-0 against trials")
+    assert "of a search of as many trials" in more.labels(
+        "Best valid/accuracy so far of arm-0 against trials"
+    )

@@ -1,0 +1,73 @@
+"""What people wrote is in the report as text: no HTML, no mark-up, no formula of a spreadsheet."""
+
+import csv
+import io
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from orchestrator.report.results.statistics import estimate
+from orchestrator.report.results.types import ArmTally, Cell, Report
+from orchestrator.report.writers.csv_file import as_csv
+from orchestrator.report.writers.write import markdown, write
+from trainables.metrics import look_up
+from trainables.training.measured import metrics_of
+
+HOSTILE = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
+CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE)
+REPORT = Report(
+    sweep="study",
+    question=f"# {HOSTILE}\n- Is it?",
+    metrics=("valid/accuracy",),
+    cells=(CELL,),
+    posthoc=(Cell("one", "valid/accuracy", CELL.estimate, 0, ("a",), setting="=1+1\x1b"),),
+    effects=(),
+    tallies=(ArmTally("one", {"search": {"finished": 1}}, 1.0, {"task.order": HOSTILE}),),
+    floors={},
+    arms=("one",),
+    power="",
+    quantities=(look_up(metrics_of(), "valid/accuracy"),),
+)
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o022])
+def test_a_report_is_no_more_public_than_the_umask_says(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write(REPORT, tmp_path / "report")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == 0o777 & ~umask
+
+
+def test_markdown_shows_it_as_it_stands() -> None:
+    text = markdown(REPORT, [])
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert not any(tag in page for tag in ("<script", "<a ", "<code"))
+    assert "<strong>bold" not in page
+    shown = r"&lt;script&gt;alert(1)&lt;/script&gt; [x](http://evil) **bold** \x1b[2J | \u202e `code`"
+    assert page.count(shown) == 3, "in the question, the best assignment and the source"
+    assert f"# {shown}" in page
+
+
+def test_a_spreadsheet_reads_no_formula() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(REPORT))))
+    assert [row["setting"] for row in rows] == ["", r"'=1+1\x1b"]
+    assert rows[0]["published_source"].startswith("<script>")
+
+
+def test_speed_is_told_to_be_the_machine_s() -> None:
+    both = ("valid/accuracy", "train/tokens_per_s")
+    speed = replace(REPORT, metrics=both, quantities=tuple(look_up(metrics_of(), each) for each in both))
+    assert "tokens_per_s is what the machine gave at that time" in markdown(speed, [])
+    assert "tokens_per_s" not in markdown(REPORT, [])
+
+
+def test_names_of_quantities_are_explained() -> None:
+    text = markdown(REPORT, [])
+    assert "**accuracy (share of right answers): mean [95% interval] (n)**" in text

@@ -1,0 +1,43 @@
+"""What a spec calls search spaces: a file that defines `published` is one, and nothing else is."""
+
+import pytest
+
+from orchestrator.search import space_catalog as catalog
+from search_spaces import halting
+from trainables.extensions import UnknownName
+
+
+def test_names_come_from_files() -> None:
+    assert set(catalog.names()) >= {"chunking", "depth", "halting", "optimiser"}
+    assert not {"dimensions", "algebra", "parse", "catalog", "paths", "wording"} & set(catalog.names())
+    assert "halting.wide" in catalog.full_names()
+    assert "halting.published" not in catalog.full_names()
+
+
+def test_published_unless_told_otherwise() -> None:
+    assert catalog.load("halting") is halting.published
+    assert catalog.load("halting.wide") is halting.wide
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("haltin", r"no search space named 'haltin'. Did you mean 'halting'\? Known: chunking, "),
+        ("halting.wid", r"no search space named 'halting.wid'. Did you mean 'halting.wide'\?"),
+        ("dimensions", r"no search space named 'dimensions'. Known: chunking, "),
+        ("", "no search space named ''. Known: chunking, "),
+    ],
+)
+def test_unknown(name: str, message: str) -> None:
+    with pytest.raises(UnknownName, match=message):
+        catalog.load(name)
+
+
+def test_described_by_its_first_line() -> None:
+    assert catalog.describe("halting.wide").startswith("Dynamic halting: weight of the ponder cost")
+
+
+def test_a_variant_is_told_from_what_is_published() -> None:
+    assert (
+        catalog.describe("halting.wide") == f"{catalog.describe('halting')} (wide: not the published ranges)"
+    )

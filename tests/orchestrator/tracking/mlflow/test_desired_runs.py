@@ -1,0 +1,258 @@
+"""Names and texts that MLflow takes, whatever they are made of."""
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger import events as log
+from orchestrator.ledger.lease import Holder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+from orchestrator.tracking.mlflow.desired_runs import PROJECTION, DesiredRuns, as_params
+from orchestrator.tracking.mlflow.mlflow_check import compare
+from orchestrator.tracking.mlflow.mlflow_reading import Kept, read_runs
+from orchestrator.tracking.mlflow.mlflow_runs import Stored
+from orchestrator.tracking.mlflow.points import Point, metric_key
+from orchestrator.tracking.sync import sync
+from orchestrator.trials import Outcome, OutcomeKind
+from tests.support.processes.logs import HOLDER
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.histories import history, trial_of
+from trainables.protocol import Measurement
+
+PROVENANCE = {"command": ["/a/bin/haltsweep", "launch", "spec.yaml"], "commit": "c0ffee"}
+
+
+@given(st.text(st.characters(), min_size=1))
+@example("a//b")
+@example("../x")
+@example("/")
+@example("x" * 300)
+def test_any_name_becomes_one_that_mlflow_takes(name: str) -> None:
+    from mlflow.utils.validation import _validate_metric_name
+
+    assert _validate_metric_name(metric_key(name)) is None, "MLflow raises for others"
+    assert metric_key(name)
+
+
+@given(st.lists(st.text("_x04@f/.é", max_size=8), min_size=2, max_size=2, unique=True))
+@example(["mAP@50", "mAP_50"])
+@example(["a_x4@", "a\x04x40_"])
+@example(["a//b", "a/_x_/b"])
+def test_no_two_names_have_one_key(names: list[str]) -> None:
+    assert metric_key(names[0]) != metric_key(names[1])
+
+
+def test_long_names_stay_apart() -> None:
+    assert metric_key("x" * 300) != metric_key("x" * 301)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "valid/accuracy",
+        "near-iid/depth_p10",
+        "time/seconds",
+        "val/macro avg/f1-score",
+        "valid/точность",
+        "mAP_50",
+    ],
+)
+def test_common_names_are_left_alone(name: str) -> None:
+    assert metric_key(name) == name
+
+
+def test_texts_are_shown_as_they_stand() -> None:
+    assert as_params({"train.note": "\x1b[2J<b>"}) == {"train.note": r"\x1b[2J<b>"}
+
+
+@pytest.mark.parametrize(("kind", "runs"), [(OutcomeKind.SKIPPED, 0), (OutcomeKind.CRASHED, 1)])
+def test_a_trial_that_need_not_run_has_no_run(kind: OutcomeKind, runs: int) -> None:
+    plan = make_plan(1)
+    trial = trial_of(plan, 0)
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.asked(1.0, trial))
+    desired.hear(log.ended(1.0, trial.trial_id, Outcome(kind, "for a reason")))
+    assert sum(key.startswith("trial/") for key in desired.runs) == runs
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status", "outcome", "reason"),
+    [
+        (("finished", "finished", "finished"), "FINISHED", "finished", "done"),
+        (
+            ("finished", "diverged", "diverged"),
+            *("FINISHED", "finished", "1 of 3 confirm trials finished: 2 diverged"),
+        ),
+        (
+            ("crashed", "diverged", "diverged"),
+            *("FAILED", "diverged", "0 of 3 confirm trials finished: 1 crashed, 2 diverged"),
+        ),
+        (("finished", "skipped", "skipped"), "FINISHED", "finished", "done"),
+    ],
+)
+def test_an_arm_says_how_many_of_its_seeds_failed(
+    kinds: tuple[str, ...], status: str, outcome: str, reason: str
+) -> None:
+    plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
+    desired = DesiredRuns(plan, "ledger")
+    for number, kind in enumerate((*kinds, *["finished"] * 3)):
+        trial = trial_of(plan, number)
+        desired.hear(log.asked(1.0, trial))
+        desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
+    desired.hear(log.closed(2.0, "done"))
+    arm, other = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
+    shown = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
+    assert shown == (status, outcome, reason)
+    assert (other.status, other.tags["haltsweep.reason"]) == ("FINISHED", "done")
+
+
+def test_a_verdict_is_a_tag_of_its_arm() -> None:
+    plan = make_plan(2)
+    desired = DesiredRuns(plan, "ledger")
+    begun = next(each for each in range(len(plan.trials)) if plan.trials[each].arm == "arm-1")
+    desired.hear(log.asked(1.0, trial_of(plan, begun)))
+    desired.hear(log.started(2.0, plan.trials[begun].trial_id, 1))
+    words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
+    assert desired.publish_words(words) == {
+        "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_x25_b": r"\x1b[2J"}
+    }
+
+
+def heard(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> None:
+    """Confirm trials of `plan`, each 10 s from the last, of 2 steps; odd ones diverge after the second."""
+    for number in range(first, seeds):
+        trial, at = trial_of(plan, number), 10.0 * number
+        name = trial.trial_id
+        desired.hear(log.asked(at, trial))
+        desired.hear(log.started(at + 1, name, 1))
+        for step in (1, 2):
+            metrics = {"valid/score": number + step / 10, "test/score": math.nan if step == 1 else 1.0}
+            desired.hear(log.measured(at + 1 + step, name, Measurement(step, 1.0, metrics)))
+        kind = OutcomeKind.DIVERGED if number % 2 else OutcomeKind.FINISHED
+        desired.hear(log.ended(at + 5, name, Outcome(kind, "why")))
+
+
+def test_an_arm_has_the_time_and_the_curves_of_its_trials() -> None:
+    plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.opened(0.0, HOLDER, "d", PROVENANCE))
+    assert set(desired.runs) == {"sweep"}, "no arm has begun"
+    heard(plan, 3, desired)
+    arm = desired.runs["arm/arm-0"]
+    assert (arm.status, arm.start_ms, arm.end_ms) == ("FINISHED", 1000, 25_000)
+    assert arm.tags["haltsweep.reason"] == "2 of 3 confirm trials finished: 1 diverged"
+    assert arm.tags["mlflow.source.name"] == "haltsweep launch spec.yaml"
+    assert (arm.tags["mlflow.source.type"], arm.tags["mlflow.source.git.commit"]) == ("LOCAL", "c0ffee")
+    assert desired.at_close == {}, "they come once no seed is under way"
+    heard(plan, 6, desired, 3)
+    desired.hear(log.closed(99.0, "done"))
+    assert desired.at_close["arm/arm-0"] == [
+        Point("curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step)  # of seeds 0 and 2
+        for step in (1, 2)
+    ] + [Point("time/running_seconds", 12.0, 99_000, 0)], "a single value, as of a test split, is no curve"
+
+
+def test_seeds_that_are_added_make_another_curve() -> None:
+    few = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103))
+    more = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103, 104, 105))
+    first, again = DesiredRuns(few, "ledger"), DesiredRuns(more, "ledger")
+    for desired in (first, again):
+        desired.hear(log.opened(0.0, HOLDER, "d", {}))
+        heard(few, 3, desired)
+        desired.hear(log.closed(50.0, "done"))
+    shown = list(first.at_close["arm/arm-0"])
+    assert again.at_close["arm/arm-0"] == shown
+    again.hear(log.opened(60.0, HOLDER, "d", {}))
+    assert again.runs["arm/arm-0"].status == "RUNNING"
+    heard(more, 5, again, 3)
+    again.hear(log.closed(70.0, "done"))
+    added = again.at_close["arm/arm-0"][len(shown) :]
+    assert {point.key for point in added[:-1]} == {"curve-3-seeds/valid/score"}
+    assert (shown[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
+
+
+def test_data_that_are_there_and_examples_that_are_kept_are_in_no_run() -> None:
+    plan = make_plan(1, trials_per_arm=0, seeds=(101,))
+    plain, more = DesiredRuns(plan, "ledger"), DesiredRuns(plan, "ledger")
+    for desired in (plain, more):
+        desired.hear(log.opened(0.0, HOLDER, "d", {}))
+    more.hear(log.read(0.5, {"listops/train": "11aa"}))
+    for desired in (plain, more):
+        heard(plan, 1, desired)
+    more.hear(log.kept(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},))))
+    for desired in (plain, more):
+        desired.hear(log.closed(50.0, "done"))
+    assert (more.runs, more.at_close) == (plain.runs, plain.at_close)
+
+
+def test_an_arm_of_which_nothing_had_to_run_is_told_at_the_end() -> None:
+    plan = make_plan(1, trials_per_arm=0, seeds=(101,))
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.opened(0.0, HOLDER, "d", {}))
+    desired.hear(log.asked(1.0, trial_of(plan, 0)))
+    desired.hear(log.ended(1.0, plan.trials[0].trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
+    desired.hear(log.closed(2.0, "done"))
+    assert (desired.runs["arm/arm-0"].status, desired.runs["arm/arm-0"].end_ms) == ("FINISHED", 2000)
+
+
+def test_what_another_version_wrote_is_behind_and_not_damaged() -> None:
+    """Older ones wrote neither projection nor source, and another end of an arm that failed in all seeds."""
+    plan = make_plan(1, trials_per_arm=0, seeds=(101,))
+    desired = DesiredRuns(plan, "ledger")
+    desired.hear(log.opened(0.0, HOLDER, "d", PROVENANCE))
+    heard(plan, 1, desired)
+    desired.hear(log.closed(50.0, "done"))
+
+    def found(projection: str | None) -> list[str]:
+        kept = []
+        for key, run in desired.runs.items():
+            tags = run.tags | ({"mlflow.parentRunId": run.parent} if run.parent else {})
+            tags = {name: value for name, value in tags.items() if "projection" not in name}
+            late = key == "arm/arm-0"
+            if key == "sweep" and projection:
+                tags["haltsweep.projection"] = projection
+            status = "KILLED" if late else run.status
+            stored = Stored(key, "", status, 1 if late else run.end_ms, tags, dict(run.params))
+            for point in run.points:
+                stored.latest[point.key] = (point.step, point.value, point.at_ms)
+            histories = {
+                name: [(point.step, point.value) for point in run.points if point.key == name]
+                for name in stored.latest
+            }
+            kept.append(Kept(stored, histories))
+        return [each.verdict for each in compare(desired, kept, {}, settled=True, sync="sync")]
+
+    assert found(None) == ["behind"]
+    assert found("1") == ["behind"]
+    assert found(PROJECTION) == ["damaged"]
+
+
+def test_nobody_may_have_told_mlflow_that_a_process_is_gone(
+    folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
+) -> None:
+    """As where a launcher and its tracker are killed together."""
+    lease = ledger.claim(Holder.current())
+    ledger.append(list(history(plan, 1))[:-2], lease)
+    sync(folder, ledger, uri)
+    ledger.release(lease)
+
+    def verdicts(*, lacks: int = 0) -> set[str]:
+        desired = DesiredRuns(plan, ledger.uid)
+        for event in ledger.events():
+            desired.hear(event)
+        desired.hold(held=False)
+        kept = list(read_runs(uri, plan.name, ledger.uid) or ())
+        for each in kept:
+            for name, points in each.histories.items():
+                each.histories[name] = points[: len(points) - lacks]
+        return {each.verdict for each in compare(desired, kept, {}, settled=True, sync="sync")}
+
+    assert any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())
+    assert verdicts() == {"behind"}
+    assert "damaged" in verdicts(lacks=1), "points have been told"
+    sync(folder, ledger, uri)
+    assert not any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())

@@ -1,0 +1,125 @@
+"""The server's life as a child process, with small programs in the place of MLflow."""
+
+import os
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from orchestrator.errors import InputError, StoreError
+from orchestrator.tracking.mlflow import server
+
+SERVES = """
+import http.server, json, signal, socket, subprocess, sys
+settings = json.load(sys.stdin)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+"""
+LISTENS = """
+served = http.server.HTTPServer(('127.0.0.1', 0), Handler, bind_and_activate=False)
+served.socket = socket.socket(fileno=settings['fd'])
+served.serve_forever()
+"""
+CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(server, "_command", lambda: [sys.executable, "-c", program])
+
+
+@pytest.mark.parametrize("more", ["", CHILD, CHILD + STUBBORN], ids=["alone", "with-child", "stubborn"])
+def test_nothing_is_left_running(more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, SERVES + more + LISTENS)
+    monkeypatch.setattr(server, "END_S", 0.5)
+    with server.serving("sqlite:///x.db", tmp_path, None) as running:
+        leader = psutil.Process(running.process.pid)
+        family = [leader, *leader.children(recursive=True)]
+        assert len(family) == (2 if more else 1)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not [each for each in alive if each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_nothing_is_left_running_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, SERVES + LISTENS)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        server.serving("sqlite:///x.db", tmp_path, None) as running,
+    ):
+        raise KeyboardInterrupt
+    assert running.process.poll() is not None
+
+
+def test_a_server_that_does_not_start_is_told_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, "import sys; sys.exit('no such table')")
+    with (
+        pytest.raises(StoreError, match=r"ended with code 1; it said:\nno such table"),
+        server.serving("sqlite:///x.db", tmp_path, None),
+    ):
+        raise AssertionError("nothing answers")
+
+
+def test_a_server_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "import time; print('still importing', flush=True); time.sleep(600)")
+    monkeypatch.setattr(server, "START_S", 1.0)
+    with (
+        pytest.raises(StoreError, match=r"must answer within 1 s, got .*; it said:\nstill importing"),
+        server.serving("sqlite:///x.db", tmp_path, None),
+    ):
+        raise AssertionError("nothing answers")
+
+
+def test_a_server_that_ends_by_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, SERVES + LISTENS)
+    with server.serving("sqlite:///x.db", tmp_path, None) as running:
+        running.process.kill()
+        with pytest.raises(StoreError, match="must run until it is asked to end, and ended with code -9"):
+            running.wait()
+
+
+def test_a_port_that_is_taken_is_refused_if_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with server.listen(0) as other:
+        taken = other.getsockname()[1]
+        with pytest.raises(InputError, match=rf"--port {taken}: cannot listen .*Choose another --port"):
+            server.listen(taken)
+        monkeypatch.setattr(server, "USUAL_PORT", taken)
+        with server.listen(None) as elsewhere:
+            assert elsewhere.getsockname()[0] == "127.0.0.1"
+            assert elsewhere.getsockname()[1] != taken
+
+
+def test_a_store_that_cannot_be_used_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(
+        monkeypatch, f"import sys; print('INFO: noise'); print('of no use.'); sys.exit({server.NO_STORE})"
+    )
+    with (
+        pytest.raises(InputError, match=r"--tracking sqlite:///x\.db: .* \(of no use\)\. Choose another"),
+        server.serving("sqlite:///x.db", tmp_path, None),
+    ):
+        raise AssertionError("nothing answers")
+
+
+def test_arguments_and_environment_have_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_STATIC_PREFIX", "/elsewhere")
+    monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://minio")
+    stand_in(monkeypatch, SERVES + LISTENS)
+    with server.serving("postgresql://user:secret@host/db", tmp_path, None) as running:
+        process = psutil.Process(running.process.pid)
+        environment, arguments = process.environ(), process.cmdline()
+    token = urlsplit(running.url).path.strip("/")
+    assert len(token) >= 32
+    for text in (*environment.values(), *arguments):
+        assert token not in text
+        assert "secret@host" not in text
+    assert environment["MLFLOW_S3_ENDPOINT_URL"] == "http://minio"
+    assert not {"MLFLOW_STATIC_PREFIX", "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE"} & environment.keys()
+    assert environment["PATH"] == os.environ["PATH"]

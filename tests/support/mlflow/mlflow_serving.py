@@ -1,0 +1,24 @@
+"""`mlflow server` in one process: the command and the server that it starts import the same, for seconds.
+
+`python -m tests.support.mlflow.mlflow_serving [OPTION]...`
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mlflow.server
+from mlflow.cli import cli
+from uvicorn.main import main
+
+
+def _here(command: Sequence[str], *, extra_env: Mapping[str, str], **_: Any) -> None:
+    """Instead of starting `python -m uvicorn ...`."""
+    os.environ.update(extra_env)
+    main(command[command.index("uvicorn") + 1 :])
+
+
+if __name__ == "__main__":
+    mlflow.server._exec_cmd = _here
+    cli(["server", *sys.argv[1:]])

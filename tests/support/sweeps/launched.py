@@ -1,0 +1,23 @@
+"""A sweep that was launched and in which nothing has happened yet."""
+
+from pathlib import Path
+
+from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.identity import SweepFolder
+from orchestrator.ledger.store import Ledger
+from orchestrator.plan.types import Plan
+
+
+def launched(
+    root: Path,
+    plan: Plan,
+    storage: str | None = None,
+    tracking: str | None = None,
+    checkpoints: str | None = None,
+) -> SweepFolder:
+    """Its folder in `root / "runs"`, with an empty ledger, in its folder if not in `storage`."""
+    folder = SweepFolder(root / "runs" / plan.name)
+    setup = Setup(root / "data", storage=storage, tracking_uri=tracking, checkpoints=checkpoints)
+    publish(plan, folder, "", {}, setup)
+    with Ledger.open(setup.ledger_url(folder), plan.name, create=True):
+        return folder
