@@ -82,9 +82,9 @@ class Config(BlockSettings):
     final_norm: Literal["loop", "end"] = "loop"
     """A layer norm at the end of each loop, or only after the last one."""
     stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=MOST_SHARED)] = "oracle"
-    """When an evaluation stops: after as many loops as in training, after the one of `max_loops` whose answers
-    are the most confident, on average over inputs of a length in a batch, or for each alone, or after this
-    number of loops; where weights are not shared, after no more than in training."""
+    """When an evaluation stops: after as many loops as in training, after the one of `max_loops` whose
+    answers are the most confident, on average over inputs of a length in a batch, or for each alone, or after
+    this number of loops; where weights are not shared, after no more than in training."""
     max_loops: SharedDepth = 64
     """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
     more than in training."""

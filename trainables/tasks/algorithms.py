@@ -68,8 +68,11 @@ class Config(Settings):
         Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)],
         InSplits("length-*", each=_test_name),
     ] = None
-    """Values of n, each a test split `length-<n>`; if not given some longer than in training. Lengths up to
-    `length_max` test on the training distribution: few different queries are short, so most were trained on."""
+    """Values of n, each a test split `length-<n>`; if not given some longer than in training.
+
+    Lengths up to `length_max` test on the training distribution. Few different queries are short, so that
+    most of those were trained on.
+    """
     valid_examples: int = Field(default=1_000, ge=1)
     """Validation samples, with n uniform up to `length_max`."""
     test_examples: Annotated[int, InSplits("length-*")] = Field(default=6_400, ge=1)

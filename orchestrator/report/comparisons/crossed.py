@@ -51,7 +51,7 @@ def cross_verdicts(
 
 
 def _proofs_at_other_settings(plan: Plan) -> Iterator[ArmProof]:
-    """Yield the proof of every arm that runs at the settings of another one, under the name of its readings."""
+    """Yield the proof of every arm at the settings of another one, under the name of its readings."""
     proofs = {each.arm: each for each in plan.proofs}
     for pair in crossed_pairs(plan.arms):
         for runs, other in permutations(each.name for each in pair):
