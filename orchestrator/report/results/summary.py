@@ -109,6 +109,7 @@ def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
         headlines=_headlines(plan, declared, metrics, primary),
         splits=names,
         prior_work=tuple(published.prior_work(plan)),
+        published_sizes=tuple(published.sizes(plan)),
         unmet_published=tuple(published.unmet(plan, metrics, [*cells, *posthoc])),
         answer=answer,
         verdicts=tuple(each for each in verdicts if not each.pooled),
