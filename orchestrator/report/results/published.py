@@ -47,6 +47,15 @@ def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     return of_reading(row, overrides) and of_cell(row, arm.settings)
 
 
+def beside_readings(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
+    """Return the fields of a report about published rows that stand beside no reading, and about sizes."""
+    return {
+        "prior_work": tuple(prior_work(plan)),
+        "published_sizes": tuple(sizes(plan)),
+        "unmet_published": tuple(unmet(plan, metrics, cells)),
+    }
+
+
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
     """Rows of published tables that are of no arm."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)

@@ -76,10 +76,9 @@ class PriorWork:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSize:
-    """Size of a published system, where its table prints one."""
+    """Size of a published system, be it an arm or none, where its table prints one."""
 
     system: str
-    """An arm, or a system that no arm is."""
     parameters: float | None
     macs: float | None
     """Multiply-adds of a forward pass, as the publication counts them."""
