@@ -76,6 +76,17 @@ class PriorWork:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedSize:
+    """Size of a published system, be it an arm or none, where its table prints one."""
+
+    system: str
+    parameters: float | None
+    macs: float | None
+    """Multiply-adds of a forward pass, as the publication counts them."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Effect:
     """An arm minus its reference, paired by seed."""
 
@@ -262,6 +273,8 @@ class Report:
     power: str
     prior_work: tuple[PriorWork, ...] = field(default=(), kw_only=True)
     """What was published of systems that no arm is."""
+    published_sizes: tuple[PublishedSize, ...] = field(default=(), kw_only=True)
+    """Parameters and multiply-adds that published tables print, one item a system."""
     unmet_published: tuple[PriorWork, ...] = field(default=(), kw_only=True)
     """What stands nowhere in the tables, because nothing was measured there or every seed failed."""
     answer: AnswerPlan | None = field(default=None, kw_only=True)
