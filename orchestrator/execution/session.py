@@ -42,8 +42,8 @@ class Turn:
 class Hooks(Protocol):
     """What a scheduler tells and asks: the session itself, or one in another process."""
 
-    def offer(self, key: str) -> Attempt | NoAttempt:
-        """An attempt for the new run `key`, asked for only when a slot is free."""
+    def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
+        """Return an attempt for the new run `key` if one of the cluster's slots is free."""
 
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
         """Record what a worker reported. A `Stop`: the worker must let go of the trial, once.
@@ -72,8 +72,6 @@ class Session:
     """One driver's run of a sweep."""
 
     recorder: Recorder
-    slots: Callable[[], int]
-    """How many trials fit on the cluster at this moment."""
     stop: threading.Event
     """Set from outside, e.g. by a signal: drain."""
     changed: Callable[[], None] = lambda: None
@@ -97,13 +95,13 @@ class Session:
         """Keys of the runs that have not ended."""
         return tuple(self._running)
 
-    def offer(self, key: str) -> Attempt | NoAttempt:
-        """An attempt for the new run `key`, asked for only when a slot is free."""
+    def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
+        """Return an attempt for the new run `key` if one of the cluster's slots is free."""
         self.tick()
         if not self._running and (self.recorder.finished or self.recorder.draining):
             self.give_up()
             return NoAttempt.NEVER
-        if not self.recorder.written() or len(self._running) >= self.slots():
+        if not self.recorder.written() or len(self._running) >= num_slots:
             return NoAttempt.LATER
         attempt = self._again.popleft() if self._again else self.recorder.ask()
         if attempt is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.execution.ray.node_check import code_digest
+from orchestrator.execution.code_digests import code_digest
 from orchestrator.search import space_catalog
 from orchestrator.spec.schema import MODULE_NAME, json_schema
 from tests.support.numerics.distributions import SPEC, distribution, gru_kit

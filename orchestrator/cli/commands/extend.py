@@ -225,8 +225,8 @@ def _extended(
 ) -> "Plan":
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
     from orchestrator.execution.checkpoints.kept_checkpoints import require_checkpoints
+    from orchestrator.execution.code_digests import origin_of, require_same_code
     from orchestrator.execution.datasets import require_unchanged
-    from orchestrator.execution.ray.node_check import origin_of, require_same_code
     from orchestrator.execution.sweep.extend_folder import commit
     from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
     from orchestrator.ledger.fold import records
