@@ -68,9 +68,7 @@ class Nodes:
         """
         self._update()
         if self._living and not self._asked and not any(map(self._is_fit, self._living)):
-            raise ExecutorError(
-                f"a node of the cluster must be able to run trials, and none can: {self._why()}"
-            )
+            raise ExecutorError(self._none_fit())
         fit = (self._living[key]["Resources"] for key in self._living if self._is_fit(key))
         return slots(fit, self.wanted)
 
@@ -95,8 +93,8 @@ class Nodes:
         if unshared:
             raise InputError(
                 "all nodes must share the folder of sweeps, for checkpoints are in it, and "
-                f"{len(unshared)} of {len(self._living)} do not: {self._why(unshared)}. Without it a trial that "
-                "moves begins again, and posthoc trials lack what they read: give --checkpoints "
+                f"{len(unshared)} of {len(self._living)} do not: {self._why(unshared)}. Without it a "
+                "trial that moves begins again, and posthoc trials lack what they read: give --checkpoints "
                 "s3://bucket/folder or another store, or a --runs that is mounted everywhere"
             )
         if self._living and not any(map(self._is_fit, self._living)):
