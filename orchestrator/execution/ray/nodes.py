@@ -109,12 +109,15 @@ class Nodes:
         self._living = {node["NodeID"]: node for node in fitting}
         self._asked = {key: each for key, each in self._asked.items() if key in self._living}
         for key in self._living.keys() - self._answers.keys() - self._asked.keys():
-            placed = NodeAffinitySchedulingStrategy(key, soft=False)
-            self._asked[key] = _answer.options(scheduling_strategy=placed).remote(self.needs.to_json())
+            self._ask(key)
         keys = {reference: key for key, reference in self._asked.items()}
         ready, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0) if keys else ([], [])
         for reference in ready:
             self._read(keys[reference], self._asked.pop(keys[reference]))
+
+    def _ask(self, key: str) -> None:
+        placed = NodeAffinitySchedulingStrategy(key, soft=False)
+        self._asked[key] = _answer.options(scheduling_strategy=placed).remote(self.needs.to_json())
 
     def _read(self, key: str, reference: Any) -> None:
         try:
@@ -125,7 +128,8 @@ class Nodes:
         except RayError as error:
             self._tries[key] = self._tries.get(key, 0) + 1
             if self._tries[key] < TRIES:
-                return  # the next update asks again
+                self._ask(key)
+                return
             self._answers[key] = NodeAnswer((f"it gives no answer ({type(error).__name__})",))
         if self._answers[key].lacks:
             self.tell(f"node {self._why([key])}; it takes no trials")
