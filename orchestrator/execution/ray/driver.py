@@ -75,7 +75,7 @@ class RayDriver:
         self.is_ending = False
         """Whether the driver ends by itself."""
         self._order, self._log = order, log
-        self._servers: list[psutil.Process] = []
+        self._servers: dict[psutil.Process, str] = {}
         self._checked_at = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class RayDriver:
         if not self._servers and self._order.address is None:
             with suppress(psutil.NoSuchProcess):
                 children = psutil.Process(self._process.pid).children()
-                self._servers = [each for each in children if each.name() in SERVERS]
+                self._servers = {each: name for each in children if (name := each.name()) in SERVERS}
         return message
 
     def answer(self, value: Any) -> None:
@@ -136,7 +136,7 @@ class RayDriver:
             return ""
         self._checked_at = time.monotonic()
         dead = (each for each in self._servers if not _is_alive(each))
-        return next((f"its {each.name()} (process {each.pid}) is gone" for each in dead), "")
+        return next((f"its {self._servers[each]} (process {each.pid}) is gone" for each in dead), "")
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,32 +28,45 @@ def main() -> None:
     """Run the order of the launching process, and send how it ended."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection: Connection = Connection(int(sys.argv[1]))
+    ended = _end_of(_connect, connection, connection.recv(), Path(sys.argv[2]))
+    if ended.error:
+        connection.send(ended)
+
+
+def _end_of(function: Callable[..., None], *arguments: Any) -> DriverEnded:
+    """Call a function, and return how it ended."""
     try:
-        _run(connection, connection.recv(), Path(sys.argv[2]))
-        ended = DriverEnded()
+        function(*arguments)
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the launching process has ended
     except HaltsweepError as error:
-        ended = DriverEnded(str(error), type(error))
+        return DriverEnded(str(error), type(error))
     except Exception as error:  # Ray raises exceptions of many classes
         traceback.print_exc()
-        ended = DriverEnded(f"{type(error).__name__}: {error}")
-    connection.send(ended)
+        return DriverEnded(f"{type(error).__name__}: {error}")
+    return DriverEnded()
+
+
+def _connect(connection: Connection, order: DriverOrder, scratch: Path) -> None:
+    from orchestrator.execution.ray.cluster import connect
+
+    with connect(order, scratch):
+        # Sent before Ray ends, since the launching process watches Ray's servers.
+        connection.send(_end_of(_run, connection, order, scratch))
 
 
 def _run(connection: Connection, order: DriverOrder, scratch: Path) -> None:
-    from orchestrator.execution.ray.cluster import connect, slot_counter
+    from orchestrator.execution.ray.cluster import slot_counter
     from orchestrator.execution.ray.nodes import Nodes
     from orchestrator.execution.ray.tune import run_session
 
-    with connect(order, scratch):
-        if order.orders is None:
-            assert order.needs is not None, "nodes are checked for requirements"
-            Nodes(order.needs, order.resources).require_fit()
-            return
-        remote = _RemoteSession(connection)
-        nodes = Nodes(order.needs, order.resources, remote.tell) if order.needs is not None else None
-        run_session(remote, order.orders, scratch, slot_counter(order.resources, nodes), nodes)
+    if order.orders is None:
+        assert order.needs is not None, "nodes are checked for requirements"
+        Nodes(order.needs, order.resources).require_fit()
+        return
+    remote = _RemoteSession(connection)
+    nodes = Nodes(order.needs, order.resources, remote.tell) if order.needs is not None else None
+    run_session(remote, order.orders, scratch, slot_counter(order.resources, nodes), nodes)
 
 
 @dataclass(frozen=True, slots=True)
