@@ -45,8 +45,7 @@ def test_the_mark_is_gone_afterwards(tmp_path):
 
 def test_a_folder_that_cannot_be_marked_is_told(tmp_path):
     needs = needs_of(make_plan(), Setup(tmp_path, PATH))
-    shown = "the folder of sweeps must be one that can be written to"
-    with pytest.raises(StoreError, match=shown), marked(needs, tmp_path / "away"):
+    with pytest.raises(StoreError), marked(needs, tmp_path / "away"):
         pass
 
 

@@ -185,7 +185,7 @@ def test_what_check_raises_ends_the_session(bench):
         raise RuntimeError("lease lost")
 
     bench.session.check = check
-    with pytest.raises(RuntimeError, match="lease lost"):
+    with pytest.raises(RuntimeError):
         bench.offer("a")
 
 
