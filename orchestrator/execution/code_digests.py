@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.identity import digest
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS as HALTSWEEP
 from orchestrator.provenance import provenance
@@ -44,9 +45,9 @@ def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
         InputError: Custom code is missing.
     """
     tasks, models = tasks_and_models(plan, setup)
-    code = code_digest(setup.workload, task_names(tasks), models)
+    parts = code_parts(setup.workload, task_names(tasks), models)
     modules = custom_modules(setup.workload, tasks, models)
-    return provenance(code=code, code_parts=parts_of(plan, setup), modules=modules).to_json()
+    return provenance(code=digest(parts), code_parts=parts, modules=modules).to_json()
 
 
 def parts_of(plan: Plan, setup: Setup) -> dict[str, str]:
@@ -55,18 +56,8 @@ def parts_of(plan: Plan, setup: Setup) -> dict[str, str]:
     return code_parts(setup.workload, task_names(tasks), models)
 
 
-def code_digest(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> str:
-    """Return the digest of all source files that trials run, built-in and custom.
-
-    Raises:
-        InputError: Custom code is missing.
-    """
-    custom = (*_sources("tasks", tasks), *_sources("models", models))
-    return _digest({**_built_in(), **_contents((*_of_module(workload.partition(":")[0]), *custom))})
-
-
 def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> dict[str, str]:
-    """Return digests of those files by what they belong to, so that an added model changes no other digest.
+    """Return digests of all source files that trials run, by the part of the code that they belong to.
 
     Raises:
         InputError: Custom code is missing.
@@ -98,7 +89,7 @@ def require_same_code(plan: Plan, known: Sequence[Record], origin: Mapping[str, 
         before = Counter(each[part] for each in ran if part in each)
         if part == HALTSWEEP or not before or now in before:
             continue
-        which = ", ".join(f"{digest} ({amount(count, 'trial')})" for digest, count in before.items())
+        which = ", ".join(f"{each} ({amount(count, 'trial')})" for each, count in before.items())
         raise InputError(
             f"trials of one sweep must run the same training code, and {part} of {plan.name} was changed "
             f"since trials ran: digest {which}, now {now}; put it back, launch a new sweep under another "

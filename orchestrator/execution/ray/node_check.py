@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere
-from orchestrator.execution.code_digests import code_digest, custom_modules, task_names, tasks_and_models
+from orchestrator.execution.code_digests import code_parts, custom_modules, task_names, tasks_and_models
 from orchestrator.execution.datasets import content_hashes, require_task_files
 from orchestrator.execution.ray.sent_code import code_to_send
 from orchestrator.execution.sweep.launch_folder import Setup
@@ -34,8 +34,8 @@ class NodeRequirements:
     """What trials of one sweep need of the machine that they run on; JSON values only."""
 
     workload: str
-    code: str
-    """`code_digest` on the launching machine."""
+    code: Mapping[str, str]
+    """`code_parts` on the launching machine."""
     versions: Mapping[str, str]
     data_dir: str
     tasks: tuple[Mapping[str, Any], ...]
@@ -80,11 +80,10 @@ class NodeAnswer:
 def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
     """Return what the trials of `plan` need, as this machine has it."""
     tasks, models = tasks_and_models(plan, setup)
-    code = code_digest(setup.workload, task_names(tasks), models)
     modules = custom_modules(setup.workload, tasks, models)
     return NodeRequirements(
         workload=setup.workload,
-        code=code,
+        code=code_parts(setup.workload, task_names(tasks), models),
         versions=_versions(),
         data_dir=str(setup.data_dir.resolve()),
         tasks=tasks,
@@ -136,12 +135,11 @@ def answer(needs: NodeRequirements) -> NodeAnswer:
     """Check this machine. Where the launching machine has built its data, this one first builds its own."""
     try:
         load_workload(needs.workload)
-        code = code_digest(needs.workload, task_names(needs.tasks), needs.models)
+        code = code_parts(needs.workload, task_names(needs.tasks), needs.models)
     except InputError as error:
         return NodeAnswer((str(error),))
-    if code != needs.code:
-        named = f"haltsweep, {needs.workload} or what the spec names"
-        return NodeAnswer((f"its code of {named} is another one than where the launch is",))
+    if other := [part for part, digest in needs.code.items() if code.get(part) != digest]:
+        return NodeAnswer((f"its code of {', '.join(other)} is another one than where the launch is",))
     unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
     found = [unshared, _no_store(needs.store), _no_data(needs)]
     here = _versions()

@@ -92,12 +92,12 @@ def test_a_cluster_whose_every_node_lacks_something_is_refused(connected, tmp_pa
 
     needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
     shown = []
-    nodes = Nodes(replace(needs, code="other"), Resources(cpus=1), shown.append)
+    nodes = Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1), shown.append)
     with pytest.raises(ExecutorError):
         wait_until(lambda: nodes.look() > 0)
     assert len(shown) == 1
     with pytest.raises(InputError):
-        Nodes(replace(needs, code="other"), Resources(cpus=1)).require_fit()
+        Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1)).require_fit()
     Nodes(needs, Resources(cpus=1)).require_fit()
 
 
