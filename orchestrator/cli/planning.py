@@ -12,7 +12,7 @@ from orchestrator.cli.earlier import found_by, spread_of
 from orchestrator.spec.document import read_file
 from search_spaces.paths import ROOTS
 from trainables import catalog
-from trainables.extensions import is_module_name
+from trainables.custom.extensions import is_module_name
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe

@@ -18,8 +18,8 @@ from orchestrator.provenance import provenance
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables import catalog
-from trainables.extensions import BadName
-from trainables.source_files import OURS, source_files
+from trainables.custom.extensions import BadName
+from trainables.custom.source_files import OURS, source_files
 
 MISSING_REMEDY = "install it again, or put its folder on PYTHONPATH"
 """What to do where custom code of a sweep is missing."""

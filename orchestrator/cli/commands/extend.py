@@ -200,7 +200,7 @@ def _planned(
     """The spec that asks for more, and its plan as if it were launched."""
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from trainables.extensions import look_in
+    from trainables.custom.extensions import look_in
 
     read_kept(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
