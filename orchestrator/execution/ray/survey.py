@@ -47,12 +47,14 @@ def require_nodes(address: str, wanted: Resources, needs: NodeRequirements) -> N
     order = DriverOrder(wanted, address, needs)
     with tempfile.NamedTemporaryFile() as log, RayDriver(order, Path(log.name)) as driver:
         until = time.monotonic() + PATIENCE_S
-        while not driver.poll(POLL_S):
-            if REFUSED in Path(log.name).read_bytes():
+        ended: DriverEnded | None = None
+        while ended is None:
+            if driver.poll(POLL_S):
+                ended = driver.receive()
+            if (ended is None or ended.error) and REFUSED in Path(log.name).read_bytes():
                 raise _wrong_token(address)
-            if time.monotonic() > until:
+            if ended is None and time.monotonic() > until:
                 raise no_cluster(address, f"it gave no answer for {PATIENCE_S:.0f} s")
-        ended: DriverEnded = driver.receive()
     if ended.kind is not None:
         raise ended.kind(ended.error)
     if ended.error:
