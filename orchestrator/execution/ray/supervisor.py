@@ -51,21 +51,14 @@ def run_ray(
 ) -> None:
     """Run until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
 
+    Further arguments are those of `run_inline`.
+
     Args:
-        recorder: The open sweep.
-        workload: `module:name` of the trainable.
         resources: Resources of each trial.
-        data_dir: Folder for datasets, shared by all trials of a machine.
-        launch_folder: What trials read by relative paths; by default the working directory.
-        keep: Patterns of files of a trial that are kept.
         needs: Requirements that nodes of an existing cluster are checked for before they get trials.
-        checkpoints: URI of a store of checkpoints; None for the folder of the sweep.
         address: Address of an existing cluster; None to start a Ray on this machine.
         num_cpus: CPUs of a private Ray; by default all that this process may use.
         log: File for output of Ray.
-        on_change: Called after everything that is recorded.
-        stop: Once set, running trials are saved at their next report and end as stopped.
-        check: Called often; what it raises ends the run at once.
         warn: Called with warnings for the user.
 
     Raises:
