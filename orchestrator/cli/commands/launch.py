@@ -114,14 +114,11 @@ def launch(
 ) -> None:
     """Run a spec: search every arm, confirm the winners on paired seeds, and show the ablation table."""
     from orchestrator.cli.commands import check
-    from orchestrator.cli.guard import rehearse
 
     changes = [*(overrides or ()), *_resources(cpus, gpus)]
     if dry_run:
         check.plan(spec, changes, profile, runs=runs)
         return
-    # Before what it must not meet is loaded: PyTorch and threads.
-    rehearse(partial(planned, spec, changes, profile, runs=runs), [spec], changes)
     chosen = driver or Driver.RAY
     _check_driver(chosen, address, debug=debug)
     read, made = planned(spec, changes, profile, runs=runs)
