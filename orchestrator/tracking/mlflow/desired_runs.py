@@ -51,8 +51,6 @@ MAX_NOTE = 5000
 """Characters of a description, what is escaped counted in."""
 MAX_TEXT = 1000
 """Characters of a reason that are kept in a tag; the ledger has all of them."""
-PROJECTION = "4"
-"""What runs are made of, raised when that changes: an MLflow written before is behind, not damaged."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
 
 
@@ -130,42 +128,30 @@ class DesiredRuns:
                 key for key, desired in self.runs.items() if desired.status == "RUNNING"
             )
 
-    def seen(self, key: str) -> DesiredRun:
-        """The run as it should be shown now: as heard, unless its process is gone."""
+    def current(self, key: str) -> DesiredRun:
+        """Return the run as it should be shown now: KILLED if it was running and its process is gone."""
         desired = self.runs[key]
-        if desired.status == "RUNNING" and not self._held:
-            tags = desired.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
-            return DesiredRun(
-                key,
-                desired.parent,
-                desired.name,
-                desired.start_ms,
-                "KILLED",
-                self._last_ms,
-                tags,
-                desired.params,
-                desired.points,
-                desired.retried_ms,
-                desired.inputs,
-            )
-        return desired
+        if desired.status != "RUNNING" or self._held:
+            return desired
+        tags = desired.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
+        return replace(desired, status="KILLED", end_ms=self._last_ms, tags=tags)
 
-    def publish(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-        """Finite values by run key, for those arms that have a run."""
-        keyed = {f"arm/{arm}": dict(metrics) for arm, metrics in values.items()}
+    def summary_metrics(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        """Return the finite values of the arms that have a run, by the key of the run."""
         return {
-            key: {metric_key(name): value for name, value in metrics.items() if math.isfinite(value)}
-            for key, metrics in keyed.items()
-            if key in self.runs
+            f"arm/{arm}": {metric_key(name): value for name, value in metrics.items() if math.isfinite(value)}
+            for arm, metrics in values.items()
+            if f"arm/{arm}" in self.runs
         }
 
-    def publish_words(self, words: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-        """Tags by run key, for those arms that have a run."""
-        keyed = {f"arm/{arm}": tags for arm, tags in words.items()}
+    def summary_tags(self, texts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+        """Return the tags of the arms that have a run, by the key of the run."""
         return {
-            key: {metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()}
-            for key, tags in keyed.items()
-            if key in self.runs
+            f"arm/{arm}": {
+                metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()
+            }
+            for arm, tags in texts.items()
+            if f"arm/{arm}" in self.runs
         }
 
     @property
@@ -174,7 +160,7 @@ class DesiredRuns:
         return self._last_ms
 
     def _begin(self, start_ms: int) -> None:
-        tags = self._tags("sweep") | {f"{PREFIX}projection": PROJECTION}
+        tags = self._tags("sweep")
         if self._plan.question:
             tags["mlflow.note.content"] = markdown_text(_cut(self._plan.question, MAX_TEXT))
         self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))

@@ -80,22 +80,3 @@ def original_names(names: Iterable[str]) -> dict[str, str]:
 def milliseconds(at: float) -> int:
     """Unix milliseconds, MLflow's unit."""
     return round(at * 1000)
-
-
-def batches(points: Iterable[Point], most: int) -> list[list[Point]]:
-    """Parts of at most `most` points. A step is split only if it alone is larger.
-
-    A part is stored whole or not at all, and parts go out in order: so the newest step of a metric in the
-    store says exactly what is there.
-    """
-    found: list[list[Point]] = [[]]
-    step: list[Point] = []
-    for point in [*points, None]:
-        if step and (point is None or point.step != step[0].step):
-            if found[-1] and len(found[-1]) + len(step) > most:
-                found.append([])
-            found[-1] += step
-            step = []
-        if point is not None:
-            step.append(point)
-    return [part[at : at + most] for part in found for at in range(0, len(part), most)]

@@ -56,7 +56,6 @@ def anew(
     writer.update()
     if files:
         writer.upload(folder)
-    writer.close()
     return runs(file, plan.name)
 
 
