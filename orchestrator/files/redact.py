@@ -1,8 +1,7 @@
-"""No password is shown or stored, and no text stored that a database refuses: what masks and what escapes.
+"""Masks passwords and tokens in texts, and escapes characters that a database refuses.
 
-URLs are masked in everything that is written or printed. The rules err on the side of masking. A password may
-hold any character, so whatever stands between `://` and the last `@` before a space is masked if it may be
-one.
+Everything that is written or printed is masked. The rules err on the side of masking: a password may hold any
+character, so in a URL everything between `://` and the last `@` before a space may belong to it.
 """
 
 import os
@@ -19,55 +18,41 @@ MASK = "***"
 URL_OPTIONS = ("--tracking", "--storage", "--address", "--checkpoints")
 
 _RUN_END = re.compile(r"[ \t\n\r\f\v]")
-"""Where a URL within a text ends: no other character is sure to be outside of a password."""
+"""The end of a URL within a text: any other character may belong to a password."""
 _SEPARATOR = re.compile(r"://|%3A%2F%2F", re.IGNORECASE)
 _SCHEME = re.compile(r"[A-Za-z0-9+.\-]*\Z")
 _LONGEST_SCHEME = 40
 _USER = re.compile(r"[^:/?#@]+\Z")
 _NO_PORT = re.compile(r"[^:/?#@\[\]]+:(?!(?:\d{1,5}|PORT)(?!\w))(?P<password>[^/?#]+)")
-"""Where a port should be there is something else: the URL was cut, or its host was forgotten."""
+"""A URL without `@` that has no port after the colon: the URL was cut, or its host was forgotten."""
 _NO_PASSWORDS = ("", "x-oauth-basic")
-"""Passwords beside which the user is a token."""
+"""Passwords that mean that the user is a token."""
 _DATABASES = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle"})
-"""Schemes in which a user without a password is a name; elsewhere it may be a token."""
+"""Schemes in which a user without a password is a name. In others the user may be a token."""
 _PARAMETER = re.compile(r"(?P<start>(?:\A|[?&;#\s])(?P<key>[^=?&;#\s]+)\s*=)(?P<value>[^?&;#\s]*)")
 _PATH = re.compile(r"(?<!\S)/\S*\?\S+")
-"""A URL of which a library quotes neither scheme nor host: `Max retries exceeded with url: /?token=...`."""
-_WORD = re.compile(r"[A-Za-z_][\w-]{0,60}")
-_QUOTED = re.compile(r"(?P<quote>\"{3}|'{3}|[\"'])(?:\\.|(?!(?P=quote))[^\\])*(?P<end>(?P=quote)|$)")
-"""In a line; one that does not end there counts too."""
-_OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
-_PART_OF_CHANGES = ("@@", "diff ")
-_PRIVATE_KEY = re.compile(r"(?<=-----BEGIN ).*?(?=-----END |\Z)", re.DOTALL)
-_REMARK = re.compile(r"(?P<start>#[^\n]{0,100}?(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})\s{0,4}[:=])[^\n]+")
+"""A URL that a library quotes without scheme and host: `Max retries exceeded with url: /?token=...`."""
+_PRIVATE_KEY = re.compile(r"(?<=-----BEGIN )[A-Z ]{0,40}PRIVATE KEY.*?(?=-----END |\Z)", re.DOTALL)
 _ISSUED = re.compile(
     r"\b(?:(?:gh[oprsu]_|github_pat_|gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-|hf_|sk-|xox[abps]-|AKIA"
     r"|ASIA|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\.|wandb_v\d_|SG\.|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)"
     r"[\w.-]{12,}|\d{8,10}:AA[\w-]{33}|(?:AC|SK)[0-9a-f]{32}\b|[0-9a-f]{32}-us\d{1,2}\b"
     r"|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38})"
 )
-"""Tokens as those who issue them write them."""
+"""Tokens in the formats of the services that issue them."""
 _HEADER = re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?P<value>[\w+/.~-]{8,}={0,2})")
-"""Of a request: a server may quote it in its answer."""
-_IN_PROSE = re.compile(
-    r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w-]{0,60})(?:\s{0,4}[:=]|\s{1,4}(?:is|was|are|of))\s{1,4}[\"'`]?)"
-    r"(?P<value>[^\s\"'`()\[\]{},;]{6,200})(?![^\s]{0,9}[(\[])"
-)
-"""In prose, as in the text of a docstring: a name and what is said to be its value."""
+"""Credentials in the header of a request, which a server may quote in its answer."""
 _FIELD = re.compile(
-    r"(?P<start>(?P<mark>[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}(?P<quote>[\"']))"
+    r"(?P<start>(?P<mark>[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}"
+    r"(?:(?P<quote>[\"'])(?:Basic |Bearer )?))"
     r"(?P<value>(?:\\.|(?!(?P=quote))[^\\\n]){1,500})(?=(?P=quote))"
 )
-"""A field of a mapping as Python or JSON writes it, as `print(os.environ)` does."""
-_VARIABLE = re.compile(
-    r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE
-)
-"""A line of what `env` prints."""
+"""A field of a mapping as Python or JSON writes it."""
 _ASSIGNED = re.compile(
     r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,60})\s{0,4}[:=]\s{0,4}(?:(?:Basic|Bearer|Token)\s{1,4})?)"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n]){1,500})(?=(?P=quote))|(?P<value>(?![\"'])(?:(?![;&,][A-Za-z_][\w.-]{0,60}\s{0,4}[:=])\S){1,500}))"
 )
-"""`key=value` and `key: value` in a text: connection strings, settings, headers of requests."""
+"""`key=value` and `key: value`: connection strings, settings, headers of requests."""
 _OPTION = re.compile(
     r"(?P<start>(?<![\w-])--(?P<key>[A-Za-z][\w-]{0,60})(?:=|\s{1,4}|[\"'],\s{0,4})[\"']?)"
     r"(?P<value>(?!--)[^\s\"']{1,500})"
@@ -75,24 +60,14 @@ _OPTION = re.compile(
 """An option of a command line, as text or as a list that Python printed."""
 _WEBHOOK = re.compile(
     r"(?P<start>\b(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks"
-    r"|(?:[\w-]{1,60}\.)?webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook"
-    r"|hooks\.zapier\.com/hooks/catch)/)[^\s\"'<>]{1,500}"
+    r"|(?:[\w-]{1,60}\.)?webhook\.office\.com/webhookb2)/)[^\s\"'<>]{1,500}"
 )
-"""Addresses that are themselves the permission to write there."""
-_KEY_BLOCK = re.compile(r"(?<=-----BEGIN )[A-Z ]{0,40}PRIVATE KEY.*?(?=-----END |\Z)", re.DOTALL)
-_OWN_TOKEN = re.compile(
-    "(?:^|access|auth|api|bearer|refresh|session|hf|hub|github|gitlab|wandb|secret|personal|bot|slack)token$"
-)
-"""Names of tokens that are secrets: others, as `pad_token`, are words of a vocabulary."""
+"""Addresses that give the permission to write there."""
 _AFTER_VALUE = ")]}>.,;:"
 _ENVIRONMENT = re.compile(
     r"(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS)$", re.IGNORECASE
 )
-_SHORTEST_VALUE, _SHORTEST_WORD = 6, 8
-_RUN = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
-"""What may have been drawn at random: keys and tokens of services that mark theirs by nothing."""
-_HEX_FROM, _PIECE_FROM = 32, 10
-_HEAD_OF_CHANGES = ("diff ", "index ", "--- ", "+++ ")
+_SHORTEST_VALUE, _SHORTEST_WORD, _SHORTEST_TOKEN = 6, 8, 10
 _NO_LETTER = re.compile(r"[^a-z]")
 _RESERVED = re.compile(r"[/?#@\[\]\s\x00-\x1f\x7f]")
 _SECRET = re.compile(
@@ -102,18 +77,18 @@ _NAMED = re.compile(
     "(?:password|passwd|passphrase|apikey|secretkey|secretaccesskey|privatekey|accesstoken|authtoken|apitoken"
     "|clientsecret|accountkey|sharedaccesskey|credentials?)$|^(?:pwd|secret)$"
 )
-"""Fields that hold nothing but a secret: others, as `tokenizer`, only sound like it."""
+"""Fields that hold nothing but a secret. Other names, as `tokenizer`, only sound like it."""
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
 
 
 def redact(text: object) -> str:
-    """`text` as a string, with the passwords and tokens of every URL in it masked: for messages and logs.
+    """Return `text` as a string in which passwords and tokens are masked, for messages and logs.
 
-    So are tokens of services that mark theirs, and what stands in a mapping or an environment under the name
-    of a secret: training code may print or raise one. A URL in a text ends at the next white space; for a
-    value that is a URL and nothing else see `redact_url`.
+    Masked are secrets in URLs, private keys, tokens in formats of well-known services, values of environment
+    variables named for a secret, and values that follow the name of a secret. A URL in a text ends at the
+    next white space; for a value that is one URL see `redact_url`.
     """
-    message = _without_environment(_KEY_BLOCK.sub(MASK, str(text)))
+    message = _without_environment(_PRIVATE_KEY.sub(MASK, str(text)))
     message = _WEBHOOK.sub(lambda found: found["start"] + MASK, message)
     parts: list[str] = []
     done = 0
@@ -127,14 +102,11 @@ def redact(text: object) -> str:
         done = stop
     message = "".join(parts) + _without_parameters(message[done:])
     message = _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
-    for fields in (_FIELD, _VARIABLE):
-        message = fields.sub(
-            lambda found: found["start"] + MASK if _holds_secret(found["key"]) else found[0], message
-        )
     message = _HEADER.sub(
         lambda found: found["start"] + (MASK if _is_mixed(found["value"]) else found["value"]), message
     )
-    return _OPTION.sub(_without_option, _ASSIGNED.sub(_without_assigned, message))
+    message = _ASSIGNED.sub(_without_assigned, _FIELD.sub(_without_value, message))
+    return _OPTION.sub(_without_value, message)
 
 
 def redact_value(value: Any) -> Any:
@@ -164,13 +136,13 @@ def _without_assigned(found: re.Match[str]) -> str:
 
 
 def _is_prose(found: re.Match[str]) -> bool:
-    """Whether a sentence follows the name, as in a message: `api_key: must hold no password`."""
+    """Return whether a sentence follows the name: `api_key: must hold no password`."""
     word, rest = found["value"] or "", found.string[found.end() : found.end() + 2]
     is_word = found["start"][-1:].isspace() and word.isalpha() and word.islower()
     return is_word and rest[:1] == " " and rest[1:].isalpha()
 
 
-def _without_option(found: re.Match[str]) -> str:
+def _without_value(found: re.Match[str]) -> str:
     value = found["value"]
     if not _is_value_of_secret(found["key"], value):
         return found[0]
@@ -178,20 +150,21 @@ def _without_option(found: re.Match[str]) -> str:
 
 
 def _is_value_of_secret(key: str, value: str) -> bool:
-    """Whether the key names nothing but secrets, or sounds like it and the value looks drawn at random."""
     name = key.rpartition(".")[2]
-    if not any(map(str.isalnum, value)):  # a bracket, behind which code goes on
+    if not any(map(str.isalnum, value)):  # a bracket, after which code continues
         return False
-    if is_named_secret(name) or name.lower() == "authorization":
+    letters = _NO_LETTER.sub("", name.lower())
+    if is_named_secret(name) or letters == "authorization":
         return True
-    is_token = _OWN_TOKEN.search(_NO_LETTER.sub("", name.lower())) is not None
-    if is_token and "(" not in value and _is_mixed(value) and len(value) >= _PIECE_FROM:
-        return True
-    return _is_secret(name) and any(map(_is_drawn, _RUN.findall(value)))
+    # Other tokens, as `pad_token`, are words of a vocabulary.
+    looks_random = (
+        len(value) >= _SHORTEST_TOKEN and _is_mixed(value) and value[0] not in "<[" and "(" not in value
+    )
+    return letters.endswith("token") and (looks_random or name.isupper())
 
 
 def _without_environment(text: str) -> str:
-    """`text` without values of environment variables that are named for a secret."""
+    """Return `text` without values of environment variables that are named for a secret."""
     for name, value in os.environ.items():
         if not _ENVIRONMENT.search(name) or len(value) < _SHORTEST_VALUE:
             continue
@@ -212,7 +185,7 @@ def _is_path(value: str) -> bool:
 
 
 def redact_url(url: str) -> str:
-    """`url`, which is one URL or was meant to be one, white space and all, with its secrets masked."""
+    """Return one URL with its secrets masked; it may be malformed and contain spaces."""
     found = _SEPARATOR.search(url)
     if found is None:
         return _without_secrets(url)
@@ -221,7 +194,7 @@ def redact_url(url: str) -> str:
 
 
 def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
-    """A command line with the secrets of its URLs masked; they may lack a scheme, or be `--option=URL`."""
+    """Return a command line with its secrets masked; its URLs may lack a scheme."""
     found: list[str] = []
     before = ""
     for argument in arguments:
@@ -238,92 +211,22 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def redact_code(text: str) -> str:
-    """Python source, or changes to it, with what may be a secret masked.
-
-    That is in URLs, in remarks after a name of a secret, what looks like the token of a service, a private
-    key or drawn at random, every quoted text beside such a name, in its line and in those where what begins
-    there goes on, and in prose the value that such a name is said to have, if it has letters and digits. A
-    short password of letters alone that no name stands beside cannot be distinguished from a word.
-    """
-    message = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
-    message = _REMARK.sub(
-        lambda found: f"{found['start']} {MASK}" if _is_secret(found["key"]) else found[0], message
-    )
-    return "\n".join(map(_without_bare, _without_quoted(message.split("\n"))))
-
-
-def _without_bare(line: str) -> str:
-    """A line of code or prose, without values that stand there in no quotes of their own."""
-    if line.startswith(_HEAD_OF_CHANGES):
-        return line
-    message = _IN_PROSE.sub(
-        lambda found: (
-            f"{found['start']}{MASK}" if _is_secret(found["key"]) and _is_mixed(found["value"]) else found[0]
-        ),
-        line,
-    )
-    return _RUN.sub(lambda found: MASK if _is_drawn(found[0]) else found[0], message)
-
-
-def _holds_secret(name: str) -> bool:
-    """A field or variable of the name; of variables a token too, which as a field is most often a word."""
-    return is_named_secret(name) or (name.isupper() and name.endswith("TOKEN"))
-
-
 def _is_mixed(value: str) -> bool:
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
-def _is_drawn(run: str) -> bool:
-    """Whether it is a long number to the base 16, or mixes capitals, small letters and digits in one piece.
-
-    Names of code are many short pieces.
-    """
-    if len(run) >= _HEX_FROM and re.fullmatch(r"[0-9a-f]+|[0-9A-F]+", run):
-        return True
-    longest = max(re.split(r"[_/+-]", run), key=len)
-    kinds = [sum(map(kind, longest)) for kind in (str.isupper, str.islower, str.isdigit)]
-    return len(longest) >= _PIECE_FROM and min(kinds) >= 1 and sum(map(str.isdigit, run)) >= 2
-
-
-def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of code, in which quoted texts beside names of secrets are masked."""
-    depth, quote = 0, ""
-    for line in lines:
-        if line.startswith(_PART_OF_CHANGES):
-            depth, quote = 0, ""
-        if quote and quote not in line:
-            yield MASK
-            continue
-        begun, ended, rest = line.rpartition(quote) if quote else ("", "", line)
-        quote = ""
-        if depth <= 0 and not ended and not any(map(_is_secret, _WORD.findall(line))):
-            yield line
-            continue
-        open_ones = [each["quote"] for each in _QUOTED.finditer(rest) if not each["end"]]
-        quote = next((each for each in open_ones if len(each) > 1), "")
-        code = _QUOTED.sub("", rest)
-        depth = max(0, depth) + sum((one in _OPEN) - (one in _CLOSED) for one in code)
-        masked = _QUOTED.sub(lambda found: f"{found['quote']}{MASK}{found['end']}", rest)
-        yield f"{MASK if begun else ''}{ended}{masked}"
-
-
 def is_named_secret(field: str) -> bool:
-    """Whether a field, by its name or its path, holds nothing but a secret."""
-    return any(_NAMED.search(_NO_LETTER.sub("", each.lower())) for each in _WORD.findall(field)[-1:])
+    """Return whether a field, by its name or the end of its dotted path, holds nothing but a secret."""
+    return _NAMED.search(_NO_LETTER.sub("", field.rpartition(".")[2].lower())) is not None
 
 
 def redact_setting(field: str, text: str) -> str:
-    """`text` with passwords of URLs, private keys and tokens of services masked; all of it where its `field`
-    is named for a secret."""
-    if text and is_named_secret(field):
-        return MASK
-    return _PRIVATE_KEY.sub(MASK, redact(text))
+    """Return the redacted text of a setting; a mask where its `field` is named for a secret."""
+    return MASK if text and is_named_secret(field) else redact(text)
 
 
 def needs_encoding(url: str) -> bool:
-    """Whether libraries may read user, password and host of `url` otherwise than they were meant."""
+    """Return whether user and password of `url` have characters that libraries may misread."""
     info, at, _ = url.partition("://")[2].rpartition("@")
     return bool(at) and not info.startswith("/") and _RESERVED.search(info) is not None
 
@@ -334,15 +237,15 @@ def _scheme(text: str, at: int) -> str:
 
 
 def _masked(scheme: str, separator: str, rest: str) -> str:
-    """`separator` and `rest`, which follow `scheme`."""
+    """Return the redacted part of a URL after its scheme: `separator` and `rest`."""
     if separator == "://":
         return separator + _without_secrets(rest, user_is_name=scheme in _DATABASES)
     return separator + (MASK if _may_hold_secret(unquote(rest)) else rest)
 
 
 def _without_secrets(rest: str, *, user_is_name: bool = False) -> str:
-    """User, password, host, path and parameters of a URL: all but its scheme."""
-    # Again, for what is masked may join what stood around it; each round leaves less that is no mask.
+    """Mask secrets in a URL without its scheme."""
+    # A mask may join the texts around it to another secret. Each round leaves less text without masks.
     while (masked := _masked_once(rest, user_is_name=user_is_name)) != rest:
         rest = masked
     return rest
@@ -353,12 +256,12 @@ def _masked_once(rest: str, *, user_is_name: bool) -> str:
 
 
 def _without_parameters(text: str) -> str:
-    """A text without whole URLs: the secret parameters of those of which only path and query are left."""
+    """Mask secret parameters of URLs without scheme and host."""
     return _PATH.sub(lambda found: _cut_out(found[0], _parameter_spans(found[0])), text)
 
 
 def _cut_out(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """`text` with a mask in place of what is within `spans`."""
+    """Return `text` with a mask in place of each of `spans`."""
     parts: list[str] = []
     done = 0
     for start, stop in sorted(spans):
@@ -369,7 +272,7 @@ def _cut_out(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
-    """Where the password is, or all that stands before the host."""
+    """Yield the place of the password, or of everything before the host."""
     info, at, _ = rest.rpartition("@")
     user, colon, password = info.partition(":")
     if colon:
@@ -382,7 +285,7 @@ def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
 
 
 def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values of secret parameters are, in order."""
+    """Yield the places of the values of secret parameters, in order."""
     done = 0
     for found in _PARAMETER.finditer(text):
         start, stop = found.span("value")
@@ -399,7 +302,7 @@ def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _may_hold_secret(url: str) -> bool:
-    """Of a URL within a URL: such ones are masked whole."""
+    """Return whether a URL within a URL, which is masked as a whole, may hold a secret."""
     return "@" in url or any(_is_secret(found["key"]) for found in _PARAMETER.finditer(url))
 
 
@@ -408,18 +311,18 @@ def _is_secret(key: str) -> bool:
 
 
 class RedactedStream:
-    """A text stream that masks the passwords of URLs in all that is written to it."""
+    """A text stream that redacts everything that is written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As of any text stream; libraries write whole lines."""
+        """Write `text`, which is assumed to be whole lines."""
         self._stream.write(redact(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """As of any text stream."""
+        """Write all `lines`."""
         for line in lines:
             self.write(line)
 
@@ -429,7 +332,7 @@ class RedactedStream:
 
 @contextmanager
 def redacted_stderr() -> Iterator[None]:
-    """Inside, everything that Python code writes to standard error is redacted, whoever writes it."""
+    """Redact everything that Python code inside writes to standard error."""
     before = sys.stderr
     sys.stderr = cast("TextIO", RedactedStream(before))
     try:
@@ -439,15 +342,12 @@ def redacted_stderr() -> Iterator[None]:
 
 
 def storable(text: str) -> str:
-    """`text`, readable, in characters that can be encoded and that PostgreSQL takes.
-
-    Lone surrogates and NULs are written as escapes.
-    """
+    """Return `text` with lone surrogates and NULs as escapes, which PostgreSQL and UTF-8 refuse."""
     return _REFUSED.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def storable_value(value: Any) -> Any:
-    """A JSON value with every text in it, keys included, made `storable`."""
+    """Return a JSON value with every text in it, keys included, made `storable`."""
     match value:
         case str():
             return storable(value)

@@ -246,18 +246,20 @@ REQUESTS = ("create_run", "log_batch", "set_terminated", "update_run", "search_r
 
 def make_unreliable(monkeypatch: pytest.MonkeyPatch, stream: random.Random) -> None:
     """Let requests of MLflow's client fail at random, some of them after they did what was asked."""
-    for name in REQUESTS:
-
-        def call(*args: Any, _method: Any = getattr(MlflowClient, name), **kwargs: Any) -> Any:
+    def unreliable(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
             chance = stream.random()
             if chance < 0.15:
                 raise ConnectionError("the server is down")
-            result = _method(*args, **kwargs)
+            result = method(*args, **kwargs)
             if chance > 0.85:
                 raise TimeoutError("the answer was lost")
             return result
 
-        monkeypatch.setattr(MlflowClient, name, call)
+        return call
+
+    for name in REQUESTS:
+        monkeypatch.setattr(MlflowClient, name, unreliable(getattr(MlflowClient, name)))
 
 
 @pytest.mark.parametrize("seed", range(3))
