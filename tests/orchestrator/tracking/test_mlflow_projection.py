@@ -246,6 +246,7 @@ REQUESTS = ("create_run", "log_batch", "set_terminated", "update_run", "search_r
 
 def make_unreliable(monkeypatch: pytest.MonkeyPatch, stream: random.Random) -> None:
     """Let requests of MLflow's client fail at random, some of them after they did what was asked."""
+
     def unreliable(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             chance = stream.random()
