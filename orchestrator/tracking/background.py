@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from orchestrator.files.redact import redact_url
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
-from orchestrator.tracking.state import TrackingState, read_state, write_state
+from orchestrator.tracking.state import TrackingState, read_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile
 
 LOG = "tracking.log"
@@ -30,22 +29,18 @@ DETACH = b"d"
 OUTAGE_S = 5.0
 POLL_S = 0.1
 MAX_RESTARTS = 5
-"""Number of times that a follower is started again after it died."""
-RESTART_S = 5.0
-"""Wait before a restart."""
-
+"""Number of times that a follower that was killed is started again to finish."""
 OnWait = Callable[[str], None]
 """Called often while MLflow is waited for, with a description of the work that is left."""
 
 
 class Follower:
-    """The background writer of a sweep, which is started again if it is killed."""
+    """The background writer of a sweep."""
 
     def __init__(
         self,
         start: Callable[[], "subprocess.Popen[bytes]"],
         folder: SweepFolder,
-        store: str,
         summary: SummaryFile,
     ) -> None:
         """Start the writer.
@@ -53,20 +48,15 @@ class Follower:
         Args:
             start: Starts its process, with a pipe as standard input.
             folder: Folder of the sweep.
-            store: The MLflow that it writes, without passwords.
             summary: File from which it reads the summary of the arms when it is asked to finish.
         """
         self._start = start
         self._folder = folder
-        self._store = store
         self._summary = summary
         self._process = start()
         self._restarts = 0
         self.detached = False
         """Whether it still writes although this process no longer waits for it."""
-        self._ending = threading.Event()
-        self._watch = threading.Thread(target=self._keep_alive, name="follower", daemon=True)
-        self._watch.start()
 
     @property
     def pid(self) -> int:
@@ -112,11 +102,11 @@ class Follower:
         state = noted or TrackingState(0, "", time.time())
         if self.detached or why:
             return replace(state, error=f"{why}{_doing(noted)}")
-        return replace(state, error=state.error or self._died())
+        early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
+        return replace(state, error=state.error or early)
 
     def kill(self) -> None:
         """End it at once and for good. Nothing is lost, since the ledger has everything."""
-        self._stop_watching()
         self._process.kill()
         self._process.wait()
         self._close_pipe()
@@ -124,7 +114,6 @@ class Follower:
 
     def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> None:
         """Wait until it has ended or reports an outage; detach it after `timeout_s`."""
-        self._stop_watching()
         # The writer's times are only compared with each other, since the system's clock may be set meanwhile.
         before, began = _failed_at(read_state(self._folder)), time.monotonic()
         failed_s: float | None = None
@@ -164,29 +153,9 @@ class Follower:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
-    def _stop_watching(self) -> None:
-        self._ending.set()
-        self._watch.join()
-
-    def _keep_alive(self) -> None:
-        while not self._ending.wait(POLL_S):
-            if self._process.poll() is not None and not self._restart():
-                if not self._ending.is_set():
-                    now = time.time()
-                    state = read_state(self._folder) or TrackingState(0, "", now, store=self._store)
-                    write_state(self._folder, replace(state, error=self._died(), doing="", at=now))
-                return
-
-    def _died(self) -> str:
-        return f"the background writer ended before all was written; see {self._folder.root / LOG}"
-
     def _restart(self) -> bool:
-        """Start it anew after a pause; return False if it died too often or is no longer wanted."""
+        """Start it anew; return whether that was possible and not done too often."""
         if self._restarts == MAX_RESTARTS:
-            return False
-        if self._ending.is_set():
-            time.sleep(RESTART_S)
-        elif self._ending.wait(RESTART_S):
             return False
         self._restarts += 1
         self._close_pipe()
@@ -241,4 +210,4 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
                 env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
             )
 
-    return Follower(start, folder, redact_url(uri), summary)
+    return Follower(start, folder, summary)

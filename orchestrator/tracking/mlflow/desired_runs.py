@@ -1,17 +1,16 @@
-"""What every MLflow run of a sweep should look like, computed from the log. Pure: knows no MLflow.
+"""Computes from the ledger what every MLflow run of a sweep should be, without using MLflow.
 
 Statuses, chosen so that a colour in the UI means one thing:
 
-- FINISHED: the trial gave a result that stands. A pruned trial is one of them: it was judged, not broken;
-  its tag `haltsweep.outcome` says `pruned`.
-- FAILED: diverged, out of memory, timed out or crashed; `haltsweep.outcome` and `haltsweep.reason` say which.
-- KILLED: stopped, or its process is gone; it goes on with `haltsweep resume`.
+- FINISHED: the trial has a result. A pruned trial is finished too; its tag `haltsweep.outcome` is `pruned`.
+- FAILED: the trial diverged, ran out of memory, timed out or crashed; the tags `haltsweep.outcome` and
+  `haltsweep.reason` tell which.
+- KILLED: the trial was stopped, or its process is gone; `haltsweep resume` continues it.
 - RUNNING: a living process holds the sweep and the trial is open.
 
-An arm is FAILED where every confirm trial failed; where some did, `haltsweep.reason` counts them. It begins
-with the first of its trials and ends with the last one; how long trials ran between, without the time between
-two launches or before an extension, is its metric `time/running_seconds`. It carries their learning curves,
-averaged.
+An arm is FAILED if every confirm trial failed; if some did, `haltsweep.reason` counts them. It begins with
+the first of its trials and ends with the last. Its metric `time/running_seconds` is the time in which trials ran,
+without the time between two sessions. It has the averaged learning curves of its confirm trials.
 """
 
 import json
@@ -48,15 +47,15 @@ Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
 NOT_APPLICABLE = "-"
 MAX_NOTE = 5000
-"""Characters of a description, what is escaped counted in."""
+"""Maximum number of characters of a description, after escaping."""
 MAX_TEXT = 1000
-"""Characters of a reason that are kept in a tag; the ledger has all of them."""
+"""Maximum number of characters of a reason in a tag; the ledger has the whole text."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
 
 
 @dataclass(slots=True)
 class DesiredRun:
-    """One run as it should be; `points` are those heard since the desired was last written."""
+    """One run as it should be."""
 
     key: str
     """`sweep`, `arm/<name>` or `trial/<id>`."""
@@ -68,6 +67,7 @@ class DesiredRun:
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
+    """Points since the run was last written."""
     retried_ms: int = 0
     """Time of the last retry, in Unix milliseconds.
 
@@ -77,7 +77,7 @@ class DesiredRun:
 
 
 class DesiredRuns:
-    """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
+    """All runs of a sweep as they should be, updated event by event."""
 
     def __init__(self, plan: Plan, ledger_uid: str, inputs: Inputs = MappingProxyType({})) -> None:
         self._plan = plan
@@ -95,13 +95,13 @@ class DesiredRuns:
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
         self.at_close: dict[str, list[Point]] = {}
-        """Curves and running time of arms, by their keys, logged when the sweep is done. Written after what
-        is published: MLflow opens on what came first."""
+        """Curves and running time of arms by key. They are written after a report's metrics, since MLflow
+        shows metrics in the order of writing."""
         self.dirty: dict[str, None] = {}
-        """Keys in the order in which they must be written: parents first."""
+        """Keys of changed runs in the order in which they must be written: parents first."""
 
     def hear(self, event: Event) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         self._last_ms = max(self._last_ms, milliseconds(event.at))
         if SWEEP not in self.runs:
             self._begin(milliseconds(event.at))
@@ -121,7 +121,7 @@ class DesiredRuns:
             self._hear_trial(event)
 
     def hold(self, *, held: bool) -> None:
-        """Say whether a living process holds the sweep: without one, nothing is running."""
+        """Set whether a living process holds the sweep: without one, no run is RUNNING."""
         if held != self._held:
             self._held = held
             self.dirty |= dict.fromkeys(
@@ -156,7 +156,7 @@ class DesiredRuns:
 
     @property
     def last_ms(self) -> int:
-        """Time of the newest event heard, Unix milliseconds."""
+        """Time of the newest event in Unix milliseconds."""
         return self._last_ms
 
     def _begin(self, start_ms: int) -> None:
@@ -192,17 +192,17 @@ class DesiredRuns:
             self._mark(key, status, self._arm_end(key) or at_ms, outcome.value, reason)
 
     def _open_arms(self) -> list[str]:
-        """Arms that have begun and have trials to go."""
+        """Return the keys of arms that have begun and have open trials."""
         keys = [f"arm/{arm.name}" for arm in self._plan.arms if self._to_go[arm.name] > 0]
         return [key for key in keys if key in self.runs]
 
     def _arm_end(self, key: str) -> int | None:
-        """When the last of the arm's trials ended."""
+        """Return the time when the last of the arm's trials ended."""
         ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
         return max(ends, default=None)
 
     def _arm_ended(self, arm: str) -> None:
-        """All of its trials have ended: its status is that of those that were confirmed."""
+        """Set the status of an arm whose trials have all ended."""
         key, ended = f"arm/{arm}", self._confirmed.get(arm, {}).values()
         if key not in self.runs:
             return
@@ -212,7 +212,7 @@ class DesiredRuns:
             self._mark_failures(key, ended, end_ms)
 
     def _mark_failures(self, key: str, ended: Collection[OutcomeKind], end_ms: int) -> None:
-        """An arm whose confirm trials failed is judged by them; where none finished it has failed itself."""
+        """Count failed confirm trials in the arm's reason; without a finished one the arm has failed."""
         failed = Counter(kind.value for kind in ended if kind.failed)
         finished = sum(kind is OutcomeKind.FINISHED for kind in ended)
         words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
@@ -238,7 +238,7 @@ class DesiredRuns:
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
         at_ms = milliseconds(event.at)
         skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
-        if key not in self.runs and not skipped:  # what was skipped never began: there is nothing to show
+        if key not in self.runs and not skipped:  # a skipped trial never began
             if f"arm/{planned.arm}" not in self.runs:
                 self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
                 self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
@@ -269,7 +269,7 @@ class DesiredRuns:
                 self.dirty[key] = None
 
     def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
-        """Add the value that counts so far, as `valid/accuracy.best`, unless the scope is the last report."""
+        """Add the value that counts so far, as `valid/accuracy.best`, if the scope is not the last report."""
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
         unusual = [each for each in objectives if each.scope != "last"]
         if planned.phase != "search" or not unusual:
@@ -339,7 +339,7 @@ class DesiredRuns:
             trial=planned.trial_id,
         )
         tags |= self._source
-        # The settings in which arms differ, and what this trial chose: what one compares trials by.
+        # Users compare trials by the settings in which arms differ and by params.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
         own = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
         return DesiredRun(
@@ -354,7 +354,7 @@ class DesiredRuns:
 
 
 def status_of(kind: OutcomeKind) -> Status:
-    """The status of a trial that ended so."""
+    """Return the status of a trial with this outcome."""
     if kind is OutcomeKind.STOPPED:
         return "KILLED"
     return "FAILED" if kind.failed else "FINISHED"
@@ -371,14 +371,14 @@ def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
-    """Names that MLflow accepts, and values as text: strings as they are, the rest as JSON."""
+    """Return parameters with names that MLflow accepts; values other than strings as JSON."""
     return {metric_key(name): visible(_text(value)) for name, value in values.items()}
 
 
 def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Where a run comes from, in MLflow's own tags: the command without folders, the commit of the code."""
+    """Return MLflow's own tags for the source of a run: command without folders, commit."""
     program, *arguments = provenance.get("command") or [""]
-    # Of a source MLflow shows what comes after the last slash.
+    # MLflow shows the part of a source after the last slash.
     command = " ".join(PurePath(each).name for each in (program, *arguments)).strip()
     tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
     if commit := provenance.get("commit"):
@@ -399,7 +399,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _differing(arms: Sequence[Arm]) -> frozenset[str]:
-    """Dotted paths that are not the same in all arms, or not in all of them."""
+    """Return the dotted paths that differ between arms or are missing in some."""
     flats = [dict(leaves(arm.settings)) for arm in arms]
     paths = {path for flat in flats for path in flat}
     missing = object()

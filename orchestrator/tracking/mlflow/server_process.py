@@ -28,7 +28,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 """Types of ASGI."""
 GRACE_S = 2
-"""Seconds that requests in progress get when the server is asked to end."""
+"""Seconds that open requests get when the server is asked to end."""
 
 
 class TokenPath:

@@ -265,24 +265,20 @@ def test_an_mlflow_that_dies_half_way_is_told_and_caught_up_with(
 
 
 @pytest.mark.slow
-def test_a_killed_writer_is_started_again_and_goes_on(
+def test_a_killed_writer_is_started_again_to_finish(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0.01)
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
-        first = follower.pid
-        os.kill(first, signal.SIGKILL)
-        until(lambda: follower.pid != first)
-        until(lambda: len(mlflow.runs) == RUNS)
+        os.kill(follower.pid, signal.SIGKILL)
         assert follower.drain(PATIENCE_S) is None, (folder.root / LOG).read_text()
+        assert len(mlflow.runs) == RUNS
 
 
 @pytest.mark.slow
 def test_a_writer_killed_while_it_is_waited_for_is_started_again(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0.01)
     with slow_mlflow(tmp_path / "artifacts", delay_s=0.3) as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
         killed: list[int] = []
@@ -303,7 +299,6 @@ def test_a_writer_killed_while_it_is_waited_for_is_started_again(
 def test_a_writer_that_is_killed_again_and_again_is_given_up(
     folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0.01)
     pids: set[int] = set()
 
     def killed_at_once() -> "background.subprocess.Popen[bytes]":
@@ -312,12 +307,10 @@ def test_a_writer_that_is_killed_again_and_again_is_given_up(
         process.kill()
         return process
 
-    follower = Follower(killed_at_once, folder, "http://mlflow", SummaryFile())
-    until(lambda: (noted := read_state(folder)) is not None and noted.error != "")
+    follower = Follower(killed_at_once, folder, SummaryFile())
     state = follower.drain(PATIENCE_S)
     assert state is not None
     assert background.LOG in state.error
-    assert state.store == "http://mlflow", "so that `status` tells it"
     assert len(pids) == 1 + background.MAX_RESTARTS
 
 

@@ -213,7 +213,7 @@ def test_an_mlflow_that_answers_again_is_waited_for_however_slow_it_is(folder: S
     )
 
     # The process has to start first, within the minute that nothing is told.
-    assert Follower(start, folder, "store", SummaryFile()).drain(60.0, outage_s=1.0) is None
+    assert Follower(start, folder, SummaryFile()).drain(60.0, outage_s=1.0) is None
 
 
 def test_an_outage_is_seen_though_the_clock_was_set_back(folder: SweepFolder) -> None:
@@ -224,7 +224,7 @@ def test_an_outage_is_seen_though_the_clock_was_set_back(folder: SweepFolder) ->
         "time.sleep(600)",
     )
 
-    follower = Follower(start, folder, "store", SummaryFile())
+    follower = Follower(start, folder, SummaryFile())
     state = follower.drain(120.0, outage_s=0.5)
     assert state is not None
     assert (state.error, follower.detached) == ("away", False)

@@ -23,15 +23,6 @@ def test_arms_are_compared_in_the_order_of_the_plan() -> None:
     assert query(links.comparison)["runs"] == ['["id-minus-gate","id-baseline"]']
     assert query(links.comparison)["experiments"] == ['["7"]']
     assert links.runs == f"{server.url}/#/experiments/7/runs?workflowType=machine_learning"
-    assert query(links.arms)["searchFilter"] == ["tags.`haltsweep.kind` = 'arm'"]
-
-
-def test_arms_are_shown_with_their_columns_where_there_is_a_view() -> None:
-    answers = with_arms("baseline")
-    experiment = answers["experiments/get-by-name"][1]["experiment"]
-    experiment["tags"] = [{"key": "mlflow.sharedViewState.haltsweep-arms", "value": "deflate;"}]
-    with answering(answers) as server:
-        links = find_links(server.url, "a sweep", ["baseline"])
     assert query(links.arms)["viewStateShareKey"] == ["haltsweep-arms"]
 
 
