@@ -58,7 +58,7 @@ MEASURED = pa.schema(
 def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Table:
     """Return one row per record.
 
-    After `TRIALS` come columns `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and `metric.<name>`.
+    Columns `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and `metric.<name>` follow `TRIALS`.
     `counted.<metric>` follows if an objective of `plan` has another scope than the last report.
     """
     table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)

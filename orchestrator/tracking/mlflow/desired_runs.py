@@ -9,14 +9,14 @@ Statuses, chosen so that a colour in the UI means one thing:
 - RUNNING: a living process holds the sweep and the trial is open.
 
 An arm is FAILED if every confirm trial failed; if some did, `haltsweep.reason` counts them. It begins with
-the first of its trials and ends with the last. Its metric `time/running_seconds` is the time in which trials ran,
-without the time between two sessions. It has the averaged learning curves of its confirm trials.
+the first of its trials and ends with the last. Its metric `time/running_seconds` is the time in which trials
+ran, without the time between two sessions. It has the averaged learning curves of its confirm trials.
 """
 
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from types import MappingProxyType
@@ -173,52 +173,46 @@ class DesiredRuns:
             f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
             **self._source,
         }
-        for key in (SWEEP, *self._open_arms()):
-            self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
+        self._mark(SWEEP, "RUNNING", None, "running", NOT_APPLICABLE)
+        self._mark_arms()
 
     def _close(self, event: Event) -> None:
         reason, at_ms = event.payload["reason"], milliseconds(event.at)
         done = reason == "done"
         outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
-        status: Status = "FINISHED" if done else "KILLED"
-        self._mark(SWEEP, status, at_ms, outcome.value, reason)
+        self._mark(SWEEP, "FINISHED" if done else "KILLED", at_ms, outcome.value, reason)
         for arm in self._plan.arms if done else ():
             if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
                 self._add(self._arm_run(arm, at_ms))
-                self._mark(f"arm/{arm.name}", status, at_ms, outcome.value, reason)
             if points := [*self._curves[arm.name].points(at_ms), *self._running[arm.name].points(at_ms)]:
                 self.at_close.setdefault(f"arm/{arm.name}", []).extend(points)
-        for key in self._open_arms():
-            self._mark(key, status, self._arm_end(key) or at_ms, outcome.value, reason)
+        self._mark_arms()
 
-    def _open_arms(self) -> list[str]:
-        """Return the keys of arms that have begun and have open trials."""
-        keys = [f"arm/{arm.name}" for arm in self._plan.arms if self._to_go[arm.name] > 0]
-        return [key for key in keys if key in self.runs]
+    def _mark_arms(self) -> None:
+        for arm in self._plan.arms:
+            if f"arm/{arm.name}" in self.runs:
+                self._mark_arm(arm.name)
 
-    def _arm_end(self, key: str) -> int | None:
-        """Return the time when the last of the arm's trials ended."""
+    def _mark_arm(self, arm: str) -> None:
+        """Set the status of an arm: that of the sweep while trials are open, then by its confirm trials."""
+        key, sweep = f"arm/{arm}", self.runs[SWEEP]
         ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
-        return max(ends, default=None)
-
-    def _arm_ended(self, arm: str) -> None:
-        """Set the status of an arm whose trials have all ended."""
-        key, ended = f"arm/{arm}", self._confirmed.get(arm, {}).values()
-        if key not in self.runs:
+        kinds = self._confirmed.get(arm, {}).values()
+        failed = Counter(kind.value for kind in kinds if kind.failed)
+        if self._to_go[arm] > 0:
+            end_ms = None if sweep.status == "RUNNING" else max(ends, default=sweep.end_ms)
+            outcome, reason = (sweep.tags[f"{PREFIX}{name}"] for name in ("outcome", "reason"))
+            self._mark(key, sweep.status, end_ms, outcome, reason)
             return
-        end_ms = self._arm_end(key) or self.runs[key].start_ms
-        self._mark(key, "FINISHED", end_ms, OutcomeKind.FINISHED.value, "done")
-        if any(kind.failed for kind in ended):
-            self._mark_failures(key, ended, end_ms)
-
-    def _mark_failures(self, key: str, ended: Collection[OutcomeKind], end_ms: int) -> None:
-        """Count failed confirm trials in the arm's reason; without a finished one the arm has failed."""
-        failed = Counter(kind.value for kind in ended if kind.failed)
-        finished = sum(kind is OutcomeKind.FINISHED for kind in ended)
-        words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
-        reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
-        outcome = OutcomeKind.FINISHED.value if finished else failed.most_common(1)[0][0]
-        self._mark(key, "FINISHED" if finished else "FAILED", end_ms, outcome, reason)
+        status: Status = "FINISHED"
+        outcome, reason = OutcomeKind.FINISHED.value, "done"
+        if failed:
+            finished = sum(kind is OutcomeKind.FINISHED for kind in kinds)
+            words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
+            reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
+            if not finished:
+                status, outcome = "FAILED", failed.most_common(1)[0][0]
+        self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
 
     def _retry(self, event: Event) -> None:
         """Reopen the run of a retried trial."""
@@ -227,7 +221,7 @@ class DesiredRuns:
         self._to_go[planned.arm] += 1
         self._confirmed.get(planned.arm, {}).pop(event.trial_id, None)
         if f"arm/{planned.arm}" in self.runs:
-            self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+            self._mark_arm(planned.arm)
         if "cause" in event.payload:  # the trial will be asked for again, perhaps with other settings
             del self._trials[event.trial_id]
         else:
@@ -241,7 +235,7 @@ class DesiredRuns:
         if key not in self.runs and not skipped:  # a skipped trial never began
             if f"arm/{planned.arm}" not in self.runs:
                 self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
-                self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+                self._mark_arm(planned.arm)
             self._add(self._trial_run(self._trials[event.trial_id], at_ms))
         running = self._running[planned.arm]
         if event.kind is EventKind.ATTRIBUTES:
@@ -290,8 +284,8 @@ class DesiredRuns:
         if kind.final:
             self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
             self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
-            if not self._to_go[planned.arm]:
-                self._arm_ended(planned.arm)
+            if not self._to_go[planned.arm] and f"arm/{planned.arm}" in self.runs:
+                self._mark_arm(planned.arm)
 
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
         desired = self.runs[key]

@@ -265,9 +265,7 @@ def test_an_mlflow_that_dies_half_way_is_told_and_caught_up_with(
 
 
 @pytest.mark.slow
-def test_a_killed_writer_is_started_again_to_finish(
-    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_writer_is_started_again_to_finish(folder: SweepFolder, tmp_path: Path) -> None:
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
         os.kill(follower.pid, signal.SIGKILL)
@@ -276,9 +274,7 @@ def test_a_killed_writer_is_started_again_to_finish(
 
 
 @pytest.mark.slow
-def test_a_writer_killed_while_it_is_waited_for_is_started_again(
-    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_killed_while_it_is_waited_for_is_started_again(folder: SweepFolder, tmp_path: Path) -> None:
     with slow_mlflow(tmp_path / "artifacts", delay_s=0.3) as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
         killed: list[int] = []
@@ -296,9 +292,7 @@ def test_a_writer_killed_while_it_is_waited_for_is_started_again(
         assert any("test/accuracy" in str(run["data"]) for run in mlflow.runs.values()), "handed over again"
 
 
-def test_a_writer_that_is_killed_again_and_again_is_given_up(
-    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_is_killed_again_and_again_is_given_up(folder: SweepFolder) -> None:
     pids: set[int] = set()
 
     def killed_at_once() -> "background.subprocess.Popen[bytes]":
