@@ -19,7 +19,7 @@ URL_OPTIONS = ("--tracking", "--storage", "--address", "--checkpoints")
 
 _RUN_END = re.compile(r"[ \t\n\r\f\v]")
 """The end of a URL within a text: any other character may belong to a password."""
-_SEPARATOR = re.compile(r"://|%3A%2F%2F", re.IGNORECASE)
+_SEPARATOR = re.compile("://")
 _SCHEME = re.compile(r"[A-Za-z0-9+.\-]*\Z")
 _LONGEST_SCHEME = 40
 _USER = re.compile(r"[^:/?#@]+\Z")
@@ -98,7 +98,8 @@ def redact(text: object) -> str:
         end = _RUN_END.search(message, found.end())
         stop = end.start() if end else len(message)
         parts.append(_without_parameters(message[done : found.start()]))
-        parts.append(_masked(_scheme(message, found.start()), found[0], message[found.end() : stop]))
+        scheme = _scheme(message, found.start())
+        parts.append(found[0] + _without_secrets(message[found.end() : stop], scheme))
         done = stop
     message = "".join(parts) + _without_parameters(message[done:])
     message = _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
@@ -186,11 +187,10 @@ def _is_path(value: str) -> bool:
 
 def redact_url(url: str) -> str:
     """Return one URL with its secrets masked; it may be malformed and contain spaces."""
-    found = _SEPARATOR.search(url)
-    if found is None:
-        return _without_secrets(url)
-    before = url[: found.start()]
-    return before + _masked(_scheme(url, found.start()), found[0], url[found.end() :])
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return _without_secrets(url, "")
+    return scheme + separator + _without_secrets(rest, _scheme(url, len(scheme)))
 
 
 def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -236,23 +236,15 @@ def _scheme(text: str, at: int) -> str:
     return scheme[0].partition("+")[0].lower() if scheme else ""
 
 
-def _masked(scheme: str, separator: str, rest: str) -> str:
-    """Return the redacted part of a URL after its scheme: `separator` and `rest`."""
-    if separator == "://":
-        return separator + _without_secrets(rest, user_is_name=scheme in _DATABASES)
-    return separator + (MASK if _may_hold_secret(unquote(rest)) else rest)
-
-
-def _without_secrets(rest: str, *, user_is_name: bool = False) -> str:
-    """Mask secrets in a URL without its scheme."""
-    # A mask may join the texts around it to another secret. Each round leaves less text without masks.
-    while (masked := _masked_once(rest, user_is_name=user_is_name)) != rest:
+def _without_secrets(rest: str, scheme: str) -> str:
+    """Mask secrets in a URL without its `scheme`."""
+    user_is_name = scheme in _DATABASES
+    while True:
+        masked = _cut_out(rest, [*_user_span(rest, user_is_name=user_is_name), *_parameter_spans(rest)])
+        if masked == rest:
+            return rest
+        # A mask may join the texts around it to another secret. Each round leaves less text without masks.
         rest = masked
-    return rest
-
-
-def _masked_once(rest: str, *, user_is_name: bool) -> str:
-    return _cut_out(rest, [*_user_span(rest, user_is_name=user_is_name), *_parameter_spans(rest)])
 
 
 def _without_parameters(text: str) -> str:

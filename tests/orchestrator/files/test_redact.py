@@ -76,7 +76,7 @@ def test_a_value_that_is_a_url_is_masked_white_space_and_all(url: str, space: st
     assert MARKER not in redact_url(url.replace(MARKER, space + MARKER))
 
 
-@given(text=st.text().filter(lambda text: "://" not in text and "%3a%2f%2f" not in text.lower()))
+@given(text=st.text().filter(lambda text: "://" not in text))
 def test_text_without_urls_is_left_alone(text: str) -> None:
     assert redact(text) == text
 
@@ -116,7 +116,6 @@ def test_what_is_masked_once_stays_so(text: str) -> None:
         ("http://ann:secr...", "http://ann:***"),
         ("http://ann:0secret/x", "http://ann:***/x"),
         ("http://host/?next=http%3A%2F%2Fann%3Apw%40other", "http://host/?next=***"),
-        ("see http%3A%2F%2Fann%3Apw%40other now", "see http%3A%2F%2F*** now"),
         ("http://ann@x.org:pw@host", "http://***@host"),
         ("RuntimeError: api_key=sk-proj4Td9xproj4Td9x is refused", "RuntimeError: api_key=*** is refused"),
         (
