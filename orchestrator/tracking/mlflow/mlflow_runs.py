@@ -162,19 +162,17 @@ def _refuse_foreign_file(file: Path) -> None:
     """
     if not file.exists():
         return
-    tables: set[str] = set()
-    is_database = file.is_file()
-    # Other errors are reported by the store's own connection.
-    with suppress(sqlite3.OperationalError):
+    tables: set[str] | None = None
+    if file.is_file():
         try:
-            if is_database:
-                # Immutable: SQLite makes no files beside the database and leaves its journal alone.
-                place = f"{file.absolute().as_uri()}?immutable=1"
-                with closing(sqlite3.connect(place, uri=True)) as connection:
-                    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        except sqlite3.DatabaseError as error:
-            is_database = error.sqlite_errorname != "SQLITE_NOTADB"
-    if not is_database:
+            # Immutable: SQLite makes no files beside the database and leaves its journal alone.
+            place = f"{file.absolute().as_uri()}?immutable=1"
+            with closing(sqlite3.connect(place, uri=True)) as connection:
+                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        except sqlite3.Error as error:
+            if error.sqlite_errorname != "SQLITE_NOTADB":
+                return  # the store's own connection reports it
+    if tables is None:
         raise InputError(
             f"an MLflow store must be a SQLite database, and {str(file)!r} is something else; choose another "
             "file"
@@ -315,7 +313,8 @@ class RunStore:
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
         for key, value in view_tags(str(found.experiment_id), found.tags).items():
-            client.set_experiment_tag(found.experiment_id, key, value)
+            with suppress(MlflowException):  # another sweep may just have set it
+                client.set_experiment_tag(found.experiment_id, key, value)
         return str(found.experiment_id)
 
 
