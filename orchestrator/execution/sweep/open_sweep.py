@@ -189,7 +189,7 @@ def open_sweep(
         def begin() -> None:
             nonlocal follower
             if follower is None and setup.tracking_uri is not None:
-                follower = start_follower(folder, url, setup.tracking_uri, lease.token)
+                follower = start_follower(folder, url, setup.tracking_uri)
 
         try:
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:
