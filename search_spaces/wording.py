@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import log10
 from typing import Any
@@ -46,6 +46,11 @@ def hint(name: str, known: Iterable[str], likely: str | None = None) -> str:
 def amount(number: int, noun: str) -> str:
     """`1 trial`, `1,045 trials`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as in a sentence: `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def counted(number: int) -> str:

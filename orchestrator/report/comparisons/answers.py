@@ -33,7 +33,7 @@ from orchestrator.statistics.paired import Key, Paired
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from orchestrator.trials import OutcomeKind
-from search_spaces.wording import amount
+from search_spaces.wording import amount, listed
 from trainables.metrics import Metric, split_and_quantity
 
 
@@ -329,8 +329,7 @@ def line_of(made: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str]
     """All that a reader needs of an arm in one line."""
     margin = answer.margin if answer is not None and made.metric == answer.outcomes[0] else None
     against = f"against {made.reference}"
-    several = " and ".join(filter(None, (", ".join(contexts[:-1]), *contexts[-1:])))
-    arm = f"{made.arm}, mean over {several}" if contexts else made.arm
+    arm = f"{made.arm}, mean over {listed(contexts)}" if contexts else made.arm
     if made.difference is None:
         return f"{arm}: {made.text} ({made.metric} {against}, {made.seeds})"
     p = "" if made.p is None else f", p={p_words(made.p, made.level)}"

@@ -1,10 +1,10 @@
 """report.json: all that the report and its page show, as numbers at full precision.
 
-At its root lie the fields of `report.types.Report`, by name, and `notices`, what must be known before any
-number, as sentences. `verdicts` holds the verdicts of every arm in its context, `pooled` those over all
-contexts, and `contexts` the arms of each context. `warnings` holds warnings about single comparisons (code,
-arm, outcome, text), and `interval_scope` what intervals and p values of differences cover. `page` holds what
-the page shows beyond the tables, the fields of `report.details.Details`:
+At its root lie the fields of `report.types.Report`, by name, `notices`, what must be known before any number,
+as sentences, and `summary`, what the verdicts say together. `verdicts` holds the verdicts of every arm in its
+context, `pooled` those over all contexts, and `contexts` the arms of each context. `warnings` holds warnings
+about single comparisons (code, arm, outcome, text), and `interval_scope` what intervals and p values of
+differences cover. `page` holds what the page shows beyond the tables, the fields of `report.details.Details`:
 
 | key | holds |
 |---|---|
@@ -36,15 +36,17 @@ from typing import Any
 
 from orchestrator.plan.display.format import domain_words
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.searches import SearchCourse
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.page_sections import arms_answered, cost_words
+from orchestrator.report.writers.page_sections import arms_answered, cost_words, reasons
 
 
 def as_json(report: Report, details: Details | None = None) -> str:
     """Everything that the report holds and, with `details`, all that its page shows. See the module."""
-    values: dict[str, Any] = asdict(report) | {"notices": notices(report)}
+    summary = answer_summary(report, reasons(details))
+    values: dict[str, Any] = asdict(report) | {"notices": notices(report), "summary": summary}
     if details is not None:
         values["page"] = _page(report, details)
     return json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.comparisons.answer_summary import DECIDED, answer_summary
+from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.searches import NO_CLAIM
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.first_arms import left_out, shown_arms
-from orchestrator.report.writers.page_sections import arms_answered, cost_words, sections
+from orchestrator.report.writers.page_parts import pictures
+from orchestrator.report.writers.page_sections import (
+    arms_answered,
+    cost_words,
+    outcome_words,
+    reasons,
+    sections,
+)
 from search_spaces.wording import one_line, visible
 
 if TYPE_CHECKING:
@@ -30,13 +39,19 @@ def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
     from markupsafe import Markup
 
     shown, of_shown = shown_arms(report, details)
+    answered = [*arms_answered(report, details)]
+    panels = pictures(outcome_panels(shown))
     return {
         "title": report.sweep,
         # Ours, and no text of others: a style sheet's quotes must stay quotes.
         "style": Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # nosec B704
         "question": report.question,
         "notices": [*notices(report), *left_out(report)],
-        "verdicts": list(arms_answered(report, details)),
+        "summary": answer_summary(report, reasons(details)),
+        "decided": [each for each in answered if each[0] in DECIDED],
+        "panels": panels,
+        "panels_text": outcome_words(shown) if panels else "",
+        "undecided": [each for each in answered if each[0] not in DECIDED],
         "caveat": NO_CLAIM if report.searched else "",
         "cost": cost_words(report, details),
         "sections": list(sections(shown, of_shown)),

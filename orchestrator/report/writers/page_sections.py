@@ -7,7 +7,7 @@ from orchestrator.plan.display.format import amount, count, duration, value_word
 from orchestrator.report.caveats.notes import control_rate_words
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
-from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
+from orchestrator.report.figures.interval_figures import metric_panels
 from orchestrator.report.figures.search_figures import search_panels
 from orchestrator.report.halting.halting_section import halting
 from orchestrator.report.results.arm_changes import in_full, is_cut
@@ -144,12 +144,10 @@ def _ended(outcome: str) -> str:
     return "not ended" if outcome == "open" else str(outcome).replace("_", " ")
 
 
-def _outcome(report: Report) -> PageSection:
-    panels = pictures(outcome_panels(report))
+def outcome_words(report: Report) -> str:
+    """Return what the figures of primary outcomes show."""
     unit, by_unit = f"{report.unit}s", f"{report.unit} by {report.unit}"
-    grids = tuple(tables.answers(report))
-    title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
-    text = OUTCOME.format(
+    return OUTCOME.format(
         squares=worded(
             report.estimates,
             intervals=f"Squares are means over {unit} with intervals, grey points the {unit} themselves",
@@ -163,7 +161,16 @@ def _outcome(report: Report) -> PageSection:
             one=f"in that {report.unit}: one {report.unit} supports no claim",
         ),
     )
-    return PageSection("outcome", title, (text,) if panels else (), (Part(panels=panels, grids=grids),))
+
+
+def reasons(details: Details | None) -> dict[str, str]:
+    """Return the reason for each arm, as the spec gives it."""
+    return {each.arm: each.why for each in details.arms if each.why} if details is not None else {}
+
+
+def _outcome(report: Report) -> PageSection:
+    title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
+    return PageSection("outcome", title, (), (Part(grids=tuple(tables.answers(report))),))
 
 
 def _arms(report: Report, details: Details | None) -> PageSection:

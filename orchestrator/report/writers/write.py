@@ -11,6 +11,7 @@ from pathlib import Path
 from orchestrator.files.file_digests import write_manifest
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.panels import all_panels
 from orchestrator.report.figures.style import Kind, Panel, rendered
@@ -22,6 +23,7 @@ from orchestrator.report.writers.first_arms import shown_arms
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.latex import document
 from orchestrator.report.writers.page import page
+from orchestrator.report.writers.page_sections import reasons
 from orchestrator.report.writers.tables import as_markdown, grids
 from search_spaces.wording import markdown_line, markdown_text, one_line
 
@@ -47,7 +49,7 @@ def write(
         pictures = [*outcome_panels(shown), *metric_panels(shown)]
         for each in pictures:
             (fresh / f"{each.name}.png").write_bytes(rendered(each, "png"))
-        (fresh / "report.md").write_text(markdown(report, pictures), encoding="utf-8")
+        (fresh / "report.md").write_text(markdown(report, pictures, details), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report, details), encoding="utf-8")
         (fresh / "report.html").write_text(page(report, details), encoding="utf-8")
@@ -89,14 +91,15 @@ def _put(fresh: Path, folder: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def markdown(report: Report, figures: Sequence[Panel]) -> str:
+def markdown(report: Report, figures: Sequence[Panel], details: Details | None = None) -> str:
     """The report as text; `figures` lie beside it as PNG files."""
     parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
         parts.append(markdown_text(report.question))
     parts += [f"**{markdown_line(one_line(each))}**" for each in notices(report)]
     if report.verdicts:
-        parts += ["## Answer", *_answers(report)]
+        summary = answer_summary(report, reasons(details))
+        parts += ["## Answer", *([markdown_line(one_line(summary))] if summary else []), *_answers(report)]
     parts += [as_markdown(grid) for grid in grids(report)]
     parts += [f"![{markdown_line(one_line(each.title))}]({each.name}.png)" for each in figures]
     read = [f"- {markdown_line(one_line(each))}" for each in notes(report)]

@@ -90,7 +90,8 @@ def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, ht
     seen = header(html)
     assert made.plan.question in seen
     lines = re.findall(r"<li class=\"[\w-]*\">(.*?)</li>", html.partition("<main>")[0])
-    assert [line.partition(":")[0] for line in lines] == ["arm-0", "arm-1", "arm-2"]
+    # What is decided stands above the figures, all else below them.
+    assert [line.partition(":")[0] for line in lines] == ["arm-1", "arm-0", "arm-2"]
     baseline, whole, failing = map(str, lines)
     mean = statistics.fmean(confirmed(made, "arm-0").values())
     assert f"({OUTCOME} {mean:.3f} [" in baseline

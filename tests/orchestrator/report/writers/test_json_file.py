@@ -63,7 +63,7 @@ def held(value, texts, numbers):
 
 
 def there(token, texts, sizes):
-    """Whether a number as shown is in a text, or is one of these without sign, rounded in either direction."""
+    """Whether a number as shown is in a text, or is one of these without sign, rounded up or down."""
     if token in texts:
         return True
     value = float(token.replace(",", ""))

@@ -1,0 +1,76 @@
+"""States the answer of a report in one or two sentences, without statistical terms."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from orchestrator.report.results.number_words import number_words
+from orchestrator.report.results.types import ArmVerdict, Report
+from search_spaces.wording import listed
+
+DIFFERENT = ("better", "worse", "higher", "lower")
+"""Verdicts that state a difference."""
+DECIDED = (*DIFFERENT, "no")
+"""First words of verdicts that state something: `no difference` too."""
+MAX_ARMS = 3
+"""Arms with a difference that the summary names; the others are counted."""
+
+
+def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> str:
+    """Return what the verdicts say together, or an empty string if there are none.
+
+    Args:
+        report: A report. Only its verdicts are used, so that the summary claims no more than they do.
+        reasons: The reason for each arm, from the spec; shown behind the name of the arm.
+    """
+    verdicts = report.pooled or report.verdicts
+    decided = [each for each in verdicts if each.kind in DIFFERENT]
+    if not verdicts or _is_unfinished(verdicts):
+        return ""
+    parts = [*_differences(report, decided, reasons or {})]
+    if equal := [each for each in verdicts if each.kind == "no difference"]:
+        parts.append(f"No difference that matters: {_outcomes_by_arms(equal)}.")
+    tested = [each for each in verdicts if each.kind == "undecided" and not each.withheld]
+    if tested:
+        other = "other " if decided or equal else ""
+        parts.append(f"No {other}difference could be shown: {_outcomes_by_arms(tested)}.")
+    return " ".join(parts)
+
+
+def _is_unfinished(verdicts: Sequence[ArmVerdict]) -> bool:
+    """Whether nothing has been measured that a verdict could rest on."""
+    return all(each.difference is None for each in verdicts)
+
+
+def _differences(report: Report, decided: Sequence[ArmVerdict], reasons: Mapping[str, str]) -> Iterable[str]:
+    arms = list(dict.fromkeys(each.arm for each in decided))
+    for arm in arms[:MAX_ARMS]:
+        own = [each for each in decided if each.arm == arm]
+        reason = f" ({reasons[arm]})" if reasons.get(arm) else ""
+        scope = " at the settings found by one search" if own[0].covers == "one search" else ""
+        over = " on average over all contexts" if own[0].pooled else ""
+        changes = listed([_change(report, each) for each in own])
+        yield f"{arm}{reason} {changes}{over}{scope}."
+    if len(arms) > MAX_ARMS:
+        yield f"{len(arms) - MAX_ARMS} further arms differ from what they are compared with."
+
+
+def _change(report: Report, verdict: ArmVerdict) -> str:
+    """Return e.g. `raises test/accuracy by 0.052 (better), from 0.428`."""
+    assert verdict.difference is not None
+    change = verdict.difference.mean
+    verb = "raises" if change > 0 else "lowers"
+    reference = None if verdict.pooled else report.cell(verdict.reference, verdict.metric)
+    start = f", from {number_words(reference.estimate.mean)}" if reference else ""
+    value = f" ({verdict.kind})" if verdict.kind in {"better", "worse"} else ""
+    return f"{verb} {verdict.metric} by {number_words(abs(change))}{value}{start}"
+
+
+def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:
+    """Return e.g. `minus-gate and minus-transition in test/accuracy; minus-gate in test/depth`."""
+    arms: dict[str, list[str]] = {}
+    for each in verdicts:
+        arms.setdefault(each.metric, []).append(each.arm)
+    named = {metric: list(dict.fromkeys(found)) for metric, found in arms.items()}
+    return "; ".join(
+        f"{listed(found) if len(found) <= 2 * MAX_ARMS else f'{len(found)} arms'} in {metric}"
+        for metric, found in named.items()
+    )
