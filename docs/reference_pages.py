@@ -1,0 +1,173 @@
+"""Generate the reference pages from the code: the command line, the spec schema, errors and report.json."""
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.cli import get_docs_for_click
+
+from orchestrator import errors
+from orchestrator.cli.main import app
+from orchestrator.report.results import types as report_types
+from orchestrator.report.writers import json_file
+from orchestrator.spec.schema import json_schema
+from orchestrator.trials import OutcomeKind
+
+BUILT_IN = "built-in"
+"""Form of a spec in the schema. The form for custom training code has the same sections but `baseline`."""
+MOST_NAMES = 12
+"""Maximum number of allowed names that a table lists; `haltsweep schema` has all."""
+SYSTEM = ("model.", "task.")
+"""Definitions of the settings of single models and tasks, which `haltsweep models` and `tasks` show."""
+
+NAMES = {
+    "object": "mapping",
+    "string": "text",
+    "boolean": "true or false",
+    "array": "list",
+    "number": "number",
+    "integer": "whole number",
+    "null": "null",
+}
+"""Types of JSON Schema in words."""
+
+
+def write_pages(folder: Path) -> None:
+    """Write one Markdown file per generated part into `folder`; leave a file alone if its text is the same."""
+    folder.mkdir(exist_ok=True)
+    parts = {"commands": commands, "spec": spec, "errors": exit_codes, "report-json": report_json}
+    for name, part in parts.items():
+        file, text = folder / f"{name}.md", part()
+        if not file.exists() or file.read_text("utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+
+
+def commands() -> str:
+    """Return the help of every command."""
+    command = typer.main.get_command(app)
+    context = command.make_context("haltsweep", ["--help-all"], resilient_parsing=True)
+    text = get_docs_for_click(obj=command, ctx=context, name="haltsweep")
+    # The page has the title; its first section lists the commands with their help cut off.
+    sections = text.partition("\n## ")[2]
+    return f"## {sections}".replace("```console", "```text")
+
+
+def spec() -> str:
+    """Return one table of keys per section of a spec."""
+    schema = json_schema()
+    definitions: Mapping[str, Any] = schema["$defs"]
+    lines: list[str] = ["## The whole spec", ""]
+    lines += _table(definitions[BUILT_IN], schema["properties"])
+    for name, definition in definitions.items():
+        form, _, section = name.partition(".")
+        if form == BUILT_IN and section and not section.startswith(SYSTEM) and definition.get("properties"):
+            lines += [f"## `{section}`", "", definition.get("description", "").strip(), ""]
+            lines += _table(definition, {})
+    return "\n".join(lines)
+
+
+def _table(definition: Mapping[str, Any], described: Mapping[str, Any]) -> list[str]:
+    required = definition.get("required", ())
+    rows = []
+    for key, value in definition["properties"].items():
+        default = "required" if key in required else _default(value)
+        meaning = _cell(value) or _cell(described.get(key, {}))
+        rows.append(f"| `{key}` | {_type(value)} | {default} | {meaning} |")
+    return ["| key | value | default | meaning |", "|---|---|---|---|", *rows, ""]
+
+
+def _cell(value: Mapping[str, Any]) -> str:
+    return " ".join(value.get("description", "").split()).replace("|", "\\|")
+
+
+def _default(value: Mapping[str, Any]) -> str:
+    if "default" not in value or value["default"] in (None, [], {}):
+        return ""
+    return f"`{str(value['default']).lower() if isinstance(value['default'], bool) else value['default']}`"
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    """Return the type of a value in words; a section is named by its own heading."""
+    if isinstance(value.get("type"), list):
+        return " or ".join(_type({"type": each}) for each in value["type"])
+    if "enum" in value:
+        names = [f"`{each}`" for each in value["enum"]]
+        return ", ".join(names) if len(names) <= MOST_NAMES else "name"
+    if "const" in value:
+        return f"`{value['const']}`"
+    if options := value.get("anyOf") or value.get("oneOf"):
+        found = [_type(each) for each in options if each.get("type") != "null"]
+        return " or ".join(dict.fromkeys(found))
+    if "$ref" in value:
+        name = str(value["$ref"]).rpartition("/")[2].partition(".")[2]
+        return f"section `{name}`" if name[:1].isupper() else "mapping"
+    if value.get("type") == "array" and isinstance(value.get("items"), Mapping):
+        return f"list of {_type(value['items'])}"
+    return NAMES.get(value.get("type", "any"), "any value")
+
+
+def exit_codes() -> str:
+    """Return tables of the error classes with their exit codes, and of the outcomes of a trial."""
+    rows = [
+        f"| `{each.__name__}` | {each.exit_code} | {_first_line(each)} |"
+        for each in (errors.HaltsweepError, *_subclasses(errors.HaltsweepError))
+    ]
+    outcomes = [f"| `{each}` | {each.sentence} |" for each in OutcomeKind]
+    return "\n".join(
+        [
+            "## Error classes",
+            "",
+            "| class in `orchestrator.errors` | exit code | meaning |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "## Outcomes of a trial",
+            "",
+            "| outcome | meaning |",
+            "|---|---|",
+            *outcomes,
+            "",
+        ]
+    )
+
+
+def _subclasses(of: type[errors.HaltsweepError]) -> Iterator[type[errors.HaltsweepError]]:
+    for each in of.__subclasses__():
+        if each.__module__ == errors.__name__:
+            yield each
+            yield from _subclasses(each)
+
+
+def _first_line(of: type) -> str:
+    return " ".join((inspect.getdoc(of) or "").partition("\n\n")[0].split())
+
+
+def report_json() -> str:
+    """Return the keys of report.json: those of its root, then those of `page`."""
+    described = attribute_docstrings(report_types.Report)
+    rows = [f"| `{name}` | {text} |" for name, text in described.items()]
+    own = inspect.getdoc(json_file) or ""
+    return "\n".join(
+        ["## Keys of the root", "", "| key | meaning |", "|---|---|", *rows, "", "## Details", "", own, ""]
+    )
+
+
+def attribute_docstrings(of: type) -> dict[str, str]:
+    """Return the fields of a dataclass with the text below each, empty if there is none."""
+    (body,) = ast.parse(inspect.getsource(of)).body
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    last = ""
+    for each in body.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            last = each.target.id
+            found[last] = ""
+        elif last and isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
+            found[last] = " ".join(str(each.value.value).split()).replace("|", "\\|")
+            last = ""
+        else:
+            last = ""
+    return found
