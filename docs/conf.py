@@ -1,5 +1,6 @@
 """Sphinx configuration of the documentation; `make docs` builds it."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -25,13 +26,24 @@ html_show_copyright = False
 
 # Headings of level 1 to 3 are targets of links, as in a repository that shows Markdown.
 myst_heading_anchors = 3
-# Files outside of docs/, such as the studies and the source, are linked for readers of the repository.
-suppress_warnings = ["myst.header"]
+suppress_warnings = ["myst.header"]  # sections of included pages begin at level 2
+OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((?:\.\./)+((?:[\w-]+/)*[A-Z]+\.md)[^)]*\)")
+"""Matches a link to a Markdown file outside of docs/, such as README.md; the site does not have its page."""
 
 # Names in docstrings stand in single backquotes.
 default_role = "code"
 autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
+
+
+def setup(app):
+    """Show links to Markdown files outside of docs/ as names of files of the repository."""
+
+    def name_files(_app, _page, source):
+        source[0] = OUTSIDE.sub(lambda link: link[1] if link[1] == link[2] else rf"{link[1]} (`{link[2]}`)", source[0])
+
+    app.connect("source-read", name_files)

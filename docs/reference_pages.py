@@ -38,8 +38,7 @@ NAMES = {
 def write_pages(folder: Path) -> None:
     """Write one Markdown file per generated part into `folder`; leave a file alone if its text is the same."""
     folder.mkdir(exist_ok=True)
-    parts = {"commands": commands, "spec": spec, "errors": exit_codes, "report-json": report_json}
-    for name, part in parts.items():
+    for name, part in PARTS.items():
         file, text = folder / f"{name}.md", part()
         if not file.exists() or file.read_text("utf-8") != text:
             file.write_text(text, encoding="utf-8")
@@ -171,3 +170,7 @@ def attribute_docstrings(of: type) -> dict[str, str]:
         else:
             last = ""
     return found
+
+
+PARTS = {"commands": commands, "spec": spec, "errors": exit_codes, "report-json": report_json}
+"""File name without suffix, and the function that returns the text."""

@@ -126,7 +126,7 @@ def shortened(arguments: list[str], shell: Shell) -> list[str]:
     spec: dict[str, Any] = yaml.safe_load((shell.folder / arguments[1]).read_text("utf-8"))
     found: dict[str, Any] = {}
     if search := spec.get("search"):
-        found |= {"search.trials_per_arm": 1} | ({"search.repeats": 2} if "repeats" in search else {})
+        found |= {"search.trials_per_arm": 1} | ({"search.repeats": 1} if "repeats" in search else {})
     if "trainable" not in spec:
         found |= {f"baseline.{name}": value for name, value in SHORT.items()}
     return [f"{name}={value}" for name, value in found.items()] + ["--driver", "inline"]
