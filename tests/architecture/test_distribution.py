@@ -18,7 +18,7 @@ from tests.support.processes.commands import PATIENCE_S
 
 CLUSTERS = Path("orchestrator/clusters")
 STARTERS = Path("orchestrator/starters")
-PAGE = Path("orchestrator/report")
+PAGE = Path("orchestrator/report/writers")
 BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
 
 
