@@ -44,6 +44,8 @@ def setup(app):
     """Show links to Markdown files outside of docs/ as names of files of the repository."""
 
     def name_files(_app, _page, source):
-        source[0] = OUTSIDE.sub(lambda link: link[1] if link[1] == link[2] else rf"{link[1]} (`{link[2]}`)", source[0])
+        source[0] = OUTSIDE.sub(
+            lambda link: link[1] if link[1] == link[2] else rf"{link[1]} (`{link[2]}`)", source[0]
+        )
 
     app.connect("source-read", name_files)

@@ -62,7 +62,8 @@ def spec() -> str:
     lines += _table(definitions[BUILT_IN], schema["properties"])
     for name, definition in definitions.items():
         form, _, section = name.partition(".")
-        if form == BUILT_IN and section and not section.startswith(SYSTEM) and definition.get("properties"):
+        is_shown = form == BUILT_IN and section and not section.startswith(SYSTEM)
+        if is_shown and definition.get("properties"):
             lines += [f"## `{section}`", "", definition.get("description", "").strip(), ""]
             lines += _table(definition, {})
     return "\n".join(lines)
@@ -90,22 +91,21 @@ def _default(value: Mapping[str, Any]) -> str:
 
 def _type(value: Mapping[str, Any]) -> str:
     """Return the type of a value in words; a section is named by its own heading."""
-    if isinstance(value.get("type"), list):
-        return " or ".join(_type({"type": each}) for each in value["type"])
-    if "enum" in value:
-        names = [f"`{each}`" for each in value["enum"]]
-        return ", ".join(names) if len(names) <= MOST_NAMES else "name"
-    if "const" in value:
-        return f"`{value['const']}`"
-    if options := value.get("anyOf") or value.get("oneOf"):
-        found = [_type(each) for each in options if each.get("type") != "null"]
-        return " or ".join(dict.fromkeys(found))
+    options = [each for each in value.get("anyOf") or value.get("oneOf") or () if each.get("type") != "null"]
+    if options:
+        return " or ".join(dict.fromkeys(map(_type, options)))
     if "$ref" in value:
         name = str(value["$ref"]).rpartition("/")[2].partition(".")[2]
         return f"section `{name}`" if name[:1].isupper() else "mapping"
+    names = [f"`{each}`" for each in value.get("enum", [value["const"]] if "const" in value else [])]
+    if names:
+        return ", ".join(names) if len(names) <= MOST_NAMES else "name"
     if value.get("type") == "array" and isinstance(value.get("items"), Mapping):
         return f"list of {_type(value['items'])}"
-    return NAMES.get(value.get("type", "any"), "any value")
+    kinds = value.get("type", "any")
+    return " or ".join(
+        NAMES.get(each, "any value") for each in ([kinds] if isinstance(kinds, str) else kinds)
+    )
 
 
 def exit_codes() -> str:

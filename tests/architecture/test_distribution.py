@@ -143,6 +143,9 @@ def test_constraints_pin_every_dependency():
     shown = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
-    wanted = [*shown["dependencies"], *(each for extra in ("dev", "docs") for each in shown["optional-dependencies"][extra])]
+    wanted = [
+        *shown["dependencies"],
+        *(each for extra in ("dev", "docs") for each in shown["optional-dependencies"][extra]),
+    ]
     names = {line.partition(">")[0].partition("[")[0].lower().replace("_", "-") for line in wanted}
     assert names <= pinned

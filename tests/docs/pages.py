@@ -45,9 +45,11 @@ class CodeBlock:
 
 def pages() -> list[Path]:
     """README and all pages of docs, relative to the root."""
-    return [Path("README.md"), *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/*/*.md"))), *(
-        path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/*.md"))
-    )]
+    return [
+        Path("README.md"),
+        *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/*/*.md"))),
+        *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/*.md"))),
+    ]
 
 
 def blocks(page: Path) -> Iterator[CodeBlock]:

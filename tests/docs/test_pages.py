@@ -16,6 +16,8 @@ from tests.support.processes.forked_pytest import pytest_in
 from tests.support.processes.forks import Forked
 
 PAGES = [page for page in pages() if page.parts[:2] != ("docs", "generated")]
+README = Path("README.md")
+"""Its code is that of the first tutorial: `test_same_code`."""
 MOST_NOT_RUN = 0.2
 """Greatest share of blocks of code that a page may leave out because no test can run them."""
 SHORT = {"train.steps": 2, "train.report_every": 2, "train.batch_size": 4, "train.warmup_steps": 0}
@@ -39,7 +41,7 @@ def test_few_blocks_are_left_out() -> None:
 
 @pytest.mark.slow
 @pytest.mark.longest
-@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=str)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README and runs(page)], ids=str)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path / "folder", tmp_path / "home")
     shell.folder.mkdir()
@@ -104,11 +106,15 @@ def command(block: CodeBlock, shell: Shell) -> None:
         if target is not None:
             arguments = arguments[: arguments.index(">")]
         if program == "pytest":
-            code, out, err = pytest_in(shell.folder, ("-p", "no:cacheprovider", *arguments), shell.environment)
+            code, out, err = pytest_in(
+                shell.folder, ("-p", "no:cacheprovider", *arguments), shell.environment
+            )
             assert code == 0, f"{block.place}: {out[-4000:]}{err}"
             continue
         if program == "python":
-            done = answer(Forked(run_file, Path(arguments[0]), folder=shell.folder, variables=shell.environment))
+            done = answer(
+                Forked(run_file, Path(arguments[0]), folder=shell.folder, variables=shell.environment)
+            )
         else:
             assert program == "haltsweep", f"{block.place}: a test cannot run {line}"
             done = shell.run(*arguments, *shortened(arguments, shell))

@@ -43,7 +43,9 @@ def test_every_key_of_a_spec_has_a_meaning(pages: ModuleType) -> None:
     text = pages.spec()
     whole = text.partition("## `")[0]
     keys = json_schema()["$defs"]["built-in"]["properties"]
-    rows = {row[1].strip(" `"): row[-2].strip() for row in map(split_row, whole.splitlines()) if len(row) == 6}
+    rows = {
+        row[1].strip(" `"): row[-2].strip() for row in map(split_row, whole.splitlines()) if len(row) == 6
+    }
     assert keys.keys() <= rows.keys()
     undescribed = [key for key in keys if not rows[key]]
     assert undescribed in ([], ["published"])

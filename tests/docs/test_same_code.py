@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source import ROOT, text
-from tests.docs.pages import blocks
+from tests.docs.pages import RUN, blocks
 from tests.support.numerics.distributions import PROJECT
 
+README = Path("README.md")
 FIRST_STUDY = Path("docs/tutorials/first-study.md")
 OWN = Path("docs/how-to/own-model-task-space.md")
 
@@ -18,11 +19,22 @@ def shown(page: Path, file: str) -> str:
     return block.body
 
 
-@pytest.mark.parametrize("file", ["digits.py", "digits.yaml"])
-def test_the_readme_has_the_study_of_the_first_tutorial(file: str) -> None:
-    tutorial, readme = ("\n".join(line.partition(" #")[0].rstrip() for line in shown(page, file).splitlines())
-                        for page in (FIRST_STUDY, Path("README.md")))
-    assert tutorial == readme
+def test_the_code_of_the_readme_is_that_of_the_first_tutorial() -> None:
+    """Which is run."""
+    readme, tutorial = (
+        [each for each in blocks(page) if each.language in RUN] for page in (README, FIRST_STUDY)
+    )
+    commands = "".join(each.body for each in tutorial if each.language == "sh").splitlines()
+    for block in readme:
+        if block.does == "file":
+            assert plain(block.body) == plain(shown(FIRST_STUDY, block.what))
+        elif block.does != "not run":
+            assert set(block.body.splitlines()) <= set(commands)
+
+
+def plain(code: str) -> list[str]:
+    """The lines without comments behind code."""
+    return [line.partition(" #")[0].rstrip() for line in code.splitlines()]
 
 
 def test_the_page_about_resuming_has_the_code_that_new_writes() -> None:

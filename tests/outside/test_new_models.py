@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.numerics.distributions import PROJECT, SPEC, gru_kit
+from tests.support.numerics.distributions import SPEC, gru_kit
 from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog, costs
