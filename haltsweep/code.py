@@ -12,8 +12,8 @@ from typing import Any
 import cloudpickle
 
 from orchestrator.errors import InputError
-from trainables.extensions import look_in
-from trainables.outside import DECLARES
+from trainables.custom.extensions import look_in
+from trainables.custom.outside import DECLARES
 
 PACKAGE = "haltsweep_code"
 """Folder in the current directory for training code from notebooks."""

@@ -18,7 +18,7 @@ from orchestrator.errors import FaultyInput, InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.spec import scalars
 from orchestrator.spec.document import read_file
-from trainables.extensions import is_importing, look_in
+from trainables.custom.extensions import is_importing, look_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

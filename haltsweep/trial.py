@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainables.function import FunctionTrial, running_trial
-from trainables.generator_state import seed_generators
+from trainables.custom.function import FunctionTrial, running_trial
+from trainables.custom.generator_state import seed_generators
 from trainables.protocol import Job
 
 

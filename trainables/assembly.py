@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from trainables import catalog
-from trainables.extensions import place, said
+from trainables.custom.extensions import place, said
 from trainables.layers.linear import Initialised
 from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, reset
 from trainables.seeds import derive

@@ -12,8 +12,8 @@ from importlib import util
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from trainables.extensions import BadName, Catalogue, Needs
-from trainables.source_files import source_files
+from trainables.custom.extensions import BadName, Catalogue, Needs
+from trainables.custom.source_files import source_files
 
 if TYPE_CHECKING:
     from pathlib import Path

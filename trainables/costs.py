@@ -23,7 +23,7 @@ from trainables import catalog
 from trainables.assembly import Part, build_model, head_module
 from trainables.counting import Counted, counted
 from trainables.data.synthetic import answer_length
-from trainables.layers.costs import FLOAT_BYTES, linear_flops
+from trainables.layers.block_costs import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
 from trainables.types import TaskShape
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from trainables.function import FunctionTrial
+from trainables.custom.function import FunctionTrial
 
 CHECKPOINT = "last.ckpt"
 

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from trainables.function import FunctionTrial
+from trainables.custom.function import FunctionTrial
 
 PREFIXES = ("eval_", "test_", "train_")
 

@@ -15,7 +15,7 @@ from orchestrator.cli.display.console import complain
 from orchestrator.spec.document import read_file
 from search_spaces.paths import ROOTS
 from trainables import catalog
-from trainables.extensions import is_module_name
+from trainables.custom.extensions import is_module_name
 
 ENDED = 2
 """Exit code of bad input, as of all else that is wrong with a spec."""

@@ -234,7 +234,7 @@ def _answered(arguments: Sequence[str] | None) -> int:
     except BaseException as error:
         if was_heard():
             raise _Interrupted("interrupted") from None
-        from trainables.extensions import fault_of_others
+        from trainables.custom.extensions import fault_of_others
 
         fault = fault_of_others(error)
         if not fault or isinstance(error, HaltsweepError | OSError | REFUSED | typer.Abort):

@@ -131,7 +131,7 @@ def _warnings(plan: "Plan") -> list[str]:
 
 def _blamed(path: Path, raised: BaseException) -> InputError:
     """What code from outside let through, as a fault of the spec; raises what is none of its doing."""
-    from trainables.extensions import fault_of_others
+    from trainables.custom.extensions import fault_of_others
 
     if not (fault := fault_of_others(raised)):
         raise raised

@@ -14,9 +14,9 @@ from orchestrator.spec.load import read_spec
 from orchestrator.spec.overrides import BadOverride, parse
 from search_spaces.paths import with_value
 from trainables import catalog
-from trainables.extensions import BadName
+from trainables.custom.extensions import BadName
+from trainables.custom.source_files import names_file
 from trainables.settings import Settings
-from trainables.source_files import names_file
 from trainables.task_catalog import splits, task_config, task_name
 from trainables.task_protocol import SplitInfo
 from trainables.training.config import TrainConfig

@@ -30,7 +30,7 @@ from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
 from search_spaces.grid import combinations
 from search_spaces.predicates import PredicateFailed
-from trainables.extensions import said
+from trainables.custom.extensions import said
 
 TRIES = 1000
 """Draws until a constraint is given up on."""

@@ -165,7 +165,7 @@ class DebuggedSlot:
 
     def start(self, order: WorkerJob) -> None:
         """As of Slot."""
-        from trainables.generator_state import seed_generators
+        from trainables.custom.generator_state import seed_generators
 
         self._answer = Instruction()
         order.scratch.mkdir(parents=True, exist_ok=True)

@@ -28,9 +28,9 @@ from orchestrator.isolation.memory_kills import memory_kills
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
-from trainables.extensions import imported
-from trainables.fork_safety import num_unforkable_threads
-from trainables.source_files import mentions
+from trainables.custom.extensions import imported
+from trainables.custom.fork_safety import num_unforkable_threads
+from trainables.custom.source_files import mentions
 
 CHECK_S = 0.5
 """Seconds between two checks of a child's log size and of memory."""

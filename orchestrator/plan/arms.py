@@ -22,7 +22,7 @@ from orchestrator.spec.types import ArmSpec, ControlSpec, Spec
 from search_spaces.dimensions import key_of
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import amount, nearest, shown
-from trainables.extensions import BadName
+from trainables.custom.extensions import BadName
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Value
 from search_spaces.predicates import PredicateFailed
 from search_spaces.wording import amount
-from trainables.outside import load
+from trainables.custom.outside import load
 from trainables.task_catalog import splits
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from orchestrator.search.suggestions import suggest
 from search_spaces.dimensions import Domain, Float, Int, Value
 from search_spaces.grid import COUNTED_MAX, count_values, is_finite
 from search_spaces.wording import shown
-from trainables.extensions import said
+from trainables.custom.extensions import said
 
 Checked = TypeVar("Checked")
 

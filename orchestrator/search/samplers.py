@@ -22,7 +22,7 @@ from optuna.samplers import BaseSampler
 from orchestrator.search.keywords import can_be_written, fits, is_required, parameters, type_words
 from search_spaces.grid import NAME as GRID
 from search_spaces.wording import hint, nearest
-from trainables.extensions import BadName, imported
+from trainables.custom.extensions import BadName, imported
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

@@ -13,7 +13,7 @@ from search_spaces import catalog as ours
 from search_spaces.catalog import DEFAULT_VARIANT, variants
 from search_spaces.dimensions import Space
 from search_spaces.wording import hint
-from trainables.extensions import BadName, Catalogue, Needs, UnknownName, is_module_name
+from trainables.custom.extensions import BadName, Catalogue, Needs, UnknownName, is_module_name
 
 _NEEDS: Final[Needs] = {
     DEFAULT_VARIANT: (lambda value: isinstance(value, Space), "a search_spaces.dimensions.Space"),

@@ -23,7 +23,7 @@ from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.parse import parse_space
 from search_spaces.paths import ROOTS, Paths, built_in_problem, leaves, path_problem
 from search_spaces.wording import hint
-from trainables.extensions import BadName
+from trainables.custom.extensions import BadName
 from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 
 BASELINE: Final = "baseline"

@@ -50,7 +50,7 @@ NOT_SAID = {
 }
 
 
-SEEDS_FOR_OTHERS = "trainables/generator_state.py"
+SEEDS_FOR_OTHERS = "trainables/custom/generator_state.py"
 NOTEBOOK_CODE = "haltsweep/code.py"
 """It writes a user's own function into a module of the user's folder, which is code like any other there."""
 

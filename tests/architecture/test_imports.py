@@ -66,7 +66,7 @@ UPWARD = {
     "trainables/task_catalog.py": "trainables.data.split",
     "trainables/data/store.py": "trainables.tasks",
     "trainables/data/files.py": "trainables.generators.listops_trees",
-    "trainables/generators/formulas.py": "trainables.readers.formula_pairs",
+    "trainables/generators/formulas.py": "trainables.readers.formula_pair_files",
     "trainables/readers/cifar.py": "trainables.tasks.lra_image",
     "trainables/layers/block.py": "trainables.recurrence.depth",
     "trainables/recurrence/result.py": "trainables.models.universal",

@@ -19,8 +19,8 @@ from tests.benchmarks.early_exit import training_step
 from tests.support.numerics.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import model_config
+from trainables.layers.attention.flash import flash_kernels
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.flash import flash_kernels
 from trainables.types import Batch
 
 REFUSAL = "nothing was measured: this needs a CUDA device; on a CPU run `python -m tests.benchmarks.systems`"

@@ -27,7 +27,7 @@ from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, ours, tr
 from tests.support.numerics.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
-from trainables.layers.attention import plan_no_shapes
+from trainables.layers.attention.attend import plan_no_shapes
 from trainables.layers.dropout import set_dropout_context
 from trainables.tasks import listops
 from trainables.types import Batch, TaskShape

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from tests.gpu.devices import REASON
-from trainables.layers import flash
-from trainables.layers.attention import Backend, WeightDropout, attend_packed
+from trainables.layers.attention import flash
+from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues

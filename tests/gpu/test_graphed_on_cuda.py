@@ -17,8 +17,7 @@ from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK, TRAIN
 from trainables.training import Training
 from trainables.training.config import train_config
-from trainables.training.filler import Filler
-from trainables.training.graphed import CudaEngine, Engine, GraphedPasses
+from trainables.training.graphed import CudaEngine, Engine, Filler, GraphedPasses
 from trainables.training.step import Learner, one_step
 
 CASES: dict[str, dict[str, Any]] = {

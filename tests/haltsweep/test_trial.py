@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from haltsweep import Trial, current_trial
-from trainables.function import FunctionWorkload
+from trainables.custom.function import FunctionWorkload
 from trainables.protocol import Job
 
 

@@ -15,9 +15,9 @@ from tests.support.numerics.distributions import SPEC, distribution, gru_kit
 from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog
+from trainables.custom.extensions import BadModule, UnknownName
 from trainables.data.inventory import look_at
 from trainables.data.store import open_split, split_path
-from trainables.extensions import BadModule, UnknownName
 
 WORKLOAD = "trainables.training:Training"
 EMPTY_MODEL = "from trainables.settings import ModelSettings\nclass Config(ModelSettings): ...\n"

@@ -9,7 +9,7 @@ from torch import nn
 
 from trainables import catalog
 from trainables.assembly import build_model, initialise, misfit, model_config
-from trainables.extensions import UnknownName
+from trainables.custom.extensions import UnknownName
 from trainables.layers.experts import ExpertLinear
 from trainables.layers.linear import LayerNorm, Linear, Stream, Vector, XavierLinear
 from trainables.types import TaskShape

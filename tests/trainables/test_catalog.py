@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 import trainables.models
 from trainables import catalog
-from trainables.extensions import UnknownName
+from trainables.custom.extensions import UnknownName
 
 
 @pytest.mark.parametrize("kind", ["models", "tasks"])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainables.function import Evaluation
+from trainables.custom.function import Evaluation
 from trainables.protocol import Job
 
 

@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from trainables import task_catalog
-from trainables.extensions import UnknownName
+from trainables.custom.extensions import UnknownName
 
 
 def test_defaults_are_filled_in() -> None:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from trainables.custom.extensions import BadModule, UnknownName
 from trainables.data.progress import report
 from trainables.data.split import content_hash
 from trainables.data.store import LOCK, address, open_sealed, read_seal
-from trainables.extensions import BadModule, UnknownName
 from trainables.locks import is_held
 from trainables.task_catalog import splits, task_config
 

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from trainables.decoding.config import LENGTH_MARGIN, DecodeConfig
+from trainables.decoding.decode_config import LENGTH_MARGIN, DecodeConfig
 from trainables.decoding.hypotheses import Hypotheses, hypotheses_of
 from trainables.heads.sequence import SequenceModel
 from trainables.types import Batch, TaskShape

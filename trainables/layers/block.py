@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.attention import Backend, WeightDropout, attend_among, attend_packed
+from trainables.layers.attention.attend import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_side_by_side
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.mask_draws import MaskDraws

@@ -16,14 +16,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings, FeedForward, Recall
-from trainables.layers.costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
+from trainables.layers.block_costs import linear_flops, offer_flops, recall_flops, recall_saved_bytes
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
-from trainables.layers.positions import sinusoids
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, packed_places
+from trainables.layers.xpos import sinusoids
 from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
 
 

@@ -249,7 +249,7 @@ class Packing:
 
     @property
     def padded(self) -> bool:
-        """Whether some of the packed tokens may be padding (`layers.padded_chunks`)."""
+        """Whether some of the packed tokens may be padding (`layers.chunking`)."""
         return False
 
     @property

@@ -16,7 +16,7 @@ from trainables.layers.head_rows import MOST_BY_HOST, Factor, spread, spread_par
 from trainables.layers.host import changed, uploaded
 from trainables.layers.mask_draws import host_scattered, scattered
 from trainables.layers.packing import InTwo, Packing, take
-from trainables.layers.positions import NoRotation, Rotation, rotations, selected
+from trainables.layers.xpos import NoRotation, Rotation, rotations, selected
 
 ROW_STRIDE = 1 << 16
 

@@ -8,9 +8,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.attention import Backend
+from trainables.layers.attention.attend import Backend
+from trainables.layers.attention.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
+from trainables.layers.block_costs import FLOAT_BYTES, linear_flops
 from trainables.layers.boundaries import PooledSettings
-from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.experts import (
     ExpertFeedForward,
@@ -21,10 +22,9 @@ from trainables.layers.experts import (
 )
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
 from trainables.layers.mask_draws import MaskDraws
-from trainables.layers.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
-from trainables.layers.positions import halved_sinusoids, sinusoids
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.xpos import halved_sinusoids, sinusoids
 from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.block import Block, BlockSettings
-from trainables.layers.costs import linear_flops
+from trainables.layers.block_costs import linear_flops
 from trainables.layers.halting import Rule
 from trainables.layers.linear import Linear
 from trainables.layers.recomputing import RecomputableLayer

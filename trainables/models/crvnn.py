@@ -43,13 +43,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from trainables.layers.block_costs import FLOAT_BYTES, linear_flops
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
-from trainables.layers.cells import Activation, GatedRecursiveCell, Initial, LstmCell, RecursiveCell, gelu
-from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.linear import Constant
-from trainables.layers.neighbours import Retriever
 from trainables.layers.packing import Packing, packed
 from trainables.recurrence.active_units import EarlyExit, exit_mode
+from trainables.recurrence.cells import Activation, GatedRecursiveCell, Initial, LstmCell, RecursiveCell, gelu
 from trainables.recurrence.composition import (
     EPSILON,
     Composition,
@@ -58,6 +57,7 @@ from trainables.recurrence.composition import (
     balanced,
     left_to_right,
 )
+from trainables.recurrence.neighbours import Retriever
 from trainables.settings import ModelSettings, Reach, Settings, Small
 from trainables.types import Encoded
 

@@ -38,8 +38,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
+from trainables.layers.block_costs import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.layers.boundaries import NoBoundaries
-from trainables.layers.costs import FLOAT_BYTES, block_flops, block_saved_bytes
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import Tokens

@@ -33,10 +33,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from trainables.layers.attention.geometric import GeometricAttention, RelativeAttention, RoutingAttention
+from trainables.layers.block_costs import FLOAT_BYTES, linear_flops
 from trainables.layers.boundaries import NUM_BOUNDARIES, Boundaries
-from trainables.layers.costs import FLOAT_BYTES, linear_flops
 from trainables.layers.dropout import DropoutGroup, KeyedDropout
-from trainables.layers.geometric import GeometricAttention, RelativeAttention, RoutingAttention
 from trainables.layers.linear import LayerNorm, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer

@@ -1,8 +1,9 @@
 """Sparse Universal Transformer (SUT): one shared layer of experts, repeated per token until that token halts.
 
 Source: Tan et al., Sparse Universal Transformer, s. 3, with their released code where the text is silent:
-mixtures in `layers.experts` and `layers.momha`, halting in `layers.halting` with sums from the first layer's
-state on. The gate is asked about a state before the next layer is run, so no layer is run in vain.
+mixtures in `layers.experts` and `layers.attention.momha`, halting in `layers.halting` with sums from the
+first layer's state on. The gate is asked about a state before the next layer is run, so no layer is run in
+vain.
 
 Published systems as settings (what is not named is the default, which is the base model for translation):
 
@@ -43,8 +44,8 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from trainables.layers.block_costs import FLOAT_BYTES
 from trainables.layers.boundaries import boundaries, positions
-from trainables.layers.costs import FLOAT_BYTES
 from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.models._sut import (

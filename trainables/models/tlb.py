@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from trainables.layers.block import Block
-from trainables.layers.costs import (
+from trainables.layers.block_costs import (
     block_flops,
     block_saved_bytes,
     offer_flops,

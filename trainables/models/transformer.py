@@ -16,14 +16,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from trainables.layers.block import Block, BlockSettings
-from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
-from trainables.layers.costs import (
+from trainables.layers.block_costs import (
     block_flops,
     block_saved_bytes,
     offer_flops,
     recalling_flops,
     recalling_saved_bytes,
 )
+from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.linear import LayerNorm
 from trainables.layers.packing import packed
 from trainables.layers.tokens import KeysValues, Tokens

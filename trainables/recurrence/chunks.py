@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunks import Chunk, ChunkSettings, Cut, Parting
+from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut, Parting
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.memory import Memory, MemorySettings, update_flops, update_saved_bytes
 from trainables.layers.packing import Packing, moved, put
-from trainables.layers.padded_chunks import PaddedCut
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts

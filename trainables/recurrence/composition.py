@@ -17,10 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.layers.cells import Initial, RecursiveCell, gelu, linear
 from trainables.layers.host import on_host, uploaded
 from trainables.layers.linear import Vector
-from trainables.layers.neighbours import Retriever, neighbours
 from trainables.layers.packing import Packing, put, take
 from trainables.layers.recomputing import again_if_asked
 from trainables.layers.tokens import Placed, packed_places
@@ -32,6 +30,8 @@ from trainables.recurrence.active_units import (
     HaltedResults,
     everywhere,
 )
+from trainables.recurrence.cells import Initial, RecursiveCell, gelu, linear
+from trainables.recurrence.neighbours import Retriever, neighbours
 from trainables.recurrence.watching import begun
 from trainables.types import sum_dtype
 

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.packing import Packing
-from trainables.layers.positions import NoRotation, rotations
 from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.xpos import NoRotation, rotations
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,29 @@ thrown away, the decision comes first and the step is not run.
 Shapes: M packed tokens in B rows, U units, D the width of a state, H heads of width E.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.layers.halting import Rule
+from trainables.layers.halting import Decision, Rule, decide
+from trainables.layers.host import on_host, uploaded
+from trainables.layers.packing import take
+from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import ExitMode
-from trainables.recurrence.depth_pass import DepthPass
-from trainables.recurrence.depth_units import DepthResult, DepthUnits, SideOutputs
-from trainables.recurrence.watching import begun
+from trainables.recurrence.active_units import ExitMode, HaltedResults, Leaving
+from trainables.recurrence.depth_units import (
+    DepthResult,
+    DepthUnits,
+    EndedUnits,
+    KeyValueCache,
+    LayerOutputs,
+    SideOutputs,
+)
+from trainables.recurrence.watching import PassSeen, begun
 
 
 @runtime_checkable
@@ -98,3 +107,162 @@ class DepthRecurrence:
                 break
         run.end()
         return run.result()
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The outcome of a step before it is kept or undone."""
+
+    states: Float[Tensor, "M D"]
+    means: Float[Tensor, "U D"] | None
+    side: SideOutputs
+
+    @property
+    def features(self) -> Float[Tensor, "U D"]:
+        """What the halting function sees of the proposed states."""
+        return self.states if self.means is None else self.means
+
+    def of_staying(self, parting: Leaving) -> "Proposal":
+        """Of the units that stay."""
+        means = None if self.means is None else take(self.means, parting.units.one)
+        side = tuple(take(each, parting.tokens.one) for each in self.side)
+        return Proposal(take(self.states, parting.tokens.one), means, side)
+
+
+@dataclass
+class DepthPass:
+    """The state of one forward pass: active units, halted results, cached keys and values."""
+
+    recurrence: DepthRecurrence
+    units: DepthUnits
+    row_caps: Int[np.ndarray, " B"]
+    """Most layers that the units of each row may keep."""
+    seen: PassSeen | None = None
+    """Where layers are reported to a watcher."""
+    halted: HaltedResults[EndedUnits] = field(default_factory=HaltedResults)
+    layer_outputs: list[LayerOutputs] = field(default_factory=list)
+    cache: KeyValueCache | None = None
+    over: bool = False
+
+    def __post_init__(self) -> None:
+        self.caps = set(self.row_caps.tolist())
+
+    def step(self, number: int) -> None:
+        """Step `number`, counted from 1."""
+        undo, all_keep = self.recurrence.rule == "undo", self.recurrence.early_exit == "compact"
+        proposed = self._propose() if self.recurrence.transition else None
+        decision = self._decide(number, proposed)
+        if undo:
+            parting = self._leave(decision.keeps, decision.crossed, stale=not self.recurrence.transition)
+            if self.over:
+                return
+            if all_keep:
+                units = None if parting is None else parting.units.one
+                decision = decision.of_staying(units, self.units.halting.active)
+            if parting is not None and proposed is not None:
+                proposed = proposed.of_staying(parting)
+        made = self._propose() if proposed is None else proposed
+        self.tell(number, decision, made)
+        capped = number in self.caps
+        self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep, capped=capped)
+        if number < self.recurrence.max_layers and (not undo or capped):
+            self._leave(self.units.halting.active, stale=not undo)
+
+    def tell(self, number: int, decision: Decision, made: Proposal) -> None:
+        """Whoever watches, and the result, of a step of all units that are left."""
+        if self.seen is not None:
+            weight = self.units.at_tokens(decision.survival).squeeze(1)
+            keeps = self.units.at_tokens(decision.keeps).squeeze(1)
+            where = uploaded(self.units.source, made.states.device)
+            self.seen.see(number, where, weight, keeps, made.side)
+        if made.side:
+            weight = self.units.at_tokens(decision.survival * decision.keeps).squeeze(1)
+            self.layer_outputs.append(LayerOutputs(made.side, weight))
+
+    def end(self) -> None:
+        """All units that are left have halted."""
+        self.halted.add(self.units.ended())
+
+    def result(self) -> DepthResult:
+        """How all units ended, once all have left."""
+        (states,) = self.halted.per_token(lambda ended: ended.states)
+        ponder, kept, computed = self.halted.per_unit(
+            lambda ended: ended.ponder, lambda ended: ended.kept, lambda ended: ended.computed
+        )
+        return DepthResult(states, ponder, kept, computed, self.layer_outputs)
+
+    def _propose(self) -> Proposal:
+        """Run the layer on all active units."""
+        layer, tokens = self.recurrence.layer, self.units.tokens
+        made = layer(self.units.states, tokens, self._context())
+        states, side = made if isinstance(made, tuple) else (made, ())
+        self.units = self.units.counted()
+        means = self.units.means_of(states, halted_as_given=self.recurrence.halted_proposals)
+        return Proposal(states, means, side)
+
+    def _decide(self, number: int, proposed: Proposal | None) -> Decision:
+        halting, features = self.units.halting, self.units.features
+        if number <= self.recurrence.origin:
+            p = torch.zeros_like(halting.survival)
+        else:
+            seen = (features,) if proposed is None else (features, proposed.features)
+            p = self.recurrence.halt(*seen)
+        # What has halted has left.
+        left = self.recurrence.early_exit == "compact"
+        return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
+
+    def _context(self) -> KeysValues | None:
+        """Keys and values that active tokens attend to; None where they are those of the current states."""
+        if not self.recurrence.gives_keys:
+            return None
+        made = self._keys_values(self.units)
+        if not self.recurrence.tokens_leave:
+            return made
+        if self.cache is None:
+            self.cache = KeyValueCache(made, np.arange(made.keys.shape[0]))
+        else:
+            self.cache = self.cache.write(self.cache.slots, made)
+        return self.cache.seen
+
+    def _keys_values(self, units: DepthUnits) -> KeysValues:
+        layer = self.recurrence.layer
+        source = units.mixture() if self.recurrence.sees_mixture else units.states
+        if isinstance(layer, RecomputableLayer):
+            return layer.use(layer.keys_values, source, units.tokens)
+        return layer.keys_values(source, units.tokens)
+
+    def _leave(
+        self, stay: Bool[Tensor, " U"], crossed: Bool[Tensor, " U"] | None = None, *, stale: bool
+    ) -> Leaving | None:
+        """Remove units outside `stay` from the batch; where the rest is in it, None if no unit left.
+
+        Where all units keep every step those outside it are the ones that have `crossed` the threshold.
+        `stale`: the states that leave are newer than the keys and values last cached for them.
+        """
+        if self.recurrence.early_exit == "none":
+            return None
+        if self.recurrence.early_exit == "batch":
+            self.over = not bool(stay.any())
+            return None
+        known = on_host(stay) if crossed is None else ~on_host(crossed)
+        self.over = not known.any()
+        if self.over or known.all():
+            return None
+        if self.recurrence.per_token and self.cache is None:
+            self._context()
+            stale = False
+        parting = self.units.parting(known)
+        self.units, gone = self.units.part(parting)
+        if self.cache is not None:
+            self.cache = self._with_final(self.cache, gone, parting, stale=stale)
+        self.halted.add(gone.ended())
+        return parting
+
+    def _with_final(
+        self, cache: KeyValueCache, gone: DepthUnits, parting: Leaving, *, stale: bool
+    ) -> KeyValueCache:
+        """Active tokens still attend to halted ones: cache the keys and values of their final states."""
+        if stale:
+            left = cache.uploaded(cache.known[~parting.tokens.known])
+            cache = cache.write(left, self._keys_values(gone))
+        return cache.of_staying(parting)

@@ -22,7 +22,7 @@ from typing import Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.generators.listops_dependency import COUNTED_MAX, DepthLaw, balanced
+from trainables.generators.listops_dependency_trees import COUNTED_MAX, DepthLaw, balanced
 from trainables.generators.listops_splits import (
     decode,  # noqa: F401 every task has one
     listops_shape,

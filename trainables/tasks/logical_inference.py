@@ -36,7 +36,7 @@ from trainables.generators.formula_pairs import (
     unique_pairs,
 )
 from trainables.generators.formulas import OPERATORS_MAX, WORDS, longest, shortest
-from trainables.readers.formula_pairs import files, read
+from trainables.readers.formula_pair_files import files, read
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
 from trainables.types import TaskShape

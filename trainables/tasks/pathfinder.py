@@ -38,7 +38,7 @@ from trainables.generators.images import (
     image_table,
     picture,  # noqa: F401 drawn by `haltsweep data`
 )
-from trainables.readers import pathfinder as files
+from trainables.readers import pathfinder_files as files
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo

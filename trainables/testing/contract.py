@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 
-from trainables.extensions import BadName
+from trainables.custom.extensions import BadName
 from trainables.protocol import Job, Measurement, Workload
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from trainables.testing.cases import SEED, SHAPE, ModelCases, batch
 from trainables.testing.contract import check, check_close
 from trainables.testing.recorded import RecordingEngine
 from trainables.training.config import train_config
-from trainables.training.filler import Filler
-from trainables.training.graphed import Engine, GraphedPasses
+from trainables.training.graphed import Engine, Filler, GraphedPasses
 from trainables.training.step import Learner, compute_gradients
 from trainables.types import Batch
 

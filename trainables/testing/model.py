@@ -5,10 +5,10 @@ from typing import Any
 
 from trainables.testing.causality import CausalContract
 from trainables.testing.contract import made
+from trainables.testing.cost_formulas import CostContract
 from trainables.testing.decoder import DecoderContract
 from trainables.testing.encoder import EncoderContract
 from trainables.testing.exits import EarlyExitContract
-from trainables.testing.formulas import CostContract
 from trainables.testing.graphs import GraphContract
 from trainables.testing.resuming import ResumeContract
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trainables import outside
-from trainables.generator_state import seed_generators
+from trainables.custom import outside
+from trainables.custom.generator_state import seed_generators
+from trainables.custom.outside import Trainable
 from trainables.metrics import Metric, split_and_quantity
-from trainables.outside import Trainable
 from trainables.protocol import Job, Measurement, Workload
 from trainables.testing.child_process import in_child
 from trainables.testing.contract import MOST, Contract, check, made, undisturbed

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from trainables.acting import Acts
-from trainables.decoding.config import DecodeConfig
+from trainables.decoding.decode_config import DecodeConfig
 from trainables.settings import LATER, NonNegative, Positive, Settings
 from trainables.training import likes
 

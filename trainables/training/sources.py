@@ -16,7 +16,7 @@ from trainables.data.conformity import check_batch
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
-from trainables.layers.attention import plan_no_shapes
+from trainables.layers.attention.attend import plan_no_shapes
 from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
@@ -24,7 +24,7 @@ from trainables.task_catalog import shape as task_shape
 from trainables.task_catalog import splits, stream, task_config, task_name
 from trainables.training.config import TrainConfig
 from trainables.training.examples import chosen
-from trainables.training.filler import Filler
+from trainables.training.graphed import Filler
 from trainables.training.work import Work
 from trainables.types import Batch
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -21,9 +21,6 @@ from trainables.training.ranks import Ranks
 from trainables.training.schedule import beta1, learning_rate
 from trainables.training.selected_weights import copied, follow
 from trainables.types import NOT_ASKED, Batch, Output
-
-if TYPE_CHECKING:
-    from trainables.training.graphed import GraphedPasses
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -49,6 +46,14 @@ class StepResult:
         return torch.stack([value.double() for value in values])
 
 
+class CapturedPasses(Protocol):
+    """Forward and backward passes that were captured before: `training.graphed`."""
+
+    def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
+        """Do what `compute_gradients` does."""
+        raise NotImplementedError
+
+
 class Learner:
     """A model with its optimiser: all that a step changes.
 
@@ -71,7 +76,7 @@ class Learner:
             recompute(model)
         self.ranks: Ranks | None = None
         """The other processes that share its batches, where there are any."""
-        self.graphs: GraphedPasses | None = None
+        self.graphs: CapturedPasses | None = None
         """Captured forward and backward passes, where steps replay them."""
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""

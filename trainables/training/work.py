@@ -1,7 +1,7 @@
 """FLOPs of a trial's training and evaluation, by the formulas that a plan prices it with.
 
-Two for each multiply-add of a matrix product and nothing else (`trainables.layers.costs`). Those of training
-take all inputs to be as long as the task's longest and nothing to halt, as the price of a plan does; those of
+Two for each multiply-add of a matrix product and nothing else (`layers.block_costs`). Those of training take
+all inputs to be as long as the task's longest and nothing to halt, as the price of a plan does; those of
 an evaluation are of the samples' own lengths and of the layers that were run on each.
 """
 

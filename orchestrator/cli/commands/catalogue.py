@@ -33,7 +33,7 @@ def tasks(name: Name = None, as_json: Json = False) -> None:
 
 def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
     from trainables import catalog
-    from trainables.extensions import BadName
+    from trainables.custom.extensions import BadName
 
     try:
         if as_json:
@@ -60,7 +60,7 @@ def _describe(kind: "Kind", name: str) -> str:
 
 def _summary(describe: Callable[[], str], origin: str) -> str:
     """One line about a listed entry; for one from outside where it is from, and why it cannot be used."""
-    from trainables.extensions import OURS, BadName
+    from trainables.custom.extensions import OURS, BadName
 
     try:
         description = describe()
@@ -72,7 +72,7 @@ def _summary(describe: Callable[[], str], origin: str) -> str:
 def _print_settings(kind: "Kind", name: str) -> None:
     from orchestrator.cli.display.fields import rows
     from trainables import catalog
-    from trainables.extensions import shown_path
+    from trainables.custom.extensions import shown_path
 
     module, config = catalog.load(kind, name), catalog.config_class(kind, name)
     say(f"{name}: {_first_line(module.__doc__)}\n")
@@ -107,7 +107,7 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
     """List the ready-made search spaces, or show the dimensions of one."""
     from orchestrator.files.json_values import to_json_values
     from orchestrator.search import space_catalog
-    from trainables.extensions import BadName
+    from trainables.custom.extensions import BadName
 
     try:
         if as_json:

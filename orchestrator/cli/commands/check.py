@@ -13,7 +13,7 @@ from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecP
 from orchestrator.cli.planning import left_out, planned
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
-from trainables.source_files import names_file
+from trainables.custom.source_files import names_file
 
 if TYPE_CHECKING:
     from orchestrator.plan.types import Plan

@@ -90,7 +90,7 @@ def _devices() -> Iterator[MachineCheck]:
 def _attention() -> MachineCheck:
     import torch
 
-    from trainables.layers.flash import flash_kernels
+    from trainables.layers.attention.flash import flash_kernels
 
     if not torch.cuda.is_available():
         return MachineCheck("attention", "ok", "math and PyTorch SDPA, on a CPU")

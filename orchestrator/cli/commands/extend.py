@@ -202,7 +202,7 @@ def _planned(
     from orchestrator.cli.guard import rehearse
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
-    from trainables.extensions import look_in
+    from trainables.custom.extensions import look_in
 
     read_kept(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:

@@ -16,7 +16,7 @@ from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.files.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
-from trainables.source_files import names_file
+from trainables.custom.source_files import names_file
 
 Repair = Annotated[
     bool,
@@ -155,7 +155,7 @@ def _repair_plan(folder: SweepFolder) -> None:
     from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
     from trainables.atomic import write_atomically
-    from trainables.extensions import look_in
+    from trainables.custom.extensions import look_in
 
     complete(folder)
     if not damaged_files(folder.root).get(folder.plan.name):

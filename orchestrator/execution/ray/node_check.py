@@ -32,8 +32,8 @@ from orchestrator.provenance import provenance
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables import catalog
-from trainables.extensions import BadName
-from trainables.source_files import OURS, source_files
+from trainables.custom.extensions import BadName
+from trainables.custom.source_files import OURS, source_files
 
 SAME = ("torch", "numpy")
 """Libraries whose versions change the last digits of results."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainables.source_files import parts_of
+from trainables.custom.source_files import parts_of
 
 
 def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:

@@ -48,7 +48,7 @@ from orchestrator.ledger.store import OnFenced
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import digests_of, write_inputs
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
-from trainables.extensions import look_in
+from trainables.custom.extensions import look_in
 
 RAY_LOG = "ray.log"
 """What Ray says of itself, in the folder of the sweep."""

@@ -26,7 +26,7 @@ from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, kept_files
 from orchestrator.spec.section import threads_of
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
-from trainables.generator_state import seed_generators
+from trainables.custom.generator_state import seed_generators
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS
 

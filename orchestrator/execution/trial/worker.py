@@ -30,8 +30,8 @@ from orchestrator.files.redact import redact, redact_value, storable
 from orchestrator.identity import checkpoint_step
 from orchestrator.isolation.child import received_signal
 from orchestrator.trials import Outcome, OutcomeKind
+from trainables.custom.outside import load
 from trainables.metrics import split_and_quantity
-from trainables.outside import load
 from trainables.protocol import Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)

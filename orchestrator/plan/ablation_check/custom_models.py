@@ -14,9 +14,9 @@ from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
 from orchestrator.plan.ablation_check.built_in_arms import rounded
 from orchestrator.plan.types import ArmProof
-from trainables.extensions import said
-from trainables.generator_state import seed_generators
-from trainables.outside import Trainable, load
+from trainables.custom.extensions import said
+from trainables.custom.generator_state import seed_generators
+from trainables.custom.outside import Trainable, load
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -22,7 +22,7 @@ from orchestrator.plan.training_code.settings import System, checked
 from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
 from trainables.costs import depth_range, most_layers
-from trainables.decoding.config import LENGTH_MARGIN
+from trainables.decoding.decode_config import LENGTH_MARGIN
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.settings import shallower, within
 from trainables.task_catalog import splits

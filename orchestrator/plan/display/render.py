@@ -36,7 +36,7 @@ from orchestrator.spec.checks import BASELINE
 from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
-from trainables.extensions import started_threads
+from trainables.custom.extensions import started_threads
 from trainables.metrics import split_and_quantity
 
 MEANT_FALSE = {"no", "off", "false"}

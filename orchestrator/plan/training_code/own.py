@@ -25,9 +25,9 @@ from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, key_of
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
 from search_spaces.wording import hint, shown
-from trainables.extensions import said
+from trainables.custom.extensions import said
+from trainables.custom.outside import Trainable, unkept_fields
 from trainables.metrics import Metric
-from trainables.outside import Trainable, unkept_fields
 
 if TYPE_CHECKING:
     from orchestrator.search.samplers import Chosen  # which loads Optuna
@@ -64,7 +64,7 @@ class Own:
         """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
         if self._trainable.config is None:
             return None
-        return Predicate("trainables.outside:config_admits", self._trainable.path)
+        return Predicate("trainables.custom.outside:config_admits", self._trainable.path)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """As of `Planned`."""

@@ -7,7 +7,7 @@ import torch
 
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import Plan
-from trainables.layers.attention import chosen_kernel
+from trainables.layers.attention.attend import chosen_kernel
 from trainables.layers.block import BlockSettings
 from trainables.models._sut import SparseSettings
 from trainables.recurrence.active_units import EarlyExit, exit_mode

@@ -20,7 +20,7 @@ from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
 from trainables import catalog
 from trainables.assembly import kernel_misfit, misfit, model_config, ungraphed
-from trainables.extensions import BadName
+from trainables.custom.extensions import BadName
 from trainables.settings import LATER, MOST, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
 from trainables.training import sources

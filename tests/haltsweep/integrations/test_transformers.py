@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra `integrations`")
 
 from tests.support.training_code.own_code import importable
-from trainables import outside
+from trainables.custom import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract
 from trainables.testing.contract import undisturbed

@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.search import space_catalog as catalog
 from search_spaces import halting
-from trainables.extensions import UnknownName
+from trainables.custom.extensions import UnknownName
 
 
 def test_names_come_from_files() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from trainables.function import FunctionTrial
+from trainables.custom.function import FunctionTrial
 
 Values = NDArray[np.float64]
 HIDDEN, ROWS, BATCH, EPOCHS = 12, 200, 20, 8

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainables.layers import dropping, mask_draws
-from trainables.layers.attention import WeightDropout
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, set_dropout_context
+from trainables.layers import dropout, mask_draws
+from trainables.layers.attention.attend import WeightDropout
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, scaled, set_dropout_context
 from trainables.layers.mask_draws import MaskDraws
 
 PLACE, ROWS = torch.arange(12), torch.arange(12).reshape(3, 4)
@@ -105,6 +105,6 @@ def test_large_products_with_masks_are_those_of_small_ones(
     scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, keep = torch.randn(50, 3), torch.rand(50, 3) < 0.7
-    small = dropping.scaled(x, keep, scale)
-    monkeypatch.setattr(dropping, "MIXED", 10)
-    assert torch.equal(dropping.scaled(x, keep, scale), small)
+    small = scaled(x, keep, scale)
+    monkeypatch.setattr(dropout, "MIXED", 10)
+    assert torch.equal(scaled(x, keep, scale), small)

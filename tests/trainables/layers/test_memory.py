@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from trainables.assembly import build_model
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.positions import sinusoids
+from trainables.layers.xpos import sinusoids
 from trainables.types import Batch, Output, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 
-from trainables.layers.attention import barring
+from trainables.layers.attention.attend import barring
 
 
 def test_a_mask_with_an_axis_too_few_is_refused() -> None:

@@ -22,7 +22,7 @@ from trainables.generators.formula_pairs import (
     relate,
 )
 from trainables.protocol import Job
-from trainables.readers.formula_pairs import _read_file
+from trainables.readers.formula_pair_files import _read_file
 from trainables.tasks import logical_inference as task
 from trainables.training import Training
 

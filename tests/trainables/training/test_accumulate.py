@@ -8,8 +8,17 @@ from torch import nn
 
 from tests.support.numerics.tensor_memory import peak_bytes
 from tests.support.specs.box import MODELS
-from tests.trainables.training.fakes import Bag, some_batch
-from tests.trainables.training.steps import DROPPED, ROWS, SHAPES, cases, check_same, learner, small, stepped
+from tests.trainables.training.support.fakes import Bag, some_batch
+from tests.trainables.training.support.steps import (
+    DROPPED,
+    ROWS,
+    SHAPES,
+    cases,
+    check_same,
+    learner,
+    small,
+    stepped,
+)
 from trainables.assembly import batch_cost, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context

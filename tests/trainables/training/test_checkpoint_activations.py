@@ -7,8 +7,17 @@ import torch
 
 from tests.support.numerics.tensor_memory import TensorMemory
 from tests.support.specs.box import MODELS, one
-from tests.trainables.training.fakes import Bag
-from tests.trainables.training.steps import DROPPED, ROWS, SHAPES, cases, check_same, learner, small, stepped
+from tests.trainables.training.support.fakes import Bag
+from tests.trainables.training.support.steps import (
+    DROPPED,
+    ROWS,
+    SHAPES,
+    cases,
+    check_same,
+    learner,
+    small,
+    stepped,
+)
 from trainables import costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.trainables.training.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import Bag, some_batch
 from trainables.layers.plain import GlobalStream
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate

@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainables.training.steps import SHAPES, learner, small
+from tests.trainables.training.support.steps import SHAPES, learner, small
 from trainables.protocol import Diverged, Job
 from trainables.testing.cases import batch
 from trainables.testing.contract import interrupted, undisturbed
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import NONDETERMINISTIC, Training
-from trainables.training.filler import MOST_SHAPES, Filler
-from trainables.training.graphed import Engine, GraphedPasses, other_lengths
+from trainables.training.graphed import MOST_SHAPES, Engine, Filler, GraphedPasses, other_lengths
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.support.numerics.pretended_gpu import PretendedGpu, back, on_gpu
-from tests.trainables.training.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import Bag, some_batch
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.optimizers import LOOKAHEAD_STEPS, AdamW, Ranger, make_optimizer
 from trainables.training.state import TrainingProgress, TrainingState, _load_moments, _moments

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from tests.trainables.training.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import Bag, some_batch
 from trainables.checkpoint import weights
 from trainables.protocol import Job
 from trainables.testing.resuming import TASK

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.trainables.training.rehearsal import TASK, TRAIN, WRITTEN, measured
+from tests.trainables.training.support.rehearsal import TASK, TRAIN, WRITTEN, measured
 from trainables.acting import Acts
-from trainables.decoding.config import DecodeConfig
+from trainables.decoding.decode_config import DecodeConfig
 from trainables.training.config import TrainConfig
 
 TRIED: Mapping[str, tuple[Any, Any, Mapping[str, Any]]] = {

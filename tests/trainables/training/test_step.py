@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.specs.examples import examples
-from tests.trainables.training.fakes import Bag, some_batch
+from tests.trainables.training.support.fakes import Bag, some_batch
 from trainables.training.config import train_config
 from trainables.training.schedule import learning_rate
 from trainables.training.step import Learner, objective, one_step

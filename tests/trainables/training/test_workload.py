@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainables.training.fakes import FakeSources
+from tests.trainables.training.support.fakes import FakeSources
 from trainables.checkpoint import CheckpointError, weights
 from trainables.protocol import Diverged, Job, Measurement, Phase
 from trainables.training import NONDETERMINISTIC, Training, workload

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.execution.ray.sent_code import code_to_send, runtime_environment
 from tests.support.training_code.own_code import importable
-from trainables.source_files import source_files
+from trainables.custom.source_files import source_files
 
 FILES = {
     "travels_far/__init__.py": "from .inner import value\nimport travels_light\n",

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.execution.signals import INTERRUPTED, SIGNALS, Heard, end_process, interrupts, undisturbed
 from tests.support.processes.commands import PATIENCE_S
-from trainables.extensions import exits_raised
+from trainables.custom.extensions import exits_raised
 
 
 def raised(number):

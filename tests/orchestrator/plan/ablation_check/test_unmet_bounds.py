@@ -16,8 +16,8 @@ from tests.orchestrator.plan.ablation_check.test_lying_arms import (
     system,
 )
 from tests.support.specs.planned import plan
-from tests.trainables.training.rehearsal import TASK, measured
-from tests.trainables.training.rehearsal import TRAIN as SHORT
+from tests.trainables.training.support.rehearsal import TASK, measured
+from tests.trainables.training.support.rehearsal import TRAIN as SHORT
 from trainables.assembly import model_config
 from trainables.data.order import Bucketed
 from trainables.settings import within

@@ -15,7 +15,7 @@ from orchestrator.report.writers.write import markdown
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
-from trainables.extensions import look_in
+from trainables.custom.extensions import look_in
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"

@@ -1,0 +1,328 @@
+"""What a spec can name as its trainable, and what is told where it cannot be had."""
+
+import math
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from pydantic import ValidationError
+
+from tests.support.training_code.own_code import FORMS, forgotten, importable
+from trainables.custom.extensions import look_in
+from trainables.custom.outside import load
+from trainables.custom.source_files import source_files
+from trainables.metrics import Metric, declared
+from trainables.protocol import Job
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a module into a folder where modules are looked for."""
+
+    def write(name, code):
+        (tmp_path / f"{name}.py").write_text(code)
+
+    with forgotten(tmp_path):
+        look_in(tmp_path)
+        yield write
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_found(form, written):
+    name, code, spec = FORMS[form]
+    written(name, code)
+    path = next(line.split()[1] for line in spec.splitlines() if line.startswith("trainable"))
+    found = load(path)
+    assert found.path == path
+    assert (found.config is not None) == (form == "workload")
+    assert (found.build is not None) == (found.evaluate is not None) == (form == "torch")
+    assert found.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
+
+
+def test_names_of_a_module_mean_nothing_unless_it_declares_them(written):
+    code = """
+        from dataclasses import dataclass
+        import haltsweep
+        @dataclass
+        class Config: lr: float = 0.1
+        metrics, several_gpus, example = ["accuracy"], 3, None
+        def build(width, depth): ...
+        def evaluate(model): ...
+        def train(settings, trial): ...
+    """
+    written("mine", dedent(code))
+    found = load("mine:train")
+    assert (found.config, found.build, found.evaluate, found.metrics) == (None, None, None, ())
+
+
+def test_a_function_may_declare_its_own(written):
+    code = """
+        def first(settings, trial): ...
+        def second(settings, trial): ...
+        first.haltsweep = {"several_gpus": True}
+        haltsweep = {"metrics": {"score": {}}}
+    """
+    written("mine", dedent(code))
+    assert load("mine:first").several_gpus
+    assert load("mine:first").metrics == ()
+    assert [each.name for each in load("mine:second").metrics] == ["score"]
+
+
+def test_a_dataclass_describes_settings(written):
+    code = """
+        from dataclasses import dataclass, field
+        @dataclass
+        class Optimiser:
+            lr: float = 0.1
+        @dataclass
+        class Config:
+            width: int
+            optimiser: Optimiser = field(default_factory=Optimiser)
+            def __post_init__(self):
+                if self.width % 2: raise ValueError("width must be even")
+        def train(settings, trial): ...
+        haltsweep = {"config": Config}
+    """
+    written("mine", dedent(code))
+    config = load("mine:train").config
+    assert config is not None
+    kept = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
+    assert kept == {"width": 4, "optimiser": {"lr": 1.0}}
+    for wrong, place in (
+        ({"width": 3}, ()),
+        ({"width": 4, "depth": 1}, ("depth",)),
+        ({"width": "x"}, ("width",)),
+    ):
+        with pytest.raises(ValidationError) as error:
+            config.model_validate(wrong)
+        assert [each["loc"] for each in error.value.errors()] == [place]
+
+
+@pytest.mark.parametrize("package", [False, True])
+def test_modules_beside_the_file_of_a_trainable_are_found_and_are_part_of_its_code(
+    package, tmp_path, monkeypatch
+):
+    """As where Python runs the file, which then may lie anywhere."""
+    files = {
+        "scripts/run.py": "import helpers_of_run\ndef train(settings, trial): ...",
+        "scripts/helpers_of_run.py": "",
+        **({"scripts/__init__.py": ""} if package else {}),
+    }
+    with importable(tmp_path, files):
+        load("scripts.run:train")
+        names = {each.name for each in source_files("scripts.run")}
+    assert names == {Path(each).name for each in files}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (
+            "import no_such_sibling",
+            "no_such_sibling is looked for .* set PYTHONPATH to the folder that holds it",
+        ),
+        (
+            "import os\nos.environ['NO_SUCH']",
+            "the environment variable NO_SUCH is not set: trials get the envir",
+        ),
+        (
+            "import argparse as a\np = a.ArgumentParser()\np.add_argument('x')\np.parse_args()",
+            "mine.py:4: SystemExit: 2; argparse cannot parse its arguments .* so give them defaults",
+        ),
+    ],
+)
+def test_an_import_that_fails_says_what_to_do(code, expected, written):
+    written("mine", code)
+    with pytest.raises(ValueError, match=expected):
+        load("mine:train")
+
+
+def test_a_script_that_parses_its_arguments_when_it_is_imported_gets_its_defaults(written, monkeypatch):
+    code = """
+        import argparse, sys
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--lr", type=float, default=0.1)
+        lr, arguments = parser.parse_args().lr, sys.argv
+        def train(settings, trial): ...
+    """
+    written("mine", dedent(code))
+    monkeypatch.setattr(sys, "argv", ["haltsweep", "launch", "spec.yaml"])
+    load("mine:train")
+    assert (sys.modules["mine"].lr, [Path(each).name for each in sys.modules["mine"].arguments]) == (
+        0.1,
+        ["mine.py"],
+    )
+    assert sys.argv == ["haltsweep", "launch", "spec.yaml"]
+
+
+METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save", "restore", "close"))
+
+
+@pytest.mark.parametrize(
+    ("code", "path", "expected"),
+    [
+        ("x = 1", "mine:train", "mine has no train. It has no class and no function"),
+        ("def trian(s, t): ...", "mine:train", r"mine has no train. Did you mean 'trian'\? It has trian"),
+        ("train = 3", "mine:train", "must be a class or a function, got int at mine:train"),
+        ("import nowhere_at_all", "mine:train", r"mine.py:1: ModuleNotFoundError: .*nowhere_at_all"),
+        ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError: division by zero"),
+        ("def train(", "mine:train", "SyntaxError"),
+        ("def train(settings): ...", "mine:train", "and it cannot: too many"),
+        ("def train(s, t): yield 1", "mine:train", "it only returns a generator: write a plain function"),
+        ("async def train(s, t): ...", "mine:train", "it only returns a coroutine: write a plain"),
+        ("async def train(s, t): yield", "mine:train", "only returns an asynchronous generator: write"),
+        (
+            "class T:\n async def __call__(self, s, t): ...\ntrain = T()",
+            "mine:train",
+            "only returns a coroutine",
+        ),
+        (
+            f"class train:\n{METHODS}",
+            "mine:train",
+            r"called as train\(job\), and it cannot: too many",
+        ),
+        (
+            f"import abc\nclass train(abc.ABC):\n{METHODS}\n @abc.abstractmethod\n def x(self): ...",
+            "mine:train",
+            "must be a class that can be instantiated, and it leaves x abstract",
+        ),
+        (
+            f"class train:\n def __init__(self, job): ...\n def finished(self): ...\n{METHODS}",
+            "mine:train",
+            r"finished of mine:train must be a truth value, and it is a method, .*: write @property above",
+        ),
+        ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
+        (
+            "def train(s, t): ...\nhaltsweep = {'config': 3}",
+            "mine:train",
+            "config of mine:train must be a pydantic model or a dataclass",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = {'build': 3}",
+            "mine:train",
+            "build of mine:train must be a function, got int",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = {'metrics': 3}",
+            "mine:train",
+            "metrics must be a mapping from name",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = {'metric': {}}",
+            "mine:train",
+            r"haltsweep of mine:train must have some of .*, got 'metric'\. Did you mean 'metrics'\?",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = 3",
+            "mine:train",
+            "haltsweep of mine:train must be a mapping with some of config, metrics, .*, got 3",
+        ),
+        (
+            "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
+            "mine:train",
+            r"evaluate of mine:train must be called as evaluate\(settings, folder\), and it cannot",
+        ),
+        (
+            "",
+            "no/such/script.py",
+            "must be a script that is there, got no/such/script.py; it is looked for from",
+        ),
+        (
+            "",
+            "elsewhere_at_all:train",
+            "must be a module that is there, got elsewhere_at_all; it is looked for where",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_told_in_one_sentence(code, path, expected, written):
+    written("mine", code)
+    with pytest.raises(ValueError, match=expected) as error:
+        load(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_function_takes_what_its_decorator_takes(written):
+    code = """
+        from functools import wraps
+        def passed_on(train):
+            @wraps(train)
+            def of_trial(settings, trial): return train("model", settings, trial)
+            return of_trial
+        @passed_on
+        def train(model, settings, trial): ...
+    """
+    written("mine", dedent(code))
+    load("mine:train")
+
+
+@pytest.mark.parametrize("name", ["wave", "torch", "time", "json", "trainables"])
+def test_a_file_named_as_a_module_that_comes_first_is_told(name, tmp_path, monkeypatch):
+    (tmp_path / f"{name}.py").write_text("def train(s, t): ...")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(ValueError, match=rf"{name} has no train\. .*which comes before .*{name}.py: give"):
+        load(f"{name}:train")
+
+
+def test_metrics_are_declared_as_a_mapping_or_as_what_they_are():
+    said = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
+    found = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
+    assert declared({"accuracy": said, "loss": {}}) == declared(found) == found
+    assert declared({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
+    assert declared({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
+    assert declared([Metric("loss", low=-math.inf)]) == declared({"loss": {"range": [None, math.inf]}})
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ({"valid/accuracy": {}}, "by its name without a split, got 'valid/accuracy'"),
+        (
+            {"accuracy": {"beter": "max"}},
+            "floor, meaning, cost, got 'beter' for accuracy",
+        ),
+        ({"accuracy": {"better": "up"}}, "better must be max or min, got 'up' for accuracy"),
+        ({"accuracy": {"range": [1, 0]}}, r"a range must go up, got \[1, 0\] for accuracy"),
+        ({"accuracy": {"range": 1}}, r"a range must be \[low, high\]"),
+        ({"accuracy": {"floor": "low"}}, "a floor must be a number, got 'low'"),
+        ({"calls": {"cost": "yes"}}, "a cost must be true or false, got 'yes' for calls"),
+        (["accuracy"], "metrics must be a mapping"),
+    ],
+)
+def test_metrics_that_say_nothing_clear_are_refused(written, expected):
+    with pytest.raises(ValueError, match=expected):
+        declared(written)
+
+
+def test_all_that_is_wrong_with_metrics_is_said_at_once():
+    with pytest.raises(ValueError, match="valid/score") as found:
+        declared({"valid/score": {}, "": {}, "loss": {"better": "max", "flor": 1, "range": 3}})
+    first, *others = str(found.value).split("; a ")
+    assert first.endswith("without a split, got 'valid/score'; write 'score', for all splits")
+    assert others == [
+        "metric must be declared by its name without a split, got ''",
+        "metric must be described by better, unit, range, floor, meaning, cost, got 'flor' for loss",
+        "range must be [low, high], null for no bound, got 3 for loss",
+    ]
+    with pytest.raises(ValueError, match="better must be max or min, got 'up' for a; a range must go up"):
+        declared({"a": {"better": "up"}, "b": {"range": [1, 0]}})
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({"acc": {"range": [0, 1], "floor": 5}}, r"a floor must be within the range \[0, 1\], got 5 for acc"),
+        ({"acc": {"floor": float("inf")}}, "a range and a floor must be finite numbers, got inf for acc"),
+        ({"acc": {"floor": 10**400}}, "a floor must be a number, got 1000"),
+        ([Metric("acc", low=1.0, high=0.0)], r"a range must go up, got \[1, 0\] for acc"),
+        ([Metric("valid/acc")], "a metric must be declared by its name without a split, got 'valid/acc'"),
+        ([Metric("acc"), Metric("acc", better="max")], "a metric must be declared once, got acc twice"),
+        ([Metric("acc", better="most")], "better must be max or min, got 'most' for acc"),
+        ([Metric("acc", low="x")], "a range and a floor must be finite numbers, got 'x' for acc"),
+        ([Metric("acc", shown=("nowhere",))], "a metric must be shown in some of table, .*, got 'nowhere'"),
+    ],
+)
+def test_what_metrics_must_not_say(metrics, expected):
+    with pytest.raises(ValueError, match=expected):
+        declared(metrics)

@@ -1,0 +1,243 @@
+"""A script as a trainable: settings as flags, reports by JSON lines or by the current trial."""
+
+import json
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any
+
+import pytest
+
+from tests.support.training_code.own_code import importable
+from trainables.custom import outside
+from trainables.custom.script import flags, overrides
+from trainables.protocol import Job, Measurement
+
+PARSER = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--batch-size", type=int)
+parser.add_argument("--weight_decay", type=float)
+parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
+parser.add_argument("--verbose", action="store_true")
+parser.add_argument("--layers", nargs="+", type=int)
+parser.add_argument("-b", "--bias", type=bool, default=True)
+parser.add_argument("--gate", type=lambda text: text == "True", default=True)
+"""
+BESIDE = """
+@click.option("--shout/--no-shout", default=True)
+@click.option("--deep", is_flag=True)
+def main(shout, deep): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"lr": -0.1}, ["--lr=-0.1"]),
+        ({"batch_size": 8, "weight-decay": 0.1}, ["--batch-size=8", "--weight_decay=0.1"]),
+        ({"amp": True, "verbose": True}, ["--amp", "--verbose"]),
+        ({"amp": False, "verbose": False}, ["--no-amp"]),
+        ({"bias": True, "gate": True}, ["--bias=True", "--gate=True"]),
+        ({"bias": False, "gate": False}, ["--bias=", "--gate=False"]),
+        ({"compile": False, "tied": True}, ["--compile=False", "--tied=True"]),
+        ({"shout": True, "deep": True}, ["--shout", "--deep"]),
+        ({"shout": False, "deep": False}, ["--no-shout"]),
+        ({"layers": [1, 2], "lr": None}, ["--layers", "1", "2"]),
+        ({"model": {"width": 8, "name": "a b"}}, ["--model.width=8", "--model.name=a b"]),
+    ],
+)
+def test_settings_are_flags_as_the_script_has_them(settings: dict[str, Any], expected: list[str]) -> None:
+    assert list(flags(settings, [PARSER, BESIDE])) == expected
+
+
+TYRO = """
+@dataclass
+class Args:
+    seed: int = 1
+    cuda: bool = True
+args = tyro.cli(Args)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (TYRO, ["--seed=7", "--cuda", "--no-tied"]),
+        ("HfArgumentParser(TrainingArguments)", ["--seed=7", "--cuda=True", "--tied=False"]),
+        ("LightningCLI(Net)", ["--seed_everything=7", "--cuda=True", "--tied=False"]),
+        ("parse(Config)\nclass Config:\n    seed: int = 1", ["--cuda=True", "--tied=False"]),
+    ],
+)
+def test_fields_are_flags_where_a_library_makes_them(run, source: str, expected: list[str]) -> None:
+    code = f"import sys, json\nfound = sys.argv[1:]\nif 0:\n{indent(source.strip(), '    ')}\n"
+    save = "import pathlib\npathlib.Path('found.json').write_text(json.dumps(found))"
+    workload = run(f"{code}\n{save}", cuda=True, tied=False)
+    with pytest.raises(ValueError, match="must report at least once"):
+        workload.advance()
+    workload.close()
+    assert json.loads(Path("found.json").read_text()) == expected
+
+
+def test_settings_are_overrides_of_a_hydra_application() -> None:
+    settings = {
+        "lr": 1e-05,
+        "model": {"width": 8, "act": "true"},
+        "layers": [1, {"bias": False}],
+        "path": "it's \\",
+        "end": None,
+    }
+    arguments = list(overrides(settings))
+    assert arguments == [
+        "lr=1e-05",
+        "model.width=8",
+        "model.act='true'",
+        "layers=[1,{bias:false}]",
+        r"path='it\'s \\'",
+        "end=null",
+    ]
+    hydra = pytest.importorskip("hydra.core.override_parser.overrides_parser")
+    parsed = {
+        each.key_or_group: each.value() for each in hydra.OverridesParser.create().parse_overrides(arguments)
+    }
+    assert parsed == {"model.width": 8, "model.act": "true"} | {
+        k: v for k, v in settings.items() if k != "model"
+    }
+
+
+LINES = """
+import argparse, json
+from beside import double
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+parser.add_argument("--seed", type=int, default=0)
+
+def main(argv=None):
+    args = parser.parse_args(argv)
+    {keeps_open}
+    for step in (1, 2, 3):
+        {writes}(json.dumps({{"step": step, "valid/loss": double(args.lr), "valid/seed": args.seed}}) + "\\n")
+    open("ended", "w").close()
+
+{calls}
+"""
+APPENDS = 'open("metrics.jsonl", "a").write'
+GUARDED = 'if __name__ == "__main__":\n    main()'
+EXPECTED = [(step, {"valid/loss": 1.0, "valid/seed": 7}) for step in (1, 2, 3)]
+
+
+def reported(found: list[Measurement]) -> list[tuple[int, Any]]:
+    return [(each.step, each.metrics) for each in found]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Starts a trial of a script in a working folder of its own, where another's lines lie already."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 9, "valid/loss": 9}\n')
+    monkeypatch.chdir(tmp_path / "work")
+
+    def start(code: str, **settings: Any):
+        (tmp_path / "fit.py").write_text(dedent(code))
+        return outside.load(str(tmp_path / "fit.py")).workload(Job(settings, seed=7))
+
+    with importable(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
+        yield start
+
+
+@pytest.fixture
+def hydra_cleared(monkeypatch: pytest.MonkeyPatch):
+    """Forgets what Hydra keeps of its one application, and restores the working directory."""
+    instance = pytest.importorskip("hydra.core.global_hydra").GlobalHydra.instance()
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    yield
+    instance.clear()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("keeps_open", "writes", "calls"),
+    [
+        ("", APPENDS, GUARDED),
+        ("", APPENDS, "main()"),
+        ("", APPENDS, ""),
+        ('out = open("metrics.jsonl", "a")', "out.write", GUARDED),
+    ],
+    ids=["guarded", "unguarded", "main alone", "one open file"],
+)
+def test_lines_of_json_are_reported(run, keeps_open: str, writes: str, calls: str) -> None:
+    workload = run(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
+    found = list(iter(workload.advance, None))
+    workload.close()
+    assert reported(found) == EXPECTED
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_script_is_stopped_at_a_line(run) -> None:
+    workload = run(LINES.format(keeps_open="", writes=APPENDS, calls=GUARDED), lr=0.5)
+    workload.advance()
+    workload.close()
+    assert not Path("ended").exists()
+
+
+def test_a_script_reports_to_the_current_trial(run) -> None:
+    code = """
+        import sys
+        from haltsweep import current_trial
+        trial = current_trial()
+        trial.report(1, {"valid/loss": float(sys.argv[1].partition("=")[2]), "valid/seed": trial.seed})
+        sys.exit()
+    """
+    workload = run(code, lr=0.25)
+    assert reported([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
+    assert workload.advance() is None
+    workload.close()
+
+
+HYDRA = """
+import hydra, json
+
+@hydra.main(version_base="1.1", config_path="conf", config_name="config")
+def main(cfg):
+    if cfg.lr > 1:
+        raise ValueError("too fast")
+    with open("metrics.jsonl", "a") as log:
+        log.write(json.dumps({"step": 1, "valid/loss": cfg.lr + cfg.model.width, "valid/seed": cfg.seed}))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
+def test_a_hydra_application_gets_overrides_and_the_seed(run, tmp_path: Path, hydra_cleared) -> None:
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "config.yaml").write_text("defaults: [{model: small}, _self_]\nlr: 0.1\nseed: 0\n")
+    for name, width in (("small", 4), ("large", 8)):
+        (tmp_path / "conf" / "model" / f"{name}.yaml").write_text(f"width: {width}\n")
+    workload = run(HYDRA, lr=0.5, model="large")
+    assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
+    workload.close()
+    workload = run(HYDRA, lr=2.0)
+    with pytest.raises(ValueError, match="too fast"):
+        workload.advance()
+    workload.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "expected"),
+    [
+        ("print('hello')", ValueError, r"must report at least once.*metrics\.jsonl.*current_trial\(\)"),
+        (
+            "open('metrics.jsonl', 'a').write('loss: 3')",
+            ValueError,
+            "metrics.jsonl:1: a line must be a mapping such",
+        ),
+        ("import argparse\nargparse.ArgumentParser().parse_args()", SystemExit, "2"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_script_that_cannot_be_run_says_why(run, code: str, kind: type, expected: str) -> None:
+    workload = run(code, lr=0.5)
+    with pytest.raises(kind, match=expected):
+        workload.advance()
+    workload.close()

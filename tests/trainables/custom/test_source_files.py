@@ -1,0 +1,69 @@
+"""Which files code from outside consists of: what changes them changes what trials run."""
+
+import sys
+
+import pytest
+
+from tests.support.training_code.own_code import importable
+from trainables.custom.source_files import source_files
+
+FILES = {
+    "alone.py": "import json, os.path, trainables.protocol\nfrom missing import nothing\n",
+    "trainables/__init__.py": "",
+    "single.py": "import helper, queue, single\nfrom parts.near import number\nfrom whole import thing\n",
+    "helper.py": "def f():\n    import deeper.still\n",
+    "queue.py": "Python finds its own",
+    "deeper/still.py": "from . import beside\nfrom .. import helper\n",
+    "deeper/beside.py": "not Python at all",
+    "deeper/unread.py": "",
+    "parts/near.py": "",
+    "parts/unread.py": "",
+    "whole/__init__.py": "",
+    "whole/inner/__init__.py": "",
+    "whole/inner/thing.py": "from .. import inner\nfrom . import thing\nfrom outer import value\n",
+    "whole/__pycache__/thing.cpython-311.pyc": "",
+    "whole/notes.txt": "",
+    "outer.py": "import whole.inner.thing\nimport again\nimport whole_too\n",
+    "again/__init__.py": "from . import deep\nfrom whole import inner\n",
+    "again/deep.py": "",
+    "whole_too.py": "def broken(:",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with importable(tmp_path, FILES):
+        yield tmp_path
+
+
+WHOLE = ["whole/__init__.py", "whole/inner/__init__.py", "whole/inner/thing.py"]
+OUTER = ["again/__init__.py", "again/deep.py", "outer.py"]
+STILL = ["deeper/beside.py", "deeper/still.py", "helper.py"]
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("alone", ["alone.py"]),
+        ("single", sorted([*STILL, *WHOLE, *OUTER, "whole_too.py", "parts/near.py", "single.py"])),
+        ("deeper.still", STILL),
+        ("parts.unread", ["parts/unread.py"]),
+        ("whole", sorted([*OUTER, *WHOLE, "whole_too.py"])),
+        ("whole.inner.thing", sorted([*OUTER, *WHOLE, "whole_too.py"])),
+        ("missing", []),
+        ("missing.at.all", []),
+        ("sys", []),
+    ],
+)
+def test_code_consists_of_a_package_or_module_and_of_what_it_imports_beside_it(folder, module, expected):
+    assert [str(each.relative_to(folder)) for each in source_files(module)] == expected
+
+
+def test_of_what_is_installed_no_import_is_followed(folder, monkeypatch):
+    assert source_files("pytest")
+    installed = folder / "site-packages"
+    installed.mkdir()
+    for name in ("bought.py", "beside.py"):
+        (installed / name).write_text("import beside\n")
+    monkeypatch.setattr(sys, "path", [str(installed), *sys.path])
+    assert source_files("bought") == [installed / "bought.py"]

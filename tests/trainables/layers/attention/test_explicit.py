@@ -1,0 +1,176 @@
+"""The explicit product of attention and its own backward pass are those of the formula, written down."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from trainables.layers import head_rows
+from trainables.layers.attention import explicit as explicit_module
+from trainables.layers.attention.attend import barring
+from trainables.layers.attention.explicit import NARROW, KeptWeights, explicit, explicit_packed
+from trainables.layers.head_rows import HeadRows, gather, spread, spread_parts
+from trainables.layers.packing import Packing
+
+ROWS, HEADS, QUERIES, KEYS = 2, 3, NARROW + 3, NARROW + 1
+SHARE = 0.75
+
+
+def tensor(*shape: int, seed: int = 0) -> Tensor:
+    stream = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=stream, dtype=torch.float64).requires_grad_()
+
+
+def masks(*, causal: bool) -> Tensor:
+    if causal:
+        seen = torch.arange(KEYS) <= torch.arange(QUERIES)[:, None]
+        return barring(seen.expand(ROWS, 1, -1, -1), torch.float64)
+    seen = torch.arange(KEYS) < torch.tensor([KEYS, KEYS - 4])[:, None, None, None]
+    return barring(seen, torch.float64).expand(-1, HEADS, -1, -1)
+
+
+@pytest.mark.parametrize("width", [4, NARROW])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("causal", [False, True, None])
+@pytest.mark.parametrize("dropping", [False, True])
+def test_values_and_gradients_are_those_of_the_formula(
+    width: int, biased: bool, causal: bool | None, dropping: bool
+) -> None:
+    q = tensor(ROWS, HEADS, QUERIES, width)
+    k, v = (tensor(ROWS, HEADS, KEYS, width, seed=seed) for seed in (1, 2))
+    bias = tensor(ROWS, HEADS, QUERIES, KEYS, seed=3) if biased else None
+    barred = None if causal is None else masks(causal=causal)
+    keep = tensor(ROWS, HEADS, QUERIES, KEYS, seed=4) > -0.6
+    kept = KeptWeights(keep, 1 / SHARE) if dropping else None
+    out = explicit(q, k, v, barred=barred, bias=bias, kept=kept)
+    logits = q @ k.mT / width**0.5
+    for added in (bias, barred):
+        logits = logits if added is None else logits + added
+    weights = logits.softmax(-1)
+    expected = (weights * keep / SHARE if dropping else weights) @ v
+    torch.testing.assert_close(out, expected)
+    inputs = [each for each in (q, k, v, bias) if each is not None]
+    found = torch.autograd.grad(out.square().sum(), inputs)
+    for one, other in zip(found, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+PACKING = Packing.of_lengths(torch.tensor([3, 1, 2]), 4)
+
+
+def test_rows_of_heads_come_back_where_they_were() -> None:
+    x = tensor(6, HEADS, 4)
+    wide = spread(x, PACKING)
+    assert wide.shape == (3, HEADS, 4, 4)
+    assert wide.is_contiguous()
+    torch.testing.assert_close(wide[0, :, :3].transpose(0, 1), x[:3])
+    assert torch.equal(gather(wide, PACKING), x)
+    (gradient,) = torch.autograd.grad((gather(wide, PACKING) * x.detach()).sum(), x)
+    assert torch.equal(gradient, x.detach())
+
+
+def test_padding_has_no_gradient_and_passes_none_on() -> None:
+    x = tensor(6, HEADS, 4)
+    (gradient,) = torch.autograd.grad(spread(x, PACKING).sum(), x)
+    assert torch.equal(gradient, torch.ones_like(x))
+    wide = tensor(3, HEADS, 4, 4)
+    (gradient,) = torch.autograd.grad(gather(wide, PACKING).sum(), wide)
+    assert torch.equal(gradient, PACKING.mask[:, None, :, None].double().expand_as(wide))
+
+
+def test_parts_are_turned_by_their_factors_and_gradients_by_conjugates() -> None:
+    x, angle = tensor(6, 3, HEADS, 4), torch.arange(16, dtype=torch.float64).view(2, 1, 1, 4, 2)
+    factor = torch.polar(angle / 7 + 1, angle).expand(-1, 3, -1, -1, -1)
+    turned = spread_parts(x, PACKING, (factor, factor.conj().resolve_conj()))
+    plain = spread_parts(x, PACKING)
+    pairs = torch.view_as_complex(plain.unflatten(-1, (2, 2))[:2]) * factor
+    expected = torch.cat((torch.view_as_real(pairs).flatten(-2), plain[2:]))
+    torch.testing.assert_close(turned, expected)
+    one, other = (
+        torch.autograd.grad(each.square().sum(), x)[0]
+        for each in (
+            turned[..., :1, :],
+            expected[..., :1, :],
+        )
+    )
+    torch.testing.assert_close(one, other)
+
+
+def factors(width: int) -> tuple[Tensor, Tensor]:
+    angle = torch.arange(2 * 3 * 4 * width // 2, dtype=torch.float64).view(2, 3, 1, 4, -1)
+    factor = torch.polar(angle / 90 + 1, angle)
+    return factor, factor.conj().resolve_conj()
+
+
+@pytest.mark.parametrize("width", [4, NARROW])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("dropping", [False, True])
+def test_packed_rows_attend_as_padded_ones(width: int, given: bool, dropping: bool) -> None:
+    x = tensor(6, 1 if given else 3, HEADS, width)
+    others = tensor(2, 3, HEADS, KEYS, width, seed=1) if given else None
+    columns = KEYS if given else PACKING.width
+    barred = None if given else barring(PACKING.mask[:, None, None], torch.float64)
+    turns = None if given else factors(width)
+    keep = tensor(3, HEADS, PACKING.width, columns, seed=2) > -0.6
+    kept = KeptWeights(keep, 1 / SHARE) if dropping else None
+    parts = spread_parts(x, PACKING, turns)
+    q, k, v = parts.unbind(0) if others is None else (parts[0], *others.unbind(0))
+    expected = gather(explicit(q, k, v, barred=barred, kept=kept), PACKING)
+    found = explicit_packed(x, PACKING, others, factors=turns, barred=barred, kept=kept)
+    torch.testing.assert_close(found, expected)
+    inputs = [x] if others is None else [x, others]
+    for one, other in zip(
+        torch.autograd.grad(found.square().sum(), inputs),
+        torch.autograd.grad(expected.square().sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+LENGTHS = np.array([5, 2, 0, 7, 1])
+SEEN = np.array([6, 2, 3, 7, 9])
+
+
+@pytest.mark.parametrize("width", [4, NARROW])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("most", [1, 150])
+def test_rows_at_once_give_what_all_rows_give(
+    width: int, given: bool, causal: bool, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packing = Packing.of_counts(LENGTHS, torch.device("cpu"))
+    keys = Packing.of_counts(SEEN, torch.device("cpu")) if given else packing
+    x = tensor(LENGTHS.sum(), 1 if given else 3, HEADS, width)
+    # Padding repeats the last token of a row, so that it is never a number that is none.
+    source = tensor(SEEN.sum(), 2, HEADS, width, seed=1)
+    reach = torch.cat([torch.arange(1, length + 1) for length in LENGTHS])
+    columns = torch.arange(keys.width)
+    barred = barring(keys.mask[:, None, None], torch.float64).expand(-1, HEADS, -1, -1)
+    if causal:
+        upto = reach[packing.padded_index.flatten()].view(-1, packing.width, 1)
+        barred = barring((columns < upto)[:, None], torch.float64)
+    keep = tensor(len(LENGTHS), HEADS, packing.width, keys.width, seed=2) > -0.6
+
+    def found() -> list[Tensor]:
+        others = spread_parts(source, keys) if given else None
+        kept = KeptWeights(keep, 1 / SHARE)
+        out = explicit_packed(x, packing, others, keys, barred=barred, kept=kept)
+        return [out, *torch.autograd.grad(out.square().sum(), [x, source] if given else [x])]
+
+    whole = found()
+    monkeypatch.setattr(explicit_module, "MOST_OF_FEW", most)
+    for one, other in zip(found(), whole, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_places_of_heads_are_those_that_the_device_makes(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made() -> HeadRows:
+        return HeadRows.of(Packing.of_counts(np.array([3, 1, 2]), torch.device("cpu"), 4), HEADS, parts)
+
+    by_host = made()
+    monkeypatch.setattr(head_rows, "MOST_BY_HOST", 0)
+    for one in (made(), HeadRows.of(PACKING, HEADS, parts)):
+        assert torch.equal(one.out, by_host.out)
+        assert torch.equal(one.back, by_host.back)
+        assert one.shape == by_host.shape

@@ -1,0 +1,128 @@
+"""Which FlashAttention kernel runs, and that PyTorch's own gets the rows without padding."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainables.layers.attention import attend as attention
+from trainables.layers.attention import flash
+from trainables.layers.attention.attend import attend_packed, chosen_kernel
+from trainables.layers.attention.flash import PYTORCH, FlashKernel, PackedRows, flash_kernels, usable_kernel
+from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues
+
+LENGTHS = (3, 1, 5)
+
+
+def kernel(name: str, *, drops: bool) -> FlashKernel:
+    return FlashKernel(name, lambda rows: rows.q, drops=drops, capability=8, width_step=8, width_max=128)
+
+
+def name_of(found: FlashKernel | str) -> str:
+    assert isinstance(found, FlashKernel), found
+    return found.name
+
+
+def test_pytorch_alone_has_a_kernel_with_and_without_dropout() -> None:
+    for dropping in (False, True):
+        assert name_of(usable_kernel(64, 8, dropping=dropping)) == PYTORCH
+    assert "multiples" not in str(usable_kernel(12, 8, dropping=False))
+    assert isinstance(usable_kernel(12, 8, dropping=False), str)
+    assert isinstance(usable_kernel(64, 7, dropping=False), str)
+
+
+def test_the_first_kernel_that_can_run_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = (kernel("first", drops=False), kernel("second", drops=True))
+    monkeypatch.setattr(flash, "flash_kernels", lambda: kernels)
+    assert name_of(usable_kernel(64, None, dropping=False)) == "first"
+    assert name_of(usable_kernel(64, None, dropping=True)) == "second"
+
+
+def operator(*arguments: tuple[str, bool]) -> SimpleNamespace:
+    """An operator with these arguments, each with or without a default."""
+    found = [
+        SimpleNamespace(name=name, has_default_value=lambda default=default: default)
+        for name, default in arguments
+    ]
+    return SimpleNamespace(default=SimpleNamespace(_schema=SimpleNamespace(arguments=found)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "known"),
+    [
+        (lambda names: [(name, False) for name in names], True),
+        (lambda names: [*((name, False) for name in names), ("scale", True)], True),
+        (lambda names: [*((name, False) for name in names), ("new", False)], False),
+        (lambda names: [(name, False) for name in reversed(names)], False),
+        (lambda names: [(name, False) for name in names[:-1]], False),
+    ],
+    ids=["same", "with a default", "another is required", "other order", "one less"],
+)
+def test_an_unknown_schema_is_not_used(
+    changed: Callable[[tuple[str, ...]], list[tuple[str, bool]]],
+    known: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", operator(*changed(flash.SCHEMA)))
+    names = [each.name for each in flash_kernels.__wrapped__()]
+    assert (PYTORCH in names) == known
+
+
+def by_rows(rows: PackedRows) -> Tensor:
+    """What the kernel computes, row by row."""
+    (first_q, first_k), (widest_q, _) = (each.tolist() for each in rows.starts), rows.widths
+    assert {each.dtype for each in rows.starts} == {torch.int32}
+    out = []
+    for row in range(len(first_q) - 1):
+        q = rows.q[first_q[row] : first_q[row + 1]]
+        k, v = (each[first_k[row] : first_k[row + 1]] for each in (rows.k, rows.v))
+        assert len(q) <= widest_q
+        logits = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
+        if rows.causal:
+            logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), float("-inf"))
+        out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), v))
+    return torch.cat(out)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_pytorchs_operator_gets_rows_without_padding(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(
+        *given: Tensor | int, dropout_p: float, is_causal: bool, return_debug_mask: bool
+    ) -> tuple[Tensor]:
+        assert not return_debug_mask
+        q, k, v, starts_q, starts_k, width_q, width_k = given
+        return (by_rows(PackedRows(q, k, v, (starts_q, starts_k), (width_q, width_k), is_causal, dropout_p)),)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", forward)
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    packing = Packing.of_lengths(torch.tensor(LENGTHS), max(LENGTHS))
+    stream = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(sum(LENGTHS), 2, 8, generator=stream) for _ in range(3))
+    reach = packing.column + 1 if causal else None
+    found, expected = (
+        attend_packed(q, KeysValues(k, v, packing), packing, reach=reach, backend=backend)
+        for backend in ("flash", "math")
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "dropping", "biased", "name"),
+    [
+        ("cuda", torch.bfloat16, False, False, PYTORCH),
+        ("cuda", torch.bfloat16, True, False, PYTORCH),
+        ("cuda", torch.bfloat16, True, True, "sdpa of PyTorch"),
+        ("cuda", torch.float32, True, False, "sdpa of PyTorch"),
+        ("cpu", torch.bfloat16, False, False, "sdpa of PyTorch"),
+        ("cpu", torch.float32, True, False, "math"),
+    ],
+)
+def test_the_kernel_of_auto_is_named(
+    device: str, dtype: torch.dtype, dropping: bool, biased: bool, name: str
+) -> None:
+    found, why = chosen_kernel("auto", device, dtype, 64, dropping=dropping, biased=biased)
+    assert found == name
+    assert why

@@ -1,0 +1,157 @@
+"""Geometric attention against hand-made cases."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.support.numerics.finite_differences import gradients_agree
+from tests.support.specs.examples import examples
+from trainables.layers.attention import geometric
+from trainables.layers.attention.geometric import (
+    GeometricAttention,
+    Portion,
+    attend_nearest,
+    barred_keys,
+    portions_of,
+    sinusoids,
+)
+from trainables.layers.packing import Packing
+
+SURE, NEVER = 60.0, -60.0
+CPU = torch.device("cpu")
+
+
+def found(logits: Tensor, keys: Tensor, *, normalise: bool = False) -> Tensor:
+    """Weights, as what queries find in values of which each is another unit vector."""
+    rows, heads, size, _ = logits.shape
+    units = torch.eye(size, dtype=logits.dtype).expand(rows, heads, -1, -1)
+    portions = (Portion.of(barred_keys(keys, logits.dtype)),)
+    zero = logits.new_zeros((rows, heads, size, 1))
+    return attend_nearest(logits, units, units, zero, None, portions, normalise=normalise)
+
+
+def weights(logits: Tensor, length: int | None = None) -> Tensor:
+    size = logits.shape[0]
+    keys = torch.arange(size) < (size if length is None else length)
+    return found(logits.double()[None, None], keys[None])[0, 0]
+
+
+def test_the_nearest_match_wins_and_the_right_one_of_two() -> None:
+    logits = torch.full((5, 5), NEVER)
+    logits[2, [0, 1, 3, 4]] = SURE
+    logits[0, [2, 4]] = SURE
+    logits[4, [0, 3]] = SURE
+    table = weights(logits)
+    torch.testing.assert_close(table[2], torch.tensor([0.0, 0, 0, 1, 0]).double())
+    torch.testing.assert_close(table[0], torch.tensor([0.0, 0, 1, 0, 0]).double())
+    torch.testing.assert_close(table[4], torch.tensor([0.0, 0, 0, 1, 0]).double())
+
+
+def test_even_odds_halve_outwards() -> None:
+    table = weights(torch.zeros(5, 5))
+    torch.testing.assert_close(table[2], torch.tensor([1 / 16, 1 / 4, 0, 1 / 2, 1 / 8]).double())
+    torch.testing.assert_close(table[0], torch.tensor([0, 1 / 2, 1 / 4, 1 / 8, 1 / 16]).double())
+
+
+@examples(20)
+@given(size=st.integers(2, 9), more=st.integers(0, 4), seed=st.integers(0, 1000))
+def test_rows_are_distributions_with_a_rest_and_padding_changes_nothing(
+    size: int, more: int, seed: int
+) -> None:
+    stream = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.randn(size + more, size + more, generator=stream, dtype=torch.float64)
+    table = weights(logits, size)
+    assert (table[:, size:] == 0).all()
+    torch.testing.assert_close(table[:size, :size], weights(logits[:size, :size]))
+    off = ~torch.eye(size, dtype=torch.bool)
+    misses = torch.where(off, torch.sigmoid(-logits[:size, :size]), 1.0).prod(-1)
+    torch.testing.assert_close(table[:size, :size].sum(-1), 1 - misses)
+
+
+def test_far_keys_of_long_rows_keep_their_gradients_finite() -> None:
+    logits = torch.full((200, 200), 20.0, requires_grad=True)
+    keys = torch.ones(1, 200, dtype=torch.bool)
+    found(logits[None, None], keys, normalise=True).square().sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_a_width_first_met_in_an_evaluation_can_be_trained_on() -> None:
+    keys, logits = torch.ones(1, 23, dtype=torch.bool), torch.zeros(1, 1, 23, 23, requires_grad=True)
+    with torch.inference_mode():
+        found(logits, keys)
+    found(logits, keys).sum().backward()
+    assert logits.grad is not None
+
+
+@examples(8)
+@given(
+    lengths=st.lists(st.integers(2, 5), min_size=1, max_size=2),
+    directed=st.booleans(),
+    normalise=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_gradients_are_those_of_finite_differences(
+    lengths: list[int], directed: bool, normalise: bool, seed: int
+) -> None:
+    stream = torch.Generator().manual_seed(seed)
+    lengths.sort(reverse=True)
+    rows, heads, width = len(lengths), 2, lengths[0]
+    portions = portions_of(Packing.of_counts(np.array(lengths), CPU), heads, torch.float64)
+    real = (torch.arange(width) < torch.tensor(lengths)[:, None])[:, None, :, None]
+
+    def drawn(size: int) -> Tensor:
+        made = torch.randn(rows, heads, width, size, generator=stream, dtype=torch.float64)
+        return made.requires_grad_()
+
+    def function(q: Tensor, k: Tensor, v: Tensor, near: Tensor, more: Tensor | None = None) -> Tensor:
+        # Where there is no token, what comes out and its gradients have no meaning.
+        q, k, v, near = (torch.where(real, each, 0) for each in (q, k, v, near))
+        more = None if more is None else torch.where(real, more, 0)
+        return torch.where(real, attend_nearest(q, k, v, near, more, portions, normalise=normalise), 0)
+
+    assert gradients_agree(function, [drawn(size) for size in (3, 3, 3, 1, *[1] * directed)])
+
+
+def attended(lengths: Sequence[int], *, by_host: bool, direction: bool) -> list[Tensor]:
+    """What tokens find, and all gradients."""
+    stream = torch.Generator().manual_seed(0)
+    module = GeometricAttention(6, 2, 5, 0.0, direction=direction, normalise=True).double()
+    for each in module.parameters():
+        torch.nn.init.normal_(each, generator=stream)
+    x = torch.randn(sum(lengths), 6, generator=stream, dtype=torch.float64, requires_grad=True)
+    counts = torch.tensor(lengths)
+    packing = (
+        Packing.of_counts(np.array(lengths), CPU) if by_host else Packing.of_lengths(counts, max(lengths))
+    )
+    answers = module(x, packing, torch.arange(x.shape[0]))
+    answers.backward(torch.randn(answers.shape, generator=stream, dtype=torch.float64))
+    return [answers, *(each.grad for each in (x, *module.parameters()) if each.grad is not None)]
+
+
+@pytest.mark.parametrize("direction", [True, False])
+@pytest.mark.parametrize("most", [1, 150, 400, 1 << 17])
+def test_portions_of_sorted_rows_give_what_all_rows_at_once_give(
+    most: int, direction: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = (3, 9, 2, 7, 7, 4)
+    expected = attended(lengths, by_host=False, direction=direction)
+    monkeypatch.setattr(geometric, "MOST_PAIRS", most)
+    portions = portions_of(Packing.of_counts(np.array(lengths), CPU), 2, torch.float64)
+    assert sum(part.barred.shape[0] for part in portions) == len(lengths)
+    assert (len(portions) > 1) == (most < 1 << 17)
+    for one, other in zip(attended(lengths, by_host=True, direction=direction), expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_sinusoids_of_an_odd_width() -> None:
+    codes = sinusoids(torch.tensor([-2, 0]), 3)
+    angle = torch.tensor(-2.0).double()
+    expected = torch.stack((angle.sin(), angle.cos(), (angle * 10000 ** (-2 / 3)).sin()))
+    torch.testing.assert_close(codes[0], expected)
+    torch.testing.assert_close(codes[1], torch.tensor([0.0, 1, 0]).double())

@@ -1,0 +1,90 @@
+"""Relative positions, and the mixture with one expert as ordinary attention."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from trainables.assembly import initialise
+from trainables.layers.attention.attend import Backend
+from trainables.layers.attention.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
+from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues, Tokens
+
+WIDTH, LENGTH = 6, 5
+
+
+def built(window: int = 1, kernel: Backend = "auto", *, experts: int = 1) -> ExpertSelfAttention:
+    sizes = AttentionSettings(experts=experts, active=1, heads=2, head_width=3, window=window)
+    module = ExpertSelfAttention(WIDTH, sizes, 0.0, 0.0, kernel)
+    initialise(module, 2)
+    return module.double().eval()
+
+
+def inputs() -> tuple[Tensor, Tokens]:
+    x = torch.randn(LENGTH, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    packing = Packing.of_lengths(torch.tensor([LENGTH]), LENGTH)
+    return x, Tokens.unrotated(packing, x.dtype)
+
+
+def attended(module: ExpertAttention, x: Tensor, tokens: Tokens) -> Tensor:
+    seen = KeysValues(*module.offer(x), tokens.packing)
+    out: Tensor = module(x, tokens, seen)[0]
+    return out
+
+
+def plain(module: ExpertAttention, x: Tensor) -> Tensor:
+    """A sole expert without positions, by PyTorch's own attention."""
+    q, k, v = (
+        F.linear(x, weight).reshape(LENGTH, 2, 3).transpose(0, 1)[None]
+        for weight in (module.query.weight[0], module.key.weight, module.value.weight)
+    )
+    gathered = F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1).flatten(1)
+    return F.linear(gathered, module.output.weight[0])
+
+
+def test_one_expert_without_positions_is_multi_head_attention() -> None:
+    module = built()
+    x, tokens = inputs()
+    torch.testing.assert_close(attended(module, x, tokens), plain(module, x))
+
+
+def test_offsets_start_at_nothing_and_are_clipped() -> None:
+    """What is beyond the window looks equally far, on each side for itself."""
+    module = built(window=1)
+    assert module.offsets.weight.shape == (2, 3, 3)
+    assert not module.offsets.weight.any()
+    module.query.weight.data.zero_()
+    x, tokens = inputs()
+    seen = KeysValues(*module.offer(x), tokens.packing)
+    ones = torch.ones(LENGTH, 2, 3, dtype=torch.float64)
+    module.offsets.weight.data[:] = torch.tensor([1.0, 2.0, 3.0])
+    bias = module._bias(ones, tokens, tokens.packing, seen.packing)
+    expected = torch.tensor(
+        [[1.0 + min(1, max(-1, j - i)) + 1 for j in range(LENGTH)] for i in range(LENGTH)]
+    )
+    expected = expected.double() * 3 * 3**-0.5
+    torch.testing.assert_close(bias.table(), expected.expand(1, 2, LENGTH, LENGTH))
+
+
+@pytest.mark.parametrize("window", [0, 1, 2, 9])
+def test_kernels_agree_on_positions(window: int) -> None:
+    x, tokens = inputs()
+    results = []
+    for kernel in ("math", "sdpa", "auto"):
+        module = built(window, kernel, experts=3)
+        module.offsets.weight.data.normal_(generator=torch.Generator().manual_seed(1))
+        results.append(attended(module, x, tokens))
+    torch.testing.assert_close(results[0], results[1])
+    torch.testing.assert_close(results[0], results[2])
+
+
+def test_positions_are_those_of_the_full_row() -> None:
+    """Of tokens whose neighbours have halted, queries know their offsets to all keys still."""
+    module = built(window=2)
+    module.offsets.weight.data.normal_(generator=torch.Generator().manual_seed(1))
+    x, tokens = inputs()
+    seen = KeysValues(*module.offer(x), tokens.packing)
+    stay = torch.tensor([1, 4])
+    few = tokens.select(stay, torch.tensor([0]), Packing.of_lengths(torch.tensor([2]), 2))
+    torch.testing.assert_close(module(x[stay], few, seen)[0], module(x, tokens, seen)[0][stay])

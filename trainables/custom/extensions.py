@@ -1,0 +1,383 @@
+"""Modules from outside the package, by entry point of an installed distribution or by dotted name.
+
+A catalogue knows the files of one folder of ours and one group of entry points. A name in a spec that has a
+dot is the name of a module; it is imported from wherever Python looks, and last from the current directory.
+"""
+
+import difflib
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import sys
+import sysconfig
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+from trainables.custom.fork_safety import num_unforkable_threads
+from trainables.custom.source_files import OURS as OUR_PACKAGES
+from trainables.custom.source_files import names_file
+
+OURS: Final = "haltsweep"
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""What an entry point may be called: without a dot, which would make it the name of a module."""
+LIBRARIES: Final = frozenset({"site-packages", "dist-packages"})
+_STARTED: Final[dict[str, int]] = {}
+_NAMED: Final[set[str]] = set()
+"""Modules that specs named and this process imported."""
+_IMPORTING: Final[list[str]] = []
+"""Modules of specs whose import has not finished yet."""
+LOOKED_IN: Final = "where packages are installed, on PYTHONPATH and in the current directory"
+
+
+class BadName(LookupError):
+    """A name that stands for nothing usable; the message is for the user and says what to do."""
+
+
+class UnknownName(BadName):
+    """Nothing is called so; the message names the nearest that is there."""
+
+
+class BadModule(BadName):
+    """What is called so cannot be imported, lacks something, or is in two places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An entry point."""
+
+    distribution: str
+    """Name and version."""
+    module: str
+
+
+Needs = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""By attribute name, whether a value will do, and what it must be in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All things of one kind that a spec can name."""
+
+    noun: str
+    """What one of them is called, e.g. `model`."""
+    group: str
+    """Of entry points."""
+    package: str
+    """Holds ours, one file each."""
+    ours: Callable[[], Sequence[str]]
+    """Names of ours."""
+    needs: Callable[[], "Needs"]
+    """What a module from outside must have."""
+
+    def names(self) -> tuple[str, ...]:
+        """Sorted names of ours and of all entry points, nothing imported for it."""
+        return tuple(sorted({*self.ours(), *self._offers()}))
+
+    def is_named(self, name: str) -> bool:
+        """Whether `name` can be one: it is listed, or the name of a module."""
+        return name in self.names() or is_module_name(name)
+
+    def origin(self, name: str) -> str:
+        """Where the listed `name` comes from: `haltsweep`, or name and version of the distributions."""
+        return " and ".join(each.distribution for each in self._places(name))
+
+    def load(self, name: str) -> ModuleType:
+        """The module that `name` stands for. Raises UnknownName, BadModule."""
+        if name in self.ours() and name not in self._offers():
+            return importlib.import_module(f"{self.package}.{name}")
+        places = self._places(name)
+        if len(places) > 1:
+            found = " and ".join(f"{each.module} of {each.distribution}" for each in places)
+            raise BadModule(
+                f"the {self.noun} {name!r} must be in one place, got {found}; uninstall one of them, or give "
+                "the name of the module itself, with its dots"
+            )
+        if places or is_module_name(name):
+            what = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
+            module = imported(places[0].module if places else name, what)
+            _require(module, what, self.needs())
+            return module
+        near = difflib.get_close_matches(name, self.names(), n=1)
+        hint = _own_file(name) or (f" Did you mean {near[0]!r}?" if near else "")
+        raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
+
+    def _places(self, name: str) -> list[Offer]:
+        own = [Offer(OURS, f"{self.package}.{name}")] if name in self.ours() else []
+        return own + list(self._offers().get(name, ()))
+
+    def _offers(self) -> Mapping[str, tuple[Offer, ...]]:
+        return _offers(self.group, tuple(sys.path))
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 what is found depends on it
+    return metadata.entry_points()
+
+
+@cache
+def _offers(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Offer, ...]]:
+    """Entry points of `group` by name, those with names that no spec can hold left out."""
+    found: dict[str, tuple[Offer, ...]] = {}
+    for entry in _installed(path).select(group=group):
+        if not NAME.fullmatch(entry.name):
+            continue
+        distribution = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+        found[entry.name] = (*found.get(entry.name, ()), Offer(distribution, entry.value))
+    return found
+
+
+def is_module_name(name: object) -> bool:
+    """Whether `name` has the form of a dotted module name."""
+    return isinstance(name, str) and "." in name and all(part.isidentifier() for part in name.split("."))
+
+
+def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleType:
+    """Import a module that a spec names.
+
+    During the import `sys.argv` holds only the file, so that a script that parses arguments gets its
+    defaults.
+
+    Args:
+        module: Dotted name.
+        what: Description of the module for messages.
+        with_siblings: Whether to add the module's folder to the search path, as for a script.
+
+    Raises:
+        UnknownName: There is no such module.
+        BadModule: The module cannot be imported.
+    """
+    if module.endswith(".py"):  # otherwise Python would import the parent package
+        raise UnknownName(f"{what} must be a module that is there, got {module}{_sibling(module)}")
+    look_in(Path.cwd())
+    is_first, threads = module not in sys.modules, num_unforkable_threads()
+    arguments, sys.argv = sys.argv, [module]
+    _IMPORTING.append(module)
+    try:
+        with exits_raised():
+            if module not in sys.modules and (spec := find_spec(module)) is not None and spec.origin:
+                sys.argv = [spec.origin]
+                if with_siblings and not LIBRARIES.intersection(Path(spec.origin).parts):
+                    look_in(Path(spec.origin).parent)
+            found = importlib.import_module(module)
+    except KeyboardInterrupt:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise UnknownName(
+                f"{what} must be a module that is there, got {module}; it is looked for {LOOKED_IN}"
+                f"{_sibling(module)}"
+            ) from error
+        raise _not_imported(what, error) from error
+    except BaseException as error:  # the code of others may raise anything
+        raise _not_imported(what, error) from error
+    finally:
+        sys.argv = arguments
+        _IMPORTING.pop()
+    _NAMED.add(module)
+    if is_first:
+        # Threads of something else may have ended meanwhile.
+        _STARTED[module] = max(0, num_unforkable_threads() - threads)
+    return found
+
+
+def started_threads(module: str) -> int:
+    """Return the number of threads that the first import of `module` in this process has left running."""
+    return _STARTED.get(module, 0)
+
+
+def is_importing() -> bool:
+    """Return whether this process is importing a module of a spec."""
+    return bool(_IMPORTING)
+
+
+@contextmanager
+def exits_raised() -> Iterator[None]:
+    """While it is open, `os._exit` of this thread raises SystemExit: who looks at code can tell of it."""
+    ends, thread, process = os._exit, threading.get_ident(), os.getpid()
+
+    def exit_seen(status: int) -> NoReturn:
+        if (threading.get_ident(), os.getpid()) != (thread, process):
+            ends(status)
+        raise SystemExit(f"os._exit({status!r})")
+
+    os._exit = exit_seen
+    try:
+        yield
+    finally:
+        os._exit = ends
+
+
+def look_in(folder: Path) -> None:
+    """Let modules be imported from `folder` too, after all other places, as long as this process lives.
+
+    Workers of a Ray of ours get the launching process's `sys.path`, and so this folder with it.
+    """
+    if (path := str(folder.resolve())) not in sys.path:
+        sys.path.append(path)
+        importlib.invalidate_caches()
+
+
+def hides(module: ModuleType) -> str:
+    """What to add to a fault of `module` if the current directory has another file of its name; else empty.
+
+    One named as a module of Python itself, or as an installed one, is never found: its folder comes last.
+    """
+    top = module.__name__.partition(".")[0]
+    found = getattr(sys.modules.get(top), "__file__", None)
+    places = (Path.cwd() / f"{top}.py", Path.cwd() / top / "__init__.py")
+    own = next((each for each in places if each.is_file()), None)
+    if own is None or (found is not None and Path(found).resolve() == own.resolve()):
+        return ""
+    return f". It is {found or 'built in'}, which comes before {own}: give that another name"
+
+
+def _own_file(name: str) -> str:
+    """How to name the file below the current directory that `name`, which has no dots, may stand for."""
+    file = Path(name if name.endswith(".py") else f"{name}.py")
+    if not names_file(file) or not all(part.isidentifier() for part in file.with_suffix("").parts):
+        return ""
+    dotted = ".".join(file.with_suffix("").parts)
+    if "." in dotted:
+        return f" Did you mean {dotted!r}?"
+    return f" {file} must be in a folder, for its name needs a dot: move it to mine/, write mine.{dotted}."
+
+
+def _sibling(module: str) -> str:
+    """The most similar name beside a module that is not there, as a question; or what stands in its place."""
+    parent = module.rpartition(".")[0]
+    if module.endswith(".py") and names_file(module):
+        return f". Name the module, not its file: {module.removesuffix('.py')}"
+    if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
+        return f". {parent} is a module and no package: give its name alone"
+    folders = getattr(sys.modules.get(parent), "__path__", ())
+    beside = [f"{parent}.{each.name}" for each in pkgutil.iter_modules(folders)]
+    near = difflib.get_close_matches(module, beside, n=1)
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
+def _not_imported(what: str, error: BaseException) -> BadModule:
+    return BadModule(
+        f"{what} must be a module that can be imported, got {said(error)}; {remedy(error) or 'correct it'}"
+    )
+
+
+def remedy(error: BaseException) -> str:
+    """Return a remedy for an error in user code, if its message lacks one; else empty."""
+    if isinstance(error, KeyError) and _raised_in(error) == "os":
+        return (
+            f"the environment variable {error.args[0]} is not set: trials get the environment that "
+            "`haltsweep launch` was called with, so set it there"
+        )
+    if isinstance(error, SystemExit) and _raised_in(error) == "argparse":
+        return (
+            "argparse cannot parse its arguments and prints why: a script that a spec names gets its "
+            "settings as flags, and one that is imported gets no arguments, so give them defaults"
+        )
+    if isinstance(error, SystemExit):
+        return "the code has ended itself, and its log says why: haltsweep logs NAME TRIAL"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return (
+            f"{error.name} is looked for {LOOKED_IN} and in the folder of the trainable: install it, or set "
+            "PYTHONPATH to the folder that holds it"
+        )
+    return ""
+
+
+def _raised_in(error: BaseException) -> str:
+    """Return the name of the module that raised `error`."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return "" if last is None else str(last.tb_frame.f_globals.get("__name__", ""))
+
+
+def said(error: BaseException) -> str:
+    """The first line of `error` after its place and kind."""
+    where = f"{place(error)}: " if place(error) else ""
+    try:
+        text = str(error).partition("\n")[0]
+    except Exception:  # its own __str__ may be broken
+        text = "(it cannot say what went wrong: its __str__ raised)"
+    return f"{where}{type(error).__name__}: {text}"
+
+
+def fault_of_others(error: BaseException) -> str:
+    """What to say of an error that code named by a spec let through to us; empty if it is none of theirs."""
+    files = {Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)}
+    theirs = [each for each in files if not _is_known(str(each)) and any(map(each.is_relative_to, _theirs()))]
+    if not theirs:
+        return ""
+    return f"code that a spec names must not raise outside of trials, got {said(error)}; correct it"
+
+
+def _theirs() -> set[Path]:
+    """Folders and files that modules named by specs came from, and what lies beside them."""
+    found: set[Path] = set()
+    for name in _NAMED:
+        # Not getattr, which may be what raised.
+        top, own = (vars(sys.modules.get(each, object)) for each in (name.partition(".")[0], name))
+        if top.get("__file__") is not None and (folders := top.get("__path__")):
+            found.update(map(Path, folders))
+        elif (file := own.get("__file__")) is not None:
+            # A folder of installed libraries holds many things that are none of theirs.
+            found.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
+    return found
+
+
+def place(error: BaseException) -> str:
+    """File and line of what raised `error`, code of ours, of Python and of installed libraries left out.
+
+    Empty if there is no other.
+    """
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{shown_path(error.filename)}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_known(frame.filename)]
+    return f"{shown_path(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def _is_known(file: str) -> bool:
+    """Whether `file` is of ours, of Python or of PyTorch."""
+    path = Path(file)
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    known = (Path(__file__).parents[1] / package for package in OUR_PACKAGES)
+    libraries = [*known, *([Path(torch).parent] if torch else [])]
+    of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
+    return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))
+
+
+def shown_path(file: str | Path) -> str:
+    """As one would type it: relative to the current directory if it lies below."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _require(module: ModuleType, what: str, needs: Needs) -> None:
+    """Raises BadModule for the first thing that `module`, which is `what`, lacks."""
+    for name, (fits, words) in needs.items():
+        value = getattr(module, name, None)
+        if fits(value):
+            continue
+        got = "nothing of that name" if value is None else repr(value)
+        raise BadModule(f"{what} must have {name}, {words}, got {got} ({_definition(module, value)})")
+
+
+def _definition(module: ModuleType, value: Any) -> str:
+    """File and line of `value`, or of the module where that has none."""
+    file = shown_path(getattr(module, "__file__", None) or module.__name__)
+    if inspect.getmodule(value) is not module:
+        return f"{file}:1"
+    try:
+        return f"{file}:{inspect.getsourcelines(value)[1]}"
+    except (OSError, TypeError):
+        return f"{file}:1"

@@ -1,0 +1,308 @@
+"""A plain function as a trainable: `train(settings, trial)`, which imports nothing of ours.
+
+    def train(settings, trial):
+        model = build(settings, seed=trial.seed_of("weights"))
+        state = trial.folder / "state.pt"
+        if state.exists():
+            ...                                    # go on from what was saved
+        for step in ...:
+            ...
+            torch.save(..., state)                 # if it is to be resumed: before the report
+            trial.report(step, {"valid/accuracy": accuracy})
+
+The function runs in a greenlet: inside `report` it is suspended while the trial is recorded, saved or
+stopped. What measures a confirmed checkpoint under other settings is a plain function too.
+"""
+
+import copy
+import json
+import operator
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NoReturn
+
+import numpy as np
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from trainables.custom.extensions import remedy
+from trainables.custom.generator_state import GeneratorFiles, process_and_thread
+from trainables.process_identity import process_label
+from trainables.protocol import TRIALS, Infeasible, Job, Measurement
+from trainables.seeds import derive
+
+Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
+FILES, REPORTED, GENERATORS = "files", "reported.json", "generators.json"
+"""Names in a checkpoint: files of the function, its last report, states of global generators."""
+Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
+
+
+class FunctionTrial:
+    """What a training function is given beside its settings."""
+
+    def __init__(self, job: Job, folder: Path, hand_over: Callable[[int, Mapping[str, float]], None]) -> None:
+        self.seed: int = job.seed
+        """Root of the trial's randomness; the same in the paired trials of all arms."""
+        self.phase: str = job.phase
+        """`search` or `confirm`."""
+        self.splits: tuple[str, ...] = job.splits
+        """Test splits to measure after the last step; empty while searching."""
+        self.data: Path = job.data_dir
+        """Folder for datasets, shared by all trials of a machine; it may not exist yet."""
+        self.folder: Path = folder
+        """What is in it at a report is saved with the trial, and is there again when it is resumed."""
+        self._hand_over = hand_over
+
+    @property
+    def device(self) -> str:
+        """`cuda` where PyTorch may use a GPU, else `cpu`."""
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def seed_of(self, *name: str | int) -> int:
+        """A seed below 2**32 for the random stream `name`: the same in all arms, whatever else they draw."""
+        return derive(self.seed, *name) % 2**32
+
+    def generator(self, *name: str | int) -> np.random.Generator:
+        """A fresh NumPy generator for the random stream `name`."""
+        return np.random.Generator(np.random.PCG64(derive(self.seed, *name)))
+
+    def infeasible(self, reason: str) -> NoReturn:
+        """End this trial because its settings cannot be trained, e.g. a model that does not fit.
+
+        A search draws another trial in its place; a confirmation counts it as failed.
+
+        Args:
+            reason: What is wrong with the settings, for messages.
+
+        Raises:
+            Infeasible: Always.
+        """
+        raise Infeasible(str(reason).strip() or "no reason was given")
+
+    def report(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
+        """Record the metrics measured after `step` steps, by name, e.g. `valid/accuracy` or `eval_loss`.
+
+        The part of a name before its first slash is the split; a name without a slash has none. If the
+        sweep stops the trial early, this call raises GreenletExit instead of returning.
+
+        Args:
+            step: Number of steps, e.g. of epochs; it increases from report to report.
+            metrics: Numbers by name. Texts describe the trial. The text `<split>/digest` identifies the
+                examples of a split: the report withholds verdicts between arms whose digests differ.
+
+        Raises:
+            TypeError: The step is missing, or the arguments are swapped.
+            RuntimeError: Another thread or process than that of the training function calls it.
+        """
+        if not isinstance(metrics, Mapping):
+            raise TypeError(_misused(step, metrics))
+        self._hand_over(step, metrics)
+
+
+def _misused(step: object, metrics: object) -> str:
+    """Return what is wrong with the arguments of a report."""
+    call = "trial.report(step, metrics)"
+    if isinstance(step, Mapping):
+        if metrics is None:
+            return f"{call} needs the number of the step before the metrics, got the metrics {step!r} alone"
+        return f"{call} takes the number of the step first, got the metrics first: swap the arguments"
+    return (
+        f"{call} takes a mapping from name to number as metrics, got {metrics!r} after {step!r}; Optuna's "
+        'trial.report(value, step) is written trial.report(step, {"valid/loss": value}) here'
+    )
+
+
+class FunctionWorkload:
+    """Runs `train(settings, trial)` from one report to the next.
+
+    A resumed function without saved files runs again from the start. Reports that it has made before are
+    skipped, so that each measurement is recorded once. When a resumed function reads a saved file, the global
+    generators of Python, NumPy and PyTorch return to their states at the time of writing.
+    """
+
+    def __init__(self, train: Train, job: Job) -> None:
+        self.finished = False
+        """Whether the function has returned."""
+        self._folder, self._is_temporary = _folder_for(job), job.folder is None
+        self._began = perf_counter()
+        self._last: Measurement | None = None
+        self._reported_until: int | None = None
+        """Reports up to this step were made before the trial was resumed."""
+        self._generators = GeneratorFiles(self._folder)
+        self._runs_in = (0, 0)
+        """Process and thread of the function: no other can be suspended in a report."""
+        self._lost: RuntimeError | None = None
+        """What a report in another thread raised there, where nobody may hear of it."""
+        self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
+        trial = FunctionTrial(job, self._folder, self._reported)
+        # A function may change what it is given; the settings of the trial stay what they are.
+        self._running = greenlet(lambda: _returned(train, copy.deepcopy(dict(job.settings)), trial))
+
+    def advance(self) -> Measurement | None:
+        """Run the function until its next report; None when it returned without another one.
+
+        Raises what the function raises, and ValueError if it never reported.
+        """
+        # What the function reports, returns or raises arrives in the greenlet that is its parent.
+        self._running.parent = getcurrent()
+        self._runs_in = self._generators.runs_in = process_and_thread()
+        self._began = perf_counter()
+        reported = self._running.switch()
+        if self._lost is not None:
+            raise self._lost
+        if not self._running.dead:
+            self._last = reported
+            return self._last
+        self.finished = True
+        if self._last is None:
+            returned = "" if reported is None else f" ({_article(reported)})"
+            raise ValueError(
+                f"a training function must report at least once, and it returned without a report{returned}: "
+                f"{self._how_to_report}"
+            )
+        return None
+
+    def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
+        if process_and_thread() != self._runs_in:
+            self._lost = RuntimeError(
+                "trial.report must be called in the process and the thread that the training function was "
+                f"called in, and the report of step {step} was in another; let that one hand over what it "
+                "measures"
+            )
+            raise self._lost
+        self._generators.reported()
+        if self._reported_until is not None and _is_at_most(step, self._reported_until):
+            return
+        seconds = 0.0 if self._last is None else self._last.seconds
+        made = Measurement(step, seconds + perf_counter() - self._began, metrics)
+        assert self._running.parent is not None, "a function that runs was switched to"
+        self._running.parent.switch(made)
+
+    def save(self, folder: Path) -> None:
+        """Write what the function has saved, and how far it is, into the empty `folder`."""
+        assert self._last is not None, "what is saved has been reported"
+        _copy(self._folder, folder / FILES)
+        self._generators.save(folder / GENERATORS)
+        last = {"step": int(self._last.step), "seconds": self._last.seconds}
+        (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
+
+    def restore(self, folder: Path) -> None:
+        """Restore what the function had saved, before it is begun."""
+        last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
+        _copy(folder / FILES, self._folder)
+        self._generators.restore(folder / GENERATORS)
+        self._reported_until = last["step"]
+        self._last = Measurement(last["step"], last["seconds"], {})
+
+    def close(self) -> None:
+        """End the function where it stands, and delete its folder."""
+        try:
+            if not self._running.dead:
+                self._running.throw(GreenletExit)
+        finally:
+            self._generators.close()
+            if self._is_temporary:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_RUNNING: list["FunctionTrial"] = []
+
+
+def running_trial() -> FunctionTrial | None:
+    """Return the trial whose function this process runs, or None."""
+    return _RUNNING[-1] if _RUNNING else None
+
+
+def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
+    """What `train` returns; one made of a script ends well by `sys.exit(0)`, or by `sys.exit()`."""
+    _RUNNING.append(trial)
+    try:
+        return train(settings, trial)
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            return None
+        if what_to_do := remedy(error):
+            error.add_note(what_to_do)
+        raise
+    finally:
+        _RUNNING.remove(trial)
+
+
+def _folder_for(job: Job) -> Path:
+    """Return an empty folder for the files of the function."""
+    if job.folder is None:
+        return Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
+    shutil.rmtree(job.folder, ignore_errors=True)  # left by a checkpoint that could not be restored
+    job.folder.mkdir(parents=True)
+    return job.folder
+
+
+def _is_at_most(step: Any, last: int) -> bool:
+    """Not of what is no step: the worker tells of that."""
+    try:
+        return operator.index(step) <= last
+    except TypeError:
+        return False
+
+
+def _article(value: object) -> str:
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def _copy(source: Path, target: Path) -> None:
+    """All that is in the folder `source`; links to folders stay links, for data may be behind them."""
+    links: list[Path] = []
+
+    def linked(folder: str, names: list[str]) -> list[str]:
+        found = [path for path in map(Path(folder).joinpath, names) if path.is_symlink() and path.is_dir()]
+        links.extend(found)
+        return [path.name for path in found]
+
+    shutil.copytree(source, target, ignore=linked, dirs_exist_ok=True)
+    for link in links:
+        (target / link.relative_to(source)).symlink_to(link.readlink())
+
+
+class Evaluation:
+    """Calls `evaluate(settings, folder)` once; `folder` is a copy of what the confirmed trial had saved."""
+
+    def __init__(self, evaluate: Evaluate, job: Job) -> None:
+        if job.source is None:
+            raise ValueError("a posthoc job must name the checkpoint it reads, got source=None")
+        self.finished = False
+        """Whether it has been measured."""
+        self._evaluate, self._settings, self._source = evaluate, job.settings, job.source
+        self._folder, self._is_temporary = _folder_for(job), job.folder is None
+
+    def advance(self) -> Measurement:
+        """The one measurement, at the step at which the training ended.
+
+        Raises ValueError if the function returns no metrics.
+        """
+        began = perf_counter()
+        reported = self._source / REPORTED
+        of_function = reported.is_file()
+        step = json.loads(reported.read_text(encoding="utf-8"))["step"] if of_function else 0
+        # A copy: the checkpoint is what its digest says, and other readings of it follow.
+        _copy(self._source / FILES if of_function else self._source, self._folder)
+        metrics = self._evaluate(self._settings, self._folder)
+        self.finished = True
+        if isinstance(metrics, Mapping) and not metrics:  # the worker reports any other error
+            raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
+        return Measurement(step, perf_counter() - began, metrics)
+
+    def save(self, folder: Path) -> None:
+        """Nothing was made that is worth keeping."""
+
+    def restore(self, folder: Path) -> None:
+        """There is nothing to go on from: it is measured anew."""
+
+    def close(self) -> None:
+        """Delete the copy that was read."""
+        if self._is_temporary:
+            shutil.rmtree(self._folder, ignore_errors=True)

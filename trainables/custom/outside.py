@@ -1,0 +1,268 @@
+"""Finds what a spec names as its trainable: a class with the Workload protocol, or a plain function.
+
+A module may declare more about its trainables in one mapping named `haltsweep`; every key is optional:
+
+    haltsweep = {
+        "config": Config,        # pydantic model or dataclass of the settings
+        "metrics": {...},        # what is known of the reported quantities, see `trainables.metrics`
+        "build": build,          # build(settings): the nn.Module that is trained, to prove what arms change
+        "example": example,      # example(settings): arguments of one forward pass of that module
+        "evaluate": evaluate,    # evaluate(settings, folder): metrics of what a trial saved in `folder`
+        "several_gpus": True,    # one trial uses all GPUs that `resources.gpus` reserves for it
+    }
+
+A function or class may have an attribute `haltsweep` of its own, which replaces that of its module. Other
+names of the module have no meaning.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, Final, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+
+from trainables.custom.extensions import BadName, hides, imported, said
+from trainables.custom.function import Evaluate, Evaluation, FunctionWorkload
+from trainables.custom.script import Script, find_script
+from trainables.custom.source_files import SCRIPT
+from trainables.metrics import Metric, declared
+from trainables.protocol import Job, Workload
+
+DECLARES: Final = "haltsweep"
+"""Name of the mapping that declares more about the trainables of a module."""
+METHODS = ("advance", "save", "restore", "close")
+
+
+@dataclass(frozen=True, slots=True)
+class Trainable:
+    """What can run trials, and what is known of it."""
+
+    path: str
+    """`module:name`, or the path of a script."""
+    workload: Callable[[Job], Workload]
+    config: type[BaseModel] | None = None
+    metrics: tuple[Metric, ...] = ()
+    build: Callable[[Mapping[str, Any]], Any] | None = None
+    example: Callable[[Mapping[str, Any]], Any] | None = None
+    evaluate: Evaluate | None = None
+    several_gpus: bool = False
+    """Whether one trial uses all GPUs that are reserved for it, and not the first alone."""
+
+
+def load(path: str) -> Trainable:
+    """The trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is none.
+
+    Args:
+        path: `module:name`, or the path of a script, which ends with `.py`.
+    """
+    if path.endswith(SCRIPT):
+        return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
+    module_name, _, name = path.partition(":")
+    try:
+        module = imported(module_name, "a trainable's module", with_siblings=True)
+    except BadName as error:
+        raise ValueError(str(error)) from error
+    try:
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        names = _names(module)
+        meant = "".join(f"Did you mean {near!r}? " for near in get_close_matches(name, names, n=1))
+        there = ", ".join(names) or "no class and no function"
+        message = f"{module_name} has no {name}. {meant}It has {there}{hides(module)}"
+        raise ValueError(message) from None
+    if not callable(found):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"must be a class or a function, got {type(found).__name__} at {path}"
+        )
+
+    given = _declared_by(found, module, path)
+    functions = {each: given.get(each) for each in ("build", "example", "evaluate")}
+    for each, function in functions.items():
+        if function is not None and not callable(function):
+            raise ValueError(f"{each} of {path} must be a function, got {type(function).__name__}")
+    if functions["evaluate"] is not None:
+        _check_evaluate(functions["evaluate"], path)
+    several_gpus = given.get("several_gpus", False)
+    if not isinstance(several_gpus, bool):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"several_gpus of {path} must be True or False, got {several_gpus!r}"
+        )
+    return Trainable(
+        path=path,
+        workload=_workload(found, path, functions["evaluate"]),
+        config=_config(given.get("config"), path),
+        metrics=declared(given.get("metrics", {})),
+        several_gpus=several_gpus,
+        **functions,
+    )
+
+
+def config_admits(settings: Mapping[str, Any], path: str) -> bool:
+    """Whether the `Config` of the trainable at `path` accepts `settings`. Raises ValueError as `load`."""
+    config = load(path).config
+    try:
+        if config is not None:
+            config.model_validate(settings)
+    except Exception:  # a validator of others may raise anything
+        return False
+    return True
+
+
+def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
+    """What `found` or its module declares in `haltsweep`; nothing where that is a module or a function."""
+    given = getattr(found, DECLARES, getattr(module, DECLARES, None))
+    if given is None or inspect.ismodule(given) or callable(given):
+        return {}
+    known = [each.name for each in dataclasses.fields(Trainable) if each.name not in ("path", "workload")]
+    if not isinstance(given, Mapping):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"{DECLARES} of {path} must be a mapping with some of {', '.join(known)}, got {given!r}; give it "
+            "another name if it is for something else"
+        )
+    for key in given:
+        if key not in known:
+            meant = "".join(f" Did you mean {near!r}?" for near in get_close_matches(str(key), known, n=1))
+            raise ValueError(
+                f"{DECLARES} of {path} must have some of {', '.join(known)}, got {key!r}.{meant}"
+            )
+    return given
+
+
+def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
+    """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `config` made of it.
+
+    In a list a place is a part of the path; where one of another length was made of it nothing is said.
+    """
+    if isinstance(given, Mapping) and isinstance(kept, Mapping):
+        for key, value in given.items():
+            here = f"{path}.{key}" if path else str(key)
+            if key in kept:
+                yield from unkept_fields(value, kept[key], here)
+            else:
+                yield here
+    elif isinstance(given, list | tuple) and isinstance(kept, list | tuple) and len(given) == len(kept):
+        for place, (one, other) in enumerate(zip(given, kept, strict=True)):
+            yield from unkept_fields(one, other, f"{path}.{place}")
+
+
+def _names(module: Any) -> list[str]:
+    public = {name: value for name, value in vars(module).items() if callable(value) and name[0] != "_"}
+    return sorted(
+        name for name, value in public.items() if getattr(value, "__module__", "") == module.__name__
+    )
+
+
+def _config(found: Any, path: str) -> type[BaseModel] | None:
+    if found is None or (isinstance(found, type) and issubclass(found, BaseModel)):
+        return found
+    if isinstance(found, type) and dataclasses.is_dataclass(found):
+        return _model_of(found, path)
+    raise ValueError(f"config of {path} must be a pydantic model or a dataclass, got {found!r}")
+
+
+def _model_of(found: Any, path: str) -> type[BaseModel]:
+    """A pydantic model with the fields of the dataclass `found`, which makes one to check its values."""
+
+    def field_of(each: "dataclasses.Field[Any]") -> tuple[Any, Any]:
+        if each.default_factory is not dataclasses.MISSING:
+            return hints[each.name], Field(default_factory=each.default_factory)
+        return hints[each.name], ... if each.default is dataclasses.MISSING else each.default
+
+    def checked(model: BaseModel) -> BaseModel:
+        found(**{name: getattr(model, name) for name in type(model).model_fields})
+        return model
+
+    try:
+        hints = get_type_hints(found, include_extras=True)
+        fields: dict[str, Any] = {
+            each.name: field_of(each) for each in dataclasses.fields(found) if each.init
+        }
+        return create_model(
+            found.__name__,
+            __config__=ConfigDict(extra="forbid"),
+            __validators__={"checked": model_validator(mode="after")(checked)},  # type: ignore[dict-item]
+            **fields,
+        )
+    except Exception as error:  # a type that pydantic cannot check, or a name that is not defined
+        raise ValueError(
+            f"config of {path} must have fields of types that pydantic knows, got {said(error)}"
+        ) from error
+
+
+def _workload(found: Any, path: str, evaluate: Evaluate | None) -> Callable[[Job], Workload]:
+    if not isinstance(found, type):
+        _check_arguments(found, path)
+        trains: Callable[[Job], Workload] = partial(FunctionWorkload, found)
+    else:
+        if missing := [name for name in METHODS if not callable(getattr(found, name, None))]:
+            raise ValueError(
+                f"{path} must have the methods of trainables.protocol.Workload, lacks {', '.join(missing)}"
+            )
+        _check_class(found, path)
+        trains = found
+    return trains if evaluate is None else partial(_of_phase, trains, evaluate)
+
+
+def _of_phase(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
+    return Evaluation(evaluate, job) if job.phase == "posthoc" else trains(job)
+
+
+def _check_class(found: type, path: str) -> None:
+    if inspect.isabstract(found):
+        lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
+    if callable(getattr(found, "finished", None)):
+        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+            f"finished of {path} must be a truth value, and it is a method, which always counts as true: "
+            "write @property above it"
+        )
+    _check_call(found, path, f"{found.__name__}(job)", 1)
+
+
+def _check_arguments(function: Any, path: str) -> None:
+    if kind := _kind_of_iterator(function):
+        raise ValueError(
+            f"{path} must train when it is called, and it only returns {kind}: write a plain function "
+            "that calls trial.report"
+        )
+    _check_call(function, path, "train(settings, trial)", 2)
+
+
+def _check_evaluate(function: Evaluate, path: str) -> None:
+    what = f"evaluate of {path}"
+    if kind := _kind_of_iterator(function):
+        raise ValueError(
+            f"{what} must measure when it is called, and it only returns {kind}: write a plain function that "
+            "returns metrics"
+        )
+    _check_call(function, what, "evaluate(settings, folder)", 2)
+
+
+def _kind_of_iterator(function: Any) -> str:
+    """What `function` returns before anything of it has run; empty if it runs when it is called."""
+    kinds = {
+        "a generator": inspect.isgeneratorfunction,
+        "a coroutine": inspect.iscoroutinefunction,
+        "an asynchronous generator": inspect.isasyncgenfunction,
+    }
+    found = (kind for kind, is_kind in kinds.items() if is_kind(function) or is_kind(type(function).__call__))
+    return next(found, "")
+
+
+def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
+    try:
+        # The decorator's own arguments: it may pass on others to what it wraps.
+        inspect.signature(called, follow_wrapped=False).bind(*[object()] * arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"{path} must be called as {call}, and it cannot: {error}; name a script that "
+            "reads its command line by its file, such as train.py"
+        ) from error
+    except ValueError:
+        return  # it says nothing of its arguments

@@ -1,0 +1,256 @@
+"""A script as a trainable: run as `python script.py --lr 0.1` would run it, with the settings as its flags.
+
+A script whose function has the decorator `@hydra.main` gets Hydra's overrides instead, such as `lr=0.1`.
+
+A script reports by `haltsweep.current_trial().report(step, metrics)`, or appends a line of JSON for each
+report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. Those lines are read whenever
+the script opens the file, and when it has ended.
+"""
+
+import ast
+import json
+import os
+import re
+import runpy
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from trainables.custom.extensions import look_in
+from trainables.custom.function import FunctionTrial
+from trainables.custom.source_files import SCRIPT, source_files
+
+METRICS: Final = "metrics.jsonl"
+CALLS_MAIN: Final = re.compile(r"^(?!\s*(?:async )?def ).*\bmain\(", re.MULTILINE)
+
+HYDRA_MAIN: Final = re.compile(r"^@hydra\.main\b", re.MULTILINE)
+READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
+"""Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
+
+FIELDS_AS_FLAGS: Final = re.compile(r"\b(tyro\.cli|HfArgumentParser)\(")
+"""Matches calls of libraries that make a flag of each field of a dataclass."""
+SEED_FIELD: Final = re.compile(r"^\s+seed\s*:|\bTrainingArguments\b", re.MULTILINE)
+
+
+def find_script(path: str) -> Path:
+    """Return the script at `path`, which is relative to the current directory or to one on Python's path.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for place in (Path.cwd(), *map(Path, sys.path)):
+        if (file := place / path).is_file():
+            look_in(file.parent)
+            return file.resolve()
+    raise ValueError(f"must be a script that is there, got {path}; it is looked for from {Path.cwd()}")
+
+
+class Script:
+    """The training function `script(settings, trial)` of a script."""
+
+    how_to_report: Final = (
+        f'append a line such as {{"step": 1, "valid/loss": 0.5}} to {METRICS} in the working folder, or call '
+        "haltsweep.current_trial().report(step, metrics)"
+    )
+    """What to do where no report arrived."""
+
+    def __init__(self, file: Path) -> None:
+        """Take the script in a file, which is read when it runs."""
+        self._file = file
+
+    def _arguments(self, settings: Mapping[str, Any], seed: int, sources: Sequence[str]) -> list[str]:
+        if HYDRA_MAIN.search(self._file.read_text(encoding="utf-8")):
+            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra exits in place of raising the error
+            reads_seed = any(map(READS_SEED.search, sources)) and "seed" not in settings
+            return [*([f"++seed={seed}"] if reads_seed else []), *overrides(settings)]
+        return list(flags({**dict.fromkeys(_seed_flags(sources), seed), **settings}, sources))
+
+    def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:
+        """Run the script until it ends; one with a flag `--seed` gets the seed of the trial.
+
+        Args:
+            settings: Values of its flags.
+            trial: What it reports to.
+        """
+        modules = [each for each in source_files(str(self._file)) if each.suffix == SCRIPT]
+        sources = [each.read_text(encoding="utf-8", errors="replace") for each in modules]
+        arguments = self._arguments(settings, trial.seed, sources)
+        reader = MetricsReader(Path.cwd() / METRICS, trial)
+        sys.addaudithook(reader.opened)
+        before = sys.argv
+        sys.argv = [str(self._file), *arguments]
+        try:
+            names = runpy.run_path(str(self._file), run_name="__main__")
+            if callable(names.get("main")) and not CALLS_MAIN.search(self._file.read_text(encoding="utf-8")):
+                names["main"](arguments)
+        except SystemExit as ending:
+            if ending.code not in (None, 0):
+                raise
+        finally:
+            sys.argv = before
+            reader.is_open = False
+        reader.read()
+
+
+def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
+    """Command line arguments for settings.
+
+    A name is written with `_` or `-` as the script has it. A switch is given alone if true; if false, it is
+    left out, or given as `--no-name` if the script has that. Any other boolean is given as `--name=True` or
+    `--name=False`. Null gives nothing, a list several values, a mapping flags such as `--model.width`.
+
+    Args:
+        settings: Values by name.
+        sources: Texts of the script and of the modules that it imports from its folder.
+    """
+    for name, value in settings.items():
+        flag = _flag(name, sources)
+        if isinstance(value, Mapping):
+            yield from flags({f"{name}.{key}": each for key, each in value.items()}, sources)
+        elif isinstance(value, list | tuple):
+            yield from (flag, *map(str, value))
+        elif isinstance(value, bool):
+            yield from _boolean(flag, value, sources)
+        elif value is not None:
+            yield f"{flag}={value}"
+
+
+def overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Command line arguments of a Hydra application for settings; a mapping gives `model.width=8`."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from overrides(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}={_hydra_value(value)}"
+
+
+def _hydra_value(value: Any) -> str:
+    """Write a value in the grammar of Hydra's overrides."""
+    if isinstance(value, str):
+        escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + "\\" * bool(found[2]) + found[2], value)
+        return f"'{escaped}'"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_hydra_value(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_hydra_value, value)) + "]"
+    return json.dumps(value)
+
+
+def _seed_flags(sources: Sequence[str]) -> list[str]:
+    """Return the name of the flag that takes the seed, if there is one."""
+    if any("LightningCLI(" in each for each in sources):
+        return ["seed_everything"]
+    has_fields = any(FIELDS_AS_FLAGS.search(each) for each in sources)
+    has_seed = _has("--seed", sources) or (has_fields and any(map(SEED_FIELD.search, sources)))
+    return ["seed"] if has_seed else []
+
+
+def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
+    declared = _declared(flag, sources)
+    if not declared and any("tyro.cli(" in each for each in sources):
+        declared = {"action": "BooleanOptionalAction"}
+    action = declared.get("action", declared.get("is_flag"))
+    if action is None:
+        is_converted_by_bool = declared.get("type") == "bool"  # bool("False") is true
+        yield f"{flag}=" if is_converted_by_bool and not value else f"{flag}={value}"
+    elif value:
+        yield flag
+    elif _has(no := f"--no-{flag.removeprefix('--')}", sources) or "BooleanOptionalAction" in action:
+        yield no
+
+
+def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
+    """Source of the keyword arguments of the call that declares a flag; empty if there is none."""
+    for source in sources:
+        if not _has(flag, [source]):
+            continue
+        try:
+            nodes = list(ast.walk(ast.parse(source)))
+        except (SyntaxError, ValueError):
+            continue
+        for node in nodes:
+            if not isinstance(node, ast.Call):
+                continue
+            names = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            if any(_has(flag, [name]) for name in names if isinstance(name, str) and name.startswith("-")):
+                found = {each.arg: ast.unparse(each.value) for each in node.keywords if each.arg}
+                is_pair = any("/" in name for name in names if isinstance(name, str))  # of click
+                return {"is_flag": "True", **found} if is_pair else found
+    return {}
+
+
+def _flag(name: str, sources: Sequence[str]) -> str:
+    """`--name` as the sources have it."""
+    forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
+    return next((each for each in forms if _has(each, sources)), forms[0])
+
+
+def _has(flag: str, sources: Sequence[str]) -> bool:
+    return any(re.search(rf"{re.escape(flag)}(?![\w-])", source) for source in sources)
+
+
+def _writes(mode: Any) -> bool:
+    return isinstance(mode, str) and any(each in mode for each in "wax+")
+
+
+class MetricsReader:
+    """Reports the lines that a script appends to a file."""
+
+    def __init__(self, file: Path, trial: FunctionTrial) -> None:
+        """Follow a file; lines that are in it already belong to somebody else.
+
+        Args:
+            file: JSON lines, each with a `step`.
+            trial: What to report to.
+        """
+        self.is_open = True
+        """Whether the script runs."""
+        self._trial = trial
+        self._follow(str(file))
+
+    def _follow(self, file: str) -> None:
+        self._file, self._lines = file, 0
+        self._read_bytes = Path(file).stat().st_size if Path(file).is_file() else 0
+
+    def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Read the file whenever the script opens it; an audit hook."""
+        if event != "open" or not self.is_open or isinstance(arguments[0], int):
+            return
+        path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
+        if path != self._file and path.endswith(f"/{METRICS}") and _writes(arguments[1]):
+            self._follow(path)  # the script has gone to another folder
+        if path == self._file:
+            self.read()
+
+    def read(self) -> None:
+        """Report all lines that are complete and were not reported yet.
+
+        Raises:
+            ValueError: A line is no mapping with a step.
+        """
+        was_open, self.is_open = self.is_open, False
+        try:
+            if not os.path.exists(self._file):  # noqa: PTH110 - as above
+                return
+            with open(self._file, "rb") as lines:  # noqa: PTH123 - as above
+                if os.fstat(lines.fileno()).st_size < self._read_bytes:  # written anew
+                    self._read_bytes = 0
+                lines.seek(self._read_bytes)
+                text = lines.read()
+        finally:
+            self.is_open = was_open
+        complete = text if not was_open else text[: text.rfind(b"\n") + 1]
+        self._read_bytes += len(complete)
+        for line in filter(None, map(bytes.strip, complete.split(b"\n"))):
+            self._lines += 1
+            try:
+                metrics = dict(json.loads(line))
+                step = metrics.pop("step")
+            except (ValueError, TypeError, KeyError) as error:
+                raise ValueError(
+                    f"{METRICS}:{self._lines}: a line must be a mapping such as "
+                    f'{{"step": 1, "valid/loss": 0.5}}, got '
+                    f"{line.decode(errors='replace')[:200]}"
+                ) from error
+            self._trial.report(step, metrics)

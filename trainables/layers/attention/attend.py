@@ -1,0 +1,383 @@
+"""Attention: the one interface to its kernels; layout (batch, tokens, heads, head width) on every side of it.
+
+`math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` a FlashAttention kernel on tokens
+without padding (`layers.attention.flash`): flash-attn where it is installed, else PyTorch's own. `auto` takes
+`flash` where it can run (16-bit tensors, a GPU new enough, heads of a width it takes) and `sdpa` elsewhere.
+
+Dropout of attention weights: on a CPU the keyed masks of `layers.dropout`, through `math`. On CUDA the fused
+kernels draw their own masks from a generator seeded with the same key: deterministic, but a function of the
+padded shape, so that early-exit modes agree there only in distribution; ask for `math` to have them agree
+exactly.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from trainables.layers.attention.explicit import Barred, KeptWeights, explicit, explicit_packed
+from trainables.layers.attention.explicit_offsets import OffsetBias, explicit_by_offset
+from trainables.layers.attention.flash import FlashKernel, PackedRows, usable_kernel
+from trainables.layers.constant_shapes import constant_shapes
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.head_rows import can_leave_padding, gather, spread, spread_each
+from trainables.layers.host import uploaded
+from trainables.layers.mask_draws import MaskDraws
+from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues, Tokens
+
+Backend = Literal["auto", "sdpa", "flash", "math"]
+Kernel = Literal["sdpa", "flash", "math"]
+HEAD_STRIDE = 1 << 16
+GAPS = (
+    "FlashAttention cannot leave out tokens that halted under a causal mask;"
+    " choose auto or sdpa, or early_exit: batch"
+)
+BIASED = "FlashAttention cannot add to logits what relative positions find; choose auto, sdpa or math"
+
+
+@dataclass(frozen=True)
+class WeightDropout:
+    """Which attention weights one call drops."""
+
+    dropout: KeyedDropout
+    key: int
+    place: Int[Tensor, "B T"]
+    """Place of each query in the full batch."""
+    drawn: Bool[Tensor, "B H T K"] | None = None
+    """The keyed mask, where it was drawn before."""
+
+    @classmethod
+    def ask(
+        cls,
+        draws: MaskDraws,
+        dropout: KeyedDropout,
+        place: Int[Tensor, "B T"],
+        heads: int,
+        keys: int,
+    ) -> None:
+        """Have the mask of the next call drawn."""
+        rows, width = place.shape
+        dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys))
+
+    @property
+    def rate(self) -> float:
+        """Share of weights that are dropped."""
+        return 1 - self.dropout.keep_share()
+
+    def keep(self, heads: int, keys: int) -> Bool[Tensor, "B H T K"]:
+        """The keyed mask."""
+        if self.drawn is not None:
+            return self.drawn
+        return self.dropout.mask(self.key, self.place[:, None, :, None], pairs_of_keys(heads, keys), keys)
+
+    def kept(self, heads: int, keys: int) -> KeptWeights:
+        """The mask with the scale of what it keeps."""
+        return KeptWeights(self.keep(heads, keys), self.dropout.scale)
+
+
+@lru_cache(maxsize=64)
+def pairs_of_keys(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
+    """Numbers of the weights of one query, of two keys each; not to be written to."""
+    pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
+    found: np.ndarray = head * HEAD_STRIDE + pair
+    found.flags.writeable = False
+    return found
+
+
+def attend(
+    q: Float[Tensor, "B T H E"],
+    k: Float[Tensor, "B K H E"],
+    v: Float[Tensor, "B K H E"],
+    key_mask: Bool[Tensor, "B K"] | None = None,
+    query_mask: Bool[Tensor, "B T"] | None = None,
+    *,
+    drop: WeightDropout | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "B T H E"]:
+    """softmax(q k^T / sqrt(E)) v over the keys in `key_mask`; every row must have one.
+
+    Masks are right-padded. Outputs of queries outside `query_mask` are not defined. Raises ValueError if
+    `backend` names a kernel that cannot run here.
+    """
+    kernel = choose(backend, q, dropping=drop is not None)
+    if kernel == "flash":
+        queries, keys = _packing(q, query_mask), _packing(k, key_mask)
+        out = _flash(queries.unpad(q), keys.unpad(k), keys.unpad(v), (queries, keys), drop)
+        return queries.pad(out)
+    barred = None if key_mask is None else barring(key_mask[:, None, None], q.dtype)
+    rows = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    return _padded(kernel, rows, barred, drop).transpose(1, 2)
+
+
+def attend_packed(
+    q: Float[Tensor, "M H E"],
+    seen: KeysValues,
+    queries: Packing,
+    *,
+    reach: Int[Tensor, " M"] | None = None,
+    bias: OffsetBias | None = None,
+    drop: WeightDropout | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "M H E"]:
+    """`attend` on packed tokens: row i of `queries` attends to row i of what is `seen`.
+
+    With `reach`, a query attends to that many first keys of its row. Then `queries` must be some of the
+    tokens that are seen, in order, each reaching up to itself; only where they are all of them can `flash`
+    run. `bias` is added to the logits, in their padded form; `flash` cannot do that.
+    """
+    keys = seen.packing
+    whole = (reach is None or q.shape[0] == seen.keys.shape[0]) and not keys.padded
+    kernel = choose(backend, q, dropping=drop is not None, biased=bias is not None, whole=whole)
+    if kernel == "flash":
+        return _flash(q, seen.keys, seen.values, (queries, keys), drop, causal=reach is not None)
+    barred = _barred(queries, keys, reach, q)
+    if kernel == "math" and bias is None and seen.both is not None:
+        kept = None if drop is None else drop.kept(q.shape[1], keys.width)
+        return explicit_packed(q[:, None], queries, seen.padded_both, keys, barred=barred, kept=kept)
+    rows = (spread(q, queries), *seen.padded)
+    if kernel == "math" and bias is not None and can_leave_padding(queries, keys):
+        kept = None if drop is None else drop.kept(q.shape[1], keys.width)
+        found = explicit_by_offset(*rows, bias, (queries, keys), barred=barred, kept=kept)
+        return gather(found, queries)
+    table = None if bias is None else bias.table()
+    return gather(_padded(kernel, rows, barred, drop, table), queries)
+
+
+def attend_among(
+    qkv: Float[Tensor, "M 3 H E"],
+    tokens: Tokens,
+    *,
+    drop: WeightDropout | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "M H E"]:
+    """`attend` of all tokens to those of their row, given queries, keys and values before any rotation."""
+    kernel = choose(backend, qkv, dropping=drop is not None, whole=not tokens.packing.padded)
+    if kernel == "flash":
+        q, k, v = qkv.unbind(1)
+        q, k = tokens.query_rotation(q).to(v.dtype), tokens.key_rotation(k).to(v.dtype)
+        packings = (tokens.packing, tokens.packing)
+        return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
+    barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
+    if kernel == "math":
+        kept = None if drop is None else drop.kept(qkv.shape[2], tokens.packing.width)
+        return explicit_packed(qkv, tokens.packing, factors=tokens.factors, barred=barred, kept=kept)
+    q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
+    return gather(_padded(kernel, (q, k, v), barred, drop), tokens.packing)
+
+
+def _barred(
+    queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "M H E"]
+) -> Barred | None:
+    """What to add to logits; made once for all layers that run on the same tokens."""
+    heads, dtype = q.shape[1], q.dtype
+    if reach is not None:
+        # Padding repeats the last token's reach, so that it reaches something: a softmax over nothing has no
+        # gradient, not even a zero one.
+        def made() -> tuple[Tensor, Tensor]:
+            columns = torch.arange(keys.width, device=q.device)
+            upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
+            return reach, barring((columns < upto)[:, None], dtype)
+
+        same, barred = queries.once(("reach", keys.width, dtype), made)
+        if same is not reach:
+            del queries.made["reach", keys.width, dtype]
+            return _barred(queries, keys, reach, q)
+        return barred  # type: ignore[no-any-return]
+    if keys.dense and not keys.padded:
+        return None
+    return keys.once(  # type: ignore[no-any-return]
+        ("barred", heads, dtype),
+        lambda: _padding_barred(keys, dtype).expand(-1, heads, -1, -1).contiguous(),
+    )
+
+
+def _padding_barred(keys: Packing, dtype: torch.dtype) -> Float[Tensor, "B 1 1 K"]:
+    """What bars padding; the host makes it where it knows the lengths."""
+    if not keys.by_host:
+        return barring(keys.mask[:, None, None], dtype)
+    table = np.where(keys.host_rows[2], np.float32(0), np.float32("-inf"))
+    return uploaded(table, keys.row.device)[:, None, None].to(dtype)
+
+
+def choose(
+    backend: Backend, q: Tensor, *, dropping: bool, biased: bool = False, whole: bool = True
+) -> Kernel:
+    """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run.
+
+    `biased`: a bias is added to logits. `whole`: every token is a query and no key is
+    padding, as flash-attn requires.
+    """
+    if backend == "math":
+        return "math"
+    if backend in ("auto", "flash"):
+        fault = BIASED if biased else flash_fault(q.device.type, q.dtype) if whole else GAPS
+        if fault is None:
+            found = usable_kernel(q.shape[-1], _capability(q.device), dropping=dropping)
+            if isinstance(found, FlashKernel):
+                return "flash"
+            fault = found
+        if backend == "flash":
+            raise ValueError(f"attention backend 'flash' cannot run: {fault}")
+    return "math" if (dropping or biased) and not q.is_cuda else "sdpa"
+
+
+@cache
+def plan_no_shapes() -> None:
+    """Have PyTorch choose among those of its fused kernels that run any shape at once.
+
+    On Hopper it prefers cuDNN's in 16 bits, which plans each new shape anew (pytorch/pytorch#155958); batches
+    of texts, and what halting leaves of them, hardly ever have the same shape again.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+
+
+def flash_fault(device: str, dtype: torch.dtype) -> str | None:
+    """Return why no FlashAttention kernel takes such tensors, with what to do; None if one does.
+
+    Args:
+        device: Type of the device, e.g. "cuda".
+        dtype: Type of queries, keys and values.
+    """
+    if device != "cuda":
+        return f"FlashAttention needs tensors on CUDA, got device={device}; choose auto or sdpa"
+    if dtype not in (torch.float16, torch.bfloat16):
+        return (
+            f"FlashAttention needs 16-bit tensors, got dtype={dtype}; set train.precision: bf16,"
+            " or choose auto or sdpa"
+        )
+    return None
+
+
+def chosen_kernel(
+    backend: Backend, device: str, dtype: torch.dtype, width: int, *, dropping: bool, biased: bool = False
+) -> tuple[str, str]:
+    """Return the name of the kernel that attention runs on such tensors, and why.
+
+    A GPU of any age is assumed; kernels that are not installed here are not named.
+
+    Args:
+        backend: Value of the setting.
+        device: Type of the device, e.g. "cuda".
+        dtype: Type of queries, keys and values.
+        width: Size of one head.
+        dropping: Whether attention weights are dropped.
+        biased: Whether positions add to logits.
+    """
+    asked = "asked for" if backend != "auto" else ""
+    if backend == "math":
+        return "math", asked
+    fault = BIASED if biased else flash_fault(device, dtype)
+    found = usable_kernel(width, None, dropping=dropping) if fault is None else fault
+    if backend != "sdpa" and isinstance(found, FlashKernel):
+        return found.name, asked or "in 16 bits on CUDA"
+    why = asked or str(found).partition(";")[0]
+    if (dropping or biased) and device != "cuda":
+        return "math", "weights are dropped on a CPU" if dropping else "positions add to logits on a CPU"
+    return "sdpa of PyTorch", why
+
+
+def _padded(
+    kernel: Kernel,
+    qkv: tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]],
+    barred: Barred | None,
+    drop: WeightDropout | None,
+    bias: Float[Tensor, "B H T K"] | None = None,
+) -> Float[Tensor, "B H T E"]:
+    """By one of the kernels that know rows and padding."""
+    q, k, v = qkv
+    if kernel == "math":
+        kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
+        return explicit(q, k, v, barred=barred, bias=bias, kept=kept)
+    if bias is not None:
+        barred = bias if barred is None else bias + barred
+    with _kernel_stream(drop):
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=barred, dropout_p=0.0 if drop is None else drop.rate
+        )
+
+
+def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
+    """What to add to logits: nothing in `mask`, minus infinity elsewhere."""
+    barred = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
+    return barred.masked_fill_(mask, 0.0)
+
+
+def _flash(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    packings: tuple[Packing, Packing],
+    drop: WeightDropout | None,
+    *,
+    causal: bool = False,
+) -> Tensor:
+    starts = (_starts(packings[0]), _starts(packings[1]))
+    widths = (packings[0].width, packings[1].width)
+    rows = PackedRows(q, k, v, starts, widths, causal, 0.0 if drop is None else drop.rate)
+    kernel = usable_kernel(q.shape[-1], _capability(q.device), dropping=drop is not None)
+    assert isinstance(kernel, FlashKernel)
+    with _kernel_stream(drop):
+        return kernel.run(rows)
+
+
+def _starts(packing: Packing) -> Int[Tensor, " B_1"]:
+    """Begins of rows, made once for all layers that run on the same tokens."""
+    found: Tensor = packing.once("starts in 32 bits", lambda: packing.starts.to(torch.int32))
+    return found
+
+
+def _capability(device: torch.device) -> int | None:
+    """Major compute capability; None where there is no GPU."""
+    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else None
+
+
+def _kernel_stream(drop: WeightDropout | None) -> AbstractContextManager[None]:
+    """Fused kernels draw from the generator of their device. A captured pass has it seeded before it."""
+    if drop is None or constant_shapes() is not None:
+        return nullcontext()
+    return seeded_generator(drop.key, drop.place.device)
+
+
+@contextmanager
+def seeded_generator(key: int, device: torch.device) -> Iterator[None]:
+    """Inside, the default generator of `device` is seeded by `key`; afterwards it is as it was before.
+
+    That one alone: to fork PyTorch's, that of the CPU too, takes the host as long as launching ten kernels.
+    On CUDA a seed and an offset are all of its state.
+    """
+    generator = _generator(device)
+    counts = generator.device.type == "cuda"
+    before = (generator.initial_seed(), generator.get_offset()) if counts else generator.get_state()
+    generator.manual_seed(key)
+    try:
+        yield
+    finally:
+        if isinstance(before, tuple):
+            generator.manual_seed(before[0])
+            generator.set_offset(before[1])
+        else:
+            generator.set_state(before)
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    """PyTorch's own of a device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    generators: tuple[torch.Generator, ...] = torch.cuda.default_generators
+    return generators[torch.cuda.current_device() if device.index is None else device.index]
+
+
+def _packing(x: Tensor, mask: Tensor | None) -> Packing:
+    batch, width = x.shape[:2]
+    if mask is None:
+        lengths = torch.full((batch,), width, device=x.device)
+        return Packing.of_lengths(lengths, width)
+    return Packing(mask.nonzero()[:, 0], mask.sum(1), width)

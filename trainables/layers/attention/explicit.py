@@ -1,0 +1,338 @@
+"""The explicit product of attention, with a backward pass that keeps little.
+
+softmax(scale * q k^T + bias + barred) v, some weights dropped. Beside its inputs only the weights and a byte
+for each element of the mask are kept; what dropout made of them is made again.
+
+Legend: N = B H heads of width E of all rows, T queries, K keys.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from weakref import ref
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from trainables.layers.constant_shapes import cached_constants
+from trainables.layers.dropout import scaled
+from trainables.layers.head_rows import (
+    WHOLE,
+    Factor,
+    HeadRows,
+    RowPart,
+    can_leave_padding,
+    moved,
+    put_back,
+    row_parts,
+    turn,
+)
+from trainables.layers.host import Function
+from trainables.layers.packing import Packing
+from trainables.types import sum_dtype
+
+Barred = Float[Tensor, "B #H #T K"]
+"""Minus infinity for keys that queries do not see, else zero: what is added to logits."""
+
+
+NARROW = 16
+"""Columns from which on the kernels of a CPU take a result as it is; of fewer they make the transposed one in
+a third of the time."""
+MOST_PAIRS = 1 << 17
+"""Pairs of queries and keys that are worked on at once on a CPU: half a mebibyte in 32 bits."""
+FEW_PAIRS, MOST_OF_FEW = 1 << 21, 1 << 19
+"""Of up to so many in all, so many at once: there what kernels cost weighs more."""
+
+
+@dataclass(frozen=True)
+class KeptWeights:
+    """Which weights dropout leaves, and what they are multiplied by."""
+
+    keep: Bool[Tensor, "B H T K"]
+    scale: float
+
+
+class _Explicit(Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917 autograd takes no keywords
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        barred: Tensor | None,
+        keep: Tensor | None,
+        keep_scale: float,
+    ) -> Tensor:
+        scale = q.shape[-1] ** -0.5
+        weights = _weights(q, k, scale, bias, barred)
+        ctx.save_for_backward(q, k, v, weights, keep)
+        ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
+        return product(left(weights, keep, v.dtype), v, keep_scale)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, weights, keep = ctx.saved_tensors
+        grad_v = _of_values(grads[0], v, weights, keep, ctx.keep_scale)
+        scores = of_logits(grads[0], v, weights, keep, ctx.keep_scale).to(q.dtype)
+        grad_q = product(scores, k, ctx.scale)
+        grad_k = product(scores.transpose(1, 2), q, ctx.scale)
+        return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None, None
+
+
+def _weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
+    scores = _scores(q, k, scale, bias, barred)
+    return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
+
+
+def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+    """The gradient of the logits."""
+    found = product(grad, v.transpose(1, 2), scale)
+    if found.dtype != weights.dtype:
+        found = found.to(weights.dtype)
+    if keep is not None:
+        found.mul_(keep.view(torch.uint8))
+    return torch._softmax_backward_data(found, weights, -1, weights.dtype)
+
+
+def _of_values(  # noqa: PLR0917 in the order of the pass
+    grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, out: Tensor | None = None
+) -> Tensor:
+    return product(left(weights, keep, v.dtype).transpose(1, 2), grad, scale, out)
+
+
+class RowMasks(NamedTuple):
+    """What bars keys of rows, and which of their weights dropout leaves."""
+
+    barred: Barred | None
+    kept: Bool[Tensor, "B H T K"] | None
+    scale: float
+    """What is left is multiplied by this."""
+
+    @classmethod
+    def of(cls, barred: Barred | None, kept: KeptWeights | None) -> "RowMasks":
+        """Of all rows."""
+        return cls(barred, None, 1.0) if kept is None else cls(barred, kept.keep, kept.scale)
+
+    def bar(self, part: RowPart) -> Tensor | None:
+        """What bars keys of one part."""
+        return None if self.barred is None else part.of_pairs(self.barred)
+
+    def keep(self, part: RowPart) -> Bool[Tensor, "N Q S"] | None:
+        """What is left in one part, the heads of all rows one after the other."""
+        return None if self.kept is None else part.of_pairs(self.kept).flatten(0, 1)
+
+    def without(self) -> "RowMasks":
+        """For a backward pass, which has what is left from where tensors are saved: a layer that is run again
+        shall not hold it."""
+        return RowMasks(None, None, self.scale)
+
+
+class _Moves(NamedTuple):
+    """How packed rows are worked on; none of it has a gradient."""
+
+    places: tuple[HeadRows, HeadRows]
+    """Of what is given, and of what comes out."""
+    factors: tuple[Factor, Factor] | None
+    masks: RowMasks
+    parts: tuple[RowPart, ...]
+    """Rows that are worked on at once."""
+
+
+class _Packed(Function):
+    """Of packed rows of heads, moved to the layout of batched products and back in the same function.
+
+    `x` holds the queries alone, where keys and values are given in that layout, or all three. What comes out
+    for padding is of no use, nor are its gradients.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, given: Tensor | None, moves: _Moves) -> Tensor:
+        ours = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
+        q, k, v = _three(ours, given)
+        scale, masks, needed = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
+        kept: list[Tensor] = []
+        found = v.new_empty(q.shape) if len(moves.parts) > 1 else None
+        for part in moves.parts:
+            weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, masks.bar(part))
+            used = left(weights, masks.keep(part), v.dtype)
+            into = None if found is None else part.of_queries(found)
+            made = product(used, part.of_keys(v), masks.scale, into)
+            if needed:
+                kept.append(weights)
+        found = made if found is None else found
+        ctx.save_for_backward(ours, given, masks.kept, *kept)
+        ctx.moves, ctx.shape = moves._replace(masks=masks.without()), x.shape
+        rows = found.reshape(-1, found.shape[-1]).index_select(0, moves.places[1].back)
+        return rows.view(x.shape[0], *x.shape[2:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        ours, given, keep, *kept = ctx.saved_tensors
+        moves: _Moves = ctx.moves
+        moves = moves._replace(masks=RowMasks(None, keep, moves.masks.scale))
+        three = _three(ours, given)
+        wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
+        if len(kept) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
+            grad_q, *others = _of_part(WHOLE, three, wide, kept[0], moves)
+            if given is None:
+                made, beside = torch.stack((grad_q, *others)).view(ours.shape), None
+            else:
+                made, beside = torch.stack((grad_q,)).view(ours.shape), torch.stack(others).view(given.shape)
+        else:
+            made = torch.empty_like(ours)
+            beside = None if given is None else torch.empty_like(given)
+            into = _three(made, beside)
+            for part, weights in zip(moves.parts, kept, strict=True):
+                _of_part(part, three, wide, weights, moves, into)
+        if moves.factors is not None:
+            turn(made, moves.factors[1])
+        packed = made.view(-1, made.shape[-1]).index_select(0, moves.places[0].back).view(ctx.shape)
+        return packed, beside, None
+
+
+_Three = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values of all rows and heads, or their gradients."""
+
+
+def _of_part(  # noqa: PLR0917 in the order of the pass
+    part: RowPart, three: _Three, grad: Tensor, weights: Tensor, moves: _Moves, into: _Three | None = None
+) -> _Three:
+    """The gradients of some rows, written `into` those of all if these are given."""
+    q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
+    of_q = of_k = of_v = None
+    if into is not None:
+        of_q, of_k, of_v = part.of_queries(into[0]), part.of_keys(into[1]), part.of_keys(into[2])
+    grad, keep, scale = part.of_queries(grad), moves.masks.keep(part), q.shape[-1] ** -0.5
+    # What is as large as the weights comes first and goes before the next of its kind.
+    scores = of_logits(grad, v, weights, keep, moves.masks.scale)
+    if scores.dtype != q.dtype:
+        scores = scores.to(q.dtype)
+    grad_q = product(scores, k, scale, of_q)
+    grad_k = product(scores.transpose(1, 2), q, scale, of_k)
+    del scores
+    return grad_q, grad_k, _of_values(grad, v, weights, keep, moves.masks.scale, of_v)
+
+
+def _three(parts: Tensor, given: Tensor | None) -> _Three:
+    if given is None:
+        q, k, v = parts.flatten(1, 2).unbind(0)
+    else:
+        q, (k, v) = parts.view(-1, *parts.shape[3:]), given.flatten(1, 2).unbind(0)
+    return q, k, v
+
+
+def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
+    """One product with its sum, where what is added can stand at its beginning."""
+    keys = k.transpose(1, 2)
+    if bias is None and barred is not None and barred.shape[0] * barred.shape[1] == q.shape[0]:
+        first = barred.flatten(0, 1).expand(-1, q.shape[1], -1)
+        return torch.baddbmm(first, q, keys, alpha=scale)
+    scores = product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
+    if barred is not None:
+        rows = barred.shape[0]
+        scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(barred)
+    return scores
+
+
+def product(
+    one: Float[Tensor, "N T K"],
+    other: Float[Tensor, "N K E"],
+    scale: float = 1.0,
+    out: Float[Tensor, "N T E"] | None = None,
+) -> Float[Tensor, "N T E"]:
+    """scale * one @ other, written into `out` if that is given."""
+    if out is not None and not out.is_cuda and not out.is_contiguous():
+        # Into a part of a tensor PyTorch writes matrix by matrix on a CPU.
+        return out.copy_(product(one, other, scale))
+    if not one.is_cuda and other.shape[2] < NARROW < one.shape[1]:
+        found = product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
+        return found if out is None else out.copy_(found)
+    if scale == 1:
+        return torch.bmm(one, other, out=out)
+    return torch.baddbmm(_nothing(one.dtype, one.device), one, other, beta=0, alpha=scale, out=out)
+
+
+@cached_constants(maxsize=16)
+def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What a product is added to if it is added to nothing."""
+    return torch.zeros((1, 1, 1), dtype=dtype, device=device)
+
+
+def left(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """`weights` that dropout leaves, not scaled yet: that is done by the product they go into, which has this
+    `dtype`."""
+    found = weights if keep is None else scaled(weights, keep, 1.0)
+    return found if found.dtype == dtype else found.to(dtype)
+
+
+def explicit(
+    q: Float[Tensor, "B H T E"],
+    k: Float[Tensor, "B H K E"],
+    v: Float[Tensor, "B H K E"],
+    *,
+    barred: Barred | None = None,
+    bias: Float[Tensor, "B H T K"] | None = None,
+    kept: KeptWeights | None = None,
+) -> Float[Tensor, "B H T E"]:
+    """Attention of every query."""
+    flat = [x.flatten(0, 1) for x in (q, k, v)]
+    bias = None if bias is None else bias.flatten(0, 1)
+    keep = None if kept is None else kept.keep.flatten(0, 1)
+    scale = 1.0 if kept is None else kept.scale
+    out: Tensor = _Explicit.run(*flat, bias, barred, keep, scale)
+    return out.view(q.shape)
+
+
+def explicit_packed(
+    x: Float[Tensor, "M P H E"],
+    packing: Packing,
+    given: Float[Tensor, "2 B H K E"] | None = None,
+    keys: Packing | None = None,
+    *,
+    factors: tuple[Factor, Factor] | None = None,
+    barred: Barred | None = None,
+    kept: KeptWeights | None = None,
+) -> Float[Tensor, "M H E"]:
+    """The same of packed tokens: of queries alone to `given` keys and values, or of all three.
+
+    `keys` is the packing of what is `given`, if it is known. `factors` are what parts of `x` are multiplied
+    by, and its conjugate (`layers.head_rows`).
+    """
+    places, at_once = _arranged(packing, packing if given is None else keys, x.shape[2], x.shape[1])
+    moves = _Moves(places, factors, RowMasks.of(barred, kept), at_once)
+    found: Tensor = _Packed.run(x, given, moves)
+    return found
+
+
+_Arranged = tuple[tuple[HeadRows, HeadRows], tuple[RowPart, ...]]
+
+
+def _arranged(queries: Packing, keys: Packing | None, heads: int, parts: int) -> _Arranged:
+    """Places in both layouts, and rows that are worked on at once: the same in all layers that run on these
+    tokens and see these keys."""
+    name = ("arranged", heads, parts, keys is None)
+    known = queries.made.get(name)
+    # Keys may hold these queries.
+    if known is None or (keys is not None and known[0]() is not keys):
+        places = HeadRows.of(queries, heads, parts), HeadRows.of(queries, heads)
+        held = None if keys is None else ref(keys)
+        known = queries.made[name] = held, (places, _parts(queries, keys, heads))
+    arranged: _Arranged = known[1]
+    return arranged
+
+
+def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart, ...]:
+    if keys is None or not can_leave_padding(queries, keys):
+        return (WHOLE,)
+    pairs = queries.num_rows * heads * queries.width * keys.width
+    most = MOST_OF_FEW if pairs <= FEW_PAIRS else MOST_PAIRS
+    if pairs <= most:
+        return (WHOLE,)
+    if keys is not queries:
+        return tuple(row_parts(queries, keys, heads, most))
+    # The same in all layers that run on these tokens.
+    found: tuple[RowPart, ...] = queries.once(
+        ("row parts", heads, most), lambda: tuple(row_parts(queries, keys, heads, most))
+    )
+    return found

@@ -1,0 +1,122 @@
+"""The explicit product of attention with logits by offset, part by part of a batch and without padding.
+
+softmax(scale * q k^T + bias + barred) v, some weights dropped, where the bias of a pair is one of few numbers
+that its query has. As many rows are worked on at once as leave what is made of their pairs in the cache,
+hardly wider than the longest of them: where lengths are even, two thirds of the pairs of the padded form are
+padding.
+
+Legend: N = B H heads of width E of all rows, T queries, K keys, O offsets.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from trainables.layers.attention.explicit import Barred, KeptWeights, RowMasks, left, of_logits, product
+from trainables.layers.head_rows import RowPart, row_parts
+from trainables.layers.host import Function
+from trainables.layers.packing import Packing
+from trainables.types import sum_dtype
+
+MOST_PAIRS = 1 << 15
+"""Most that are worked on at once: an eighth of a mebibyte in 32 bits."""
+
+
+@dataclass(frozen=True)
+class OffsetBias:
+    """What is added to the logits of pairs."""
+
+    found: Float[Tensor, "B H T O"]
+    """For each offset of each query, in the padded form."""
+    offset: Int[Tensor, "B T K"]
+    """The number of that of each pair."""
+
+    def table(self) -> Float[Tensor, "B H T K"]:
+        """Of all pairs."""
+        return self.found.gather(-1, self.offset[:, None].expand(-1, self.found.shape[1], -1, -1))
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What has no gradient."""
+
+    parts: tuple[RowPart, ...]
+    offset: Int[Tensor, "B T K"]
+    masks: RowMasks
+
+    def offsets(self, part: RowPart, heads: int) -> Int[Tensor, "R H T K"]:
+        """The numbers of pairs of one part."""
+        some = self.offset[part.rows, None, : part.queries, : part.keys]
+        return some.expand(-1, heads, -1, -1)
+
+    def bar(self, scores: Float[Tensor, "R H T K"], part: RowPart) -> None:
+        """Add what bars."""
+        barred = self.masks.bar(part)
+        if barred is not None:
+            # Of one query, where all of a row see the same.
+            scores.add_(barred)
+
+
+class _ByOffset(Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917 autograd takes no keywords
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, found: Tensor, around: _Around
+    ) -> Tensor:
+        out, kept, scale = torch.empty_like(q), [], q.shape[-1] ** -0.5
+        for part in around.parts:
+            asking, seen = part.of_queries(q), part.of_keys(k)
+            some = found[part.rows, :, : part.queries]
+            scores = some.gather(-1, around.offsets(part, found.shape[1]))
+            flat = scores.flatten(0, 1)
+            torch.baddbmm(flat, asking, seen.transpose(1, 2), alpha=scale, out=flat)
+            around.bar(scores, part)
+            weights = scores.softmax(-1, dtype=sum_dtype(scores.dtype)).flatten(0, 1)
+            used = left(weights, around.masks.keep(part), v.dtype)
+            product(used, part.of_keys(v), around.masks.scale, part.of_queries(out))
+            kept += [weights] if any(ctx.needs_input_grad) else []
+        ctx.save_for_backward(q, k, v, around.masks.kept, *kept)
+        ctx.around, ctx.scale, ctx.found = replace(around, masks=around.masks.without()), scale, found.shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, keep, *kept = ctx.saved_tensors
+        masks, scale = ctx.around.masks._replace(kept=keep), ctx.scale
+        around = replace(ctx.around, masks=masks)
+        grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
+        grad_found = q.new_zeros(ctx.found)
+        for part, weights in zip(around.parts, kept, strict=True):
+            wide, keep = part.of_queries(grads[0]), around.masks.keep(part)
+            seen, values = part.of_keys(k), part.of_keys(v)
+            used = left(weights, keep, v.dtype)
+            product(used.transpose(1, 2), wide, around.masks.scale, part.of_keys(grad_v))
+            scores = of_logits(wide, values, weights, keep, around.masks.scale).to(q.dtype)
+            pairs = scores.view(-1, ctx.found[1], part.queries, part.keys)
+            some = grad_found[part.rows, :, : part.queries]
+            some.scatter_add_(-1, around.offsets(part, ctx.found[1]), pairs)
+            product(scores, seen, scale, part.of_queries(grad_q))
+            asking = part.of_queries(q)
+            product(scores.transpose(1, 2), asking, scale, part.of_keys(grad_k))
+        return grad_q, grad_k, grad_v, grad_found, None
+
+
+def explicit_by_offset(
+    q: Float[Tensor, "B H T E"],
+    k: Float[Tensor, "B H K E"],
+    v: Float[Tensor, "B H K E"],
+    bias: OffsetBias,
+    packings: tuple[Packing, Packing],
+    *,
+    barred: Barred | None = None,
+    kept: KeptWeights | None = None,
+) -> Float[Tensor, "B H T E"]:
+    """Attention of the tokens of one packing to those of the other. What comes out for padding is of no use,
+    nor are its gradients but those of `bias`, which are zero."""
+    parts = tuple(row_parts(*packings, q.shape[1], MOST_PAIRS))
+    around = _Around(parts, bias.offset, RowMasks.of(barred, kept))
+    flat = (x.flatten(0, 1) for x in (q, k, v))
+    out: Tensor = _ByOffset.run(*flat, bias.found, around)
+    return out.view(q.shape)

@@ -1,0 +1,381 @@
+"""Attention of the Neural Data Router: the nearest matching position gets the weight.
+
+Source: Csordas, Irie and Schmidhuber, The Neural Data Router, with their released code; restated in Ray
+Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq. 4-7. With a
+match probability C_ij = sigmoid(logit_ij), never with itself or padding,
+
+    A_ij = C_ij * prod_{k in S_ij} (1 - C_ik),
+
+where S_ij holds all k other than i and j that are nearer to i than j is, and for j < i also the one as far to
+the right: of two equally far positions the right one is tried first. In log space every product is a running
+sum over the keys in the order in which a query tries them.
+
+The logit is scale * (q_i + u) . k_j + bias, and one of two numbers that query i has for all that comes after
+it and all that comes before it (direction sensitivity), which the second source leaves out of Eq. 5 as a
+detail. Row normalisation is a softmax over log A; the released code divides by a sum kept above 1e-12.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.layers.attention.attend import barring
+from trainables.layers.attention.explicit import product
+from trainables.layers.attention.subnormal import flushed
+from trainables.layers.constant_shapes import cached_constants
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.head_rows import by_length, gather, sorts_rows, spread, stepped
+from trainables.layers.host import Function
+from trainables.layers.linear import Constant, Linear, XavierLinear
+from trainables.layers.packing import Packing, take
+from trainables.types import sum_dtype
+
+SINUSOID_BASE = 10_000.0
+WIDTHS = 128
+"""Most of the widths of portions whose tables are kept."""
+MOST_PAIRS = 1 << 17
+"""Most that are worked on at once on a CPU: half a mebibyte in 32 bits."""
+_Rows = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T E"], Float[Tensor, "B H T E"]]
+"""Queries with their bias, scaled; keys; values."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """Rows that are worked on at once, hardly wider than the longest of them."""
+
+    rows: slice
+    """Which they are, where rows are sorted."""
+    heads: slice
+    """Their heads among those of all rows."""
+    barred: Float[Tensor, "R 1 W W"]
+    """Minus infinity for keys that queries do not see, else zero."""
+    order: Int[Tensor, " W_W"]
+    """In what order queries try keys, over the last two axes as one."""
+    back: Int[Tensor, " W_W"]
+    """What undoes that."""
+    later: Float[Tensor, "W W"]
+    """One where a key comes after its query."""
+
+    @classmethod
+    def of(
+        cls, barred: Float[Tensor, "R 1 W W"], rows: slice = slice(None), heads: slice = slice(None)
+    ) -> "Portion":
+        """All rows, if nothing else is said."""
+        width, device = barred.shape[-1], barred.device
+        return cls(rows, heads, barred, *_key_order(width, device), _later(width, barred.dtype, device))
+
+    def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
+        """The part of these rows."""
+        return x[self.heads, : self.barred.shape[-1]]
+
+    def of_rows(self, x: Float[Tensor, "B H T 1"]) -> Float[Tensor, "R H W 1"]:
+        """The same of what has an axis of heads."""
+        return x[self.rows, :, : self.barred.shape[-1]]
+
+
+class _Nearest(Function):
+    """Values by the probability that their key is the nearest match; logits are products of `q` and `k`, with
+    `near` added, and `more` where a key comes later. What comes out for padding is of no use.
+
+    With l the logits in the order in which keys are tried, the logarithm of A is l_j - sum_{k<=j}
+    log(1 + exp(l_k)), because log C = l + log (1 - C). Kept of a pair are its logit and its weight.
+    """
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 autograd takes no keywords
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        near: Tensor,
+        more: Tensor | None,
+        portions: tuple[Portion, ...],
+        normalise: bool,
+    ) -> Tensor:
+        gathered, kept = torch.empty_like(v), []
+        with flushed():
+            for part in portions:
+                after = None if more is None else part.of_rows(more)
+                logits = _logits(part.of_heads(q), part.of_heads(k), part.of_rows(near), after, part)
+                tried, weights = _weights(logits, part, normalise=normalise)
+                product(weights.to(v.dtype).flatten(0, 1), part.of_heads(v), out=part.of_heads(gathered))
+                kept += [tried, weights] if any(ctx.needs_input_grad) else []
+        ctx.save_for_backward(q, k, v, *kept)
+        ctx.portions, ctx.normalise = portions, normalise
+        ctx.sides = near.shape, None if more is None else more.shape
+        return gathered
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, *kept = ctx.saved_tensors
+        grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
+        near, more = (None if each is None else kept[0].new_zeros(each) for each in ctx.sides)
+        with flushed():
+            for part, tried, weights in zip(ctx.portions, kept[::2], kept[1::2], strict=True):
+                wide, left = part.of_heads(grads[0]), weights.to(v.dtype).flatten(0, 1)
+                product(left.transpose(1, 2), wide, out=part.of_heads(grad_v))
+                grad = product(wide, part.of_heads(v).transpose(1, 2)).to(weights.dtype).view(weights.shape)
+                grad, spare = _of_logits(grad, tried, weights, part, normalise=ctx.normalise)
+                part.of_rows(near).copy_(grad.sum(-1, keepdim=True))
+                if more is not None:
+                    part.of_rows(more).copy_(torch.mul(grad, part.later, out=spare).sum(-1, keepdim=True))
+                scores = grad.to(q.dtype).flatten(0, 1)
+                product(scores, part.of_heads(k), out=part.of_heads(grad_q))
+                product(scores.transpose(1, 2), part.of_heads(q), out=part.of_heads(grad_k))
+        return grad_q, grad_k, grad_v, near, more, None, None
+
+
+def _logits(
+    q: Tensor, k: Tensor, near: Tensor, more: Tensor | None, part: Portion
+) -> Float[Tensor, "R H W W"]:
+    content = product(q, k.transpose(1, 2))
+    content = content.to(sum_dtype(content.dtype)).view(*near.shape[:-1], -1).add_(near)
+    if more is not None:
+        # Sums and products: on a CPU, choosing by a mask that is spread over heads is ten times as slow.
+        content.addcmul_(more, part.later)
+    return content.add_(part.barred)
+
+
+def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor, Tensor]:
+    """`logits`, which are written over, in the order in which keys are tried; and weights."""
+    tried = _permuted(logits, part.order)
+    # The default threshold of softplus changes results in 64 bits.
+    found = F.softplus(tried, threshold=40).cumsum_(-1)
+    logs = _permuted(torch.sub(tried, found, out=found), part.back, logits)
+    return tried, torch.softmax(logs, -1, out=found) if normalise else torch.exp(logs, out=found)
+
+
+def _of_logits(
+    grad: Tensor, tried: Tensor, weights: Tensor, part: Portion, *, normalise: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradient of the logits, given that of the weights, which is written over; and memory as large."""
+    dtype = weights.dtype
+    logs = torch._softmax_backward_data(grad, weights, -1, dtype) if normalise else grad * weights
+    grad = _permuted(logs, part.order, grad)
+    behind = torch.cumsum(grad, -1, out=logs)
+    total = behind[..., -1:].clone()
+    behind = torch.sub(total, behind, out=behind).add_(grad).mul_(tried.sigmoid())
+    return _permuted(grad.sub_(behind), part.back, behind), grad
+
+
+def _permuted(
+    x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"], out: Float[Tensor, "B H T T"] | None = None
+) -> Float[Tensor, "B H T T"]:
+    """The last two axes, as one, in an `order` that repeats nothing; written into `out` if that is given."""
+    into = None if out is None else out.flatten(0, 1).flatten(1)
+    return torch.index_select(x.flatten(0, 1).flatten(1), 1, order, out=into).view(x.shape)
+
+
+@cached_constants(maxsize=WIDTHS)
+def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], Int[Tensor, " T_T"]]:
+    """In what order each of `width` queries tries its keys, itself last, and what undoes that.
+
+    Made once for all layers, outside of inference mode: what is made inside cannot be used in training.
+    """
+    here = torch.arange(width, device=device)
+    query, key = here[:, None], here
+    rank = (2 * (key - query).abs() - (key > query).long()).fill_diagonal_(2 * width)
+    order = rank.argsort(-1)
+    begin = query * width
+    return (order + begin).flatten(), (order.argsort(-1) + begin).flatten()
+
+
+@cached_constants(maxsize=WIDTHS)
+def _later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "T T"]:
+    return torch.ones((width, width), dtype=dtype, device=device).triu(1)
+
+
+def barred_keys(keys: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B 1 T T"]:
+    """Minus infinity for each query's own key and those outside of right-padded `keys`, else zero."""
+    itself = torch.eye(keys.shape[-1], dtype=torch.bool, device=keys.device)
+    return barring((~itself & keys[:, None])[:, None], dtype)
+
+
+def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Portion, ...]:
+    """All rows from the longest on, or in one portion, as they are.
+
+    On a CPU one has only as many rows as leave what is made of their pairs in the cache, and in memory that
+    the process has already: most of the time of a pass over all pairs would be that of new memory.
+    """
+    if not sorts_rows(packing):
+        return (Portion.of(barred_keys(packing.mask, dtype)),)
+    lengths, made, begin = np.sort(packing.host_counts)[::-1], [], 0
+    while begin < lengths.shape[0]:
+        width = stepped(int(lengths[begin]), packing.width)
+        end = min(begin + max(1, MOST_PAIRS // max(1, heads * width * width)), lengths.shape[0])
+        keys = torch.from_numpy(np.arange(width) < lengths[begin:end, None])
+        rows, of_heads = slice(begin, end), slice(begin * heads, end * heads)
+        made.append(Portion.of(barred_keys(keys, dtype), rows, of_heads))
+        begin = end
+    return tuple(made)
+
+
+def attend_nearest(  # noqa: PLR0917 as tensors come
+    q: Float[Tensor, "B H T E"],
+    k: Float[Tensor, "B H T E"],
+    v: Float[Tensor, "B H T E"],
+    near: Float[Tensor, "B H T 1"],
+    more: Float[Tensor, "B H T 1"] | None,
+    portions: tuple[Portion, ...],
+    *,
+    normalise: bool,
+) -> Float[Tensor, "B H T E"]:
+    """Values by A, its rows summing to one if they are to be normalised; logits are q k^T + `near`, and of
+    keys that come after their query + `more`."""
+    flat = (each.flatten(0, 1) for each in (q, k, v))
+    found: Tensor = _Nearest.run(*flat, near, more, portions, normalise)
+    return found.view(q.shape)
+
+
+class RoutingAttention(nn.Module):
+    """What both kinds of attention share: projections without biases, a content bias, a learned scale.
+
+    Dropout takes elements of keys, not weights. Projections start Xavier-uniform by the size of one head.
+    """
+
+    sorts: ClassVar[bool] = False
+    """Whether rows are looked at from the longest on, where that pays (`layers.head_rows`)."""
+
+    def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
+        super().__init__()
+        inner = heads * head_width
+        gain = ((width + inner) / (width + head_width)) ** 0.5
+        self.query = XavierLinear(width, inner, bias=False, gain=gain)
+        self.key = XavierLinear(width, inner, bias=False, gain=gain)
+        self.value = XavierLinear(width, inner, bias=False, gain=gain)
+        self.output = XavierLinear(inner, width, bias=False, gain=gain)
+        self.content_bias = Constant(heads, head_width, value=0.0)
+        self.scale = Constant(1, value=head_width**-0.5)
+        self.key_dropout = KeyedDropout(dropout, inner)
+        self.heads = heads
+
+    def look(
+        self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
+    ) -> Float[Tensor, "B H T E"]:
+        """What queries find in their `rows`."""
+        raise NotImplementedError
+
+    def forward(
+        self, x: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
+    ) -> Float[Tensor, "M D"]:
+        """What each token gathers from its row."""
+        queries = self.split(self.query(x))
+        asking = self.biased(queries, self.content_bias())
+        keys = self.split(self.key_dropout(self.key(x), place))
+        values = self.split(self.value(x))
+        asking, keys, values = (spread(each, packing, self.sorts) for each in (asking, keys, values))
+        found = gather(self.look(x, queries, (asking, keys, values), packing), packing, self.sorts)
+        out: Tensor = self.output(found.flatten(1))
+        return out
+
+    def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
+        """Queries, scaled here, where the tensor is smallest."""
+        asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
+        return asking
+
+    def split(self, x: Float[Tensor, "M I"]) -> Float[Tensor, "M H E"]:
+        """One vector a head."""
+        return x.reshape(x.shape[0], self.heads, -1)
+
+
+class GeometricAttention(RoutingAttention):
+    """The nearest match wins."""
+
+    sorts: ClassVar[bool] = True
+
+    def __init__(
+        self, width: int, heads: int, head_width: int, dropout: float, *, direction: bool, normalise: bool
+    ) -> None:
+        super().__init__(width, heads, head_width, dropout)
+        self.bias = Constant(1, value=0.0)
+        self.direction = Linear(width, 2 * heads) if direction else None
+        self.direction_scale = Constant(1, value=1.0) if direction else None
+        self.normalise = normalise
+
+    def look(
+        self,
+        x: Float[Tensor, "M D"],
+        queries: Float[Tensor, "M H E"],  # noqa: ARG002 positions ask nothing here
+        rows: _Rows,
+        packing: Packing,
+    ) -> Float[Tensor, "B H T E"]:
+        """Values by A, its rows summing to one if they are to be normalised."""
+        dtype = sum_dtype(rows[0].dtype)
+        heads = self.heads
+        portions = packing.once(("portions", heads, dtype), lambda: portions_of(packing, heads, dtype))
+        near, more = self.bias().to(dtype).expand(*rows[0].shape[:-1], 1), None
+        if self.direction is not None:
+            before, after = self._sides(x, packing, dtype)
+            near, more = (before + self.bias()).to(dtype), after - before
+            if sorts_rows(packing):
+                near, more = (take(each, by_length(packing)) for each in (near, more))
+        return attend_nearest(*rows, near, more, portions, normalise=self.normalise)
+
+    def _sides(
+        self, x: Tensor, packing: Packing, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "B H T 1"], Float[Tensor, "B H T 1"]]:
+        """The numbers of each query for keys before it (first of a head's two) and after it."""
+        assert self.direction is not None
+        assert self.direction_scale is not None
+        both = packing.pad(self.direction(x) * self.direction_scale())
+        before, after = both.to(dtype).reshape(*both.shape[:2], self.heads, 2, 1).transpose(1, 2).unbind(3)
+        return before, after
+
+
+class RelativeAttention(RoutingAttention):
+    """Softmax over content and sinusoidal positions, which a gate takes relative to the query or absolute.
+
+    What the Neural Data Router is without geometric attention.
+    """
+
+    def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
+        super().__init__(width, heads, head_width, dropout)
+        self.position = XavierLinear(width, heads * head_width, bias=False)
+        self.position_bias = Constant(heads, head_width, value=0.0)
+        self.position_dropout = KeyedDropout(dropout)
+        self.relative = Linear(width, heads)
+
+    def look(
+        self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
+    ) -> Float[Tensor, "B H T E"]:
+        """Values by a softmax over the keys of each row."""
+        content = rows[0] @ rows[1].transpose(2, 3)
+        weights = self._weights(x, queries, content.to(sum_dtype(content.dtype)), packing)
+        return weights.to(rows[2].dtype) @ rows[2]
+
+    def _weights(
+        self,
+        x: Float[Tensor, "M D"],
+        queries: Float[Tensor, "M H E"],
+        content: Float[Tensor, "B H T T"],
+        packing: Packing,
+    ) -> Float[Tensor, "B H T T"]:
+        asking = packing.pad(self.biased(queries, self.position_bias())).transpose(1, 2)
+        found = self._positions(x, packing.width).to(asking.dtype)
+        scores = (asking @ found.permute(1, 2, 0)).to(content.dtype)
+        here = torch.arange(packing.width, device=x.device)
+        offset = here - here[:, None] + packing.width - 1
+        relative = scores.gather(-1, offset.expand_as(content))
+        absolute = scores[..., packing.width - 1 :]
+        gate = packing.pad(self.relative(x)).sigmoid().transpose(1, 2)[..., None].to(content.dtype)
+        logits = content + gate * relative + (1 - gate) * absolute
+        return (logits + barring(packing.mask[:, None, None], logits.dtype)).softmax(-1)
+
+    def _positions(self, x: Tensor, width: int) -> Tensor:
+        """What queries find in offsets from 1 - `width` to `width` - 1."""
+        offsets = torch.arange(1 - width, width, device=x.device)
+        codes = sinusoids(offsets, x.shape[-1]).to(self.position.weight.dtype)
+        found: Tensor = self.split(self.position_dropout(self.position(codes), offsets))
+        return found
+
+
+def sinusoids(position: Int[Tensor, " P"], width: int) -> Float[Tensor, "P D"]:
+    """Sines and cosines alternating, of p * 10000^(-2i/width) in the pair (2i, 2i+1)."""
+    pair = torch.arange((width + 1) // 2, device=position.device, dtype=torch.float64)
+    angle = position[:, None] * SINUSOID_BASE ** (-2 * pair / width)
+    return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]

@@ -1,0 +1,187 @@
+"""Mixture of multi-head attention (MoMHA): experts for queries and outputs, shared keys and values.
+
+Source: Tan et al., Sparse Universal Transformer, s. 3.1, as in their released code. Each of the k experts
+that a token chose has H queries of its own; all experts share the H keys and values of a token. The
+output of an expert's heads goes through that expert's output map, and gates weigh the results.
+
+    logit_ij = (q_i . k_j + q_i . r_{clip(j - i, -W, W)}) / sqrt(head width)
+
+with 2 W + 1 vectors r for each head, zero at first, shared by all experts. Attention to another sequence has
+no positions. With one head an expert is what Zhang et al., Mixture of Attention Heads, have.
+"""
+
+from typing import Annotated
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
+from trainables.layers.attention.explicit_offsets import OffsetBias
+from trainables.layers.dropout import KeyedDropout
+from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing, pair_places
+from trainables.layers.head_rows import spread
+from trainables.layers.linear import Constant, XavierLinear
+from trainables.layers.mask_draws import MaskDraws
+from trainables.layers.packing import Packing
+from trainables.layers.tokens import KeysValues, Placed, Tokens
+from trainables.settings import Reach, Small
+
+KEY_GAIN = 0.5**0.5
+
+
+class AttentionSettings(MixtureSettings):
+    """Mixture of multi-head attention: the published (E, k, H, D, W)."""
+
+    heads: Annotated[int, Small(2, 1)] = Field(default=4, ge=1)
+    """H: heads of one expert; 1 is the mixture of attention heads (MoA)."""
+    head_width: Annotated[int, Small(4)] = Field(default=64, ge=1)
+    """D: size of one head."""
+    window: Annotated[int, Reach(lambda longest: longest - 1), Small(2)] = Field(default=64, ge=0)
+    """W: offsets distinguished on either side; farther ones count as W."""
+
+
+class ExpertAttention(nn.Module):
+    """H heads for each of the experts that a token chose; to all of a row, in no order."""
+
+    def __init__(
+        self,
+        width: int,
+        mixture: AttentionSettings,
+        dropout: float,
+        gating_dropout: float,
+        kernel: Backend,
+    ) -> None:
+        super().__init__()
+        inner = mixture.heads * mixture.head_width
+        self.router = Router(width, mixture, gating_dropout)
+        self.query = ExpertLinear(mixture.experts, width, inner, bias=False)
+        self.key = XavierLinear(width, inner, bias=False, gain=KEY_GAIN)
+        self.value = XavierLinear(width, inner, bias=False, gain=KEY_GAIN)
+        self.output = ExpertLinear(mixture.experts, inner, width, bias=False)
+        self.weight_dropout = KeyedDropout(dropout)
+        self.heads = mixture.heads
+        self.kernel: Backend = kernel
+
+    def offer(self, z: Float[Tensor, "M D"]) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+        """Keys and values of tokens with states `z`."""
+        return self._split(self.key(z)), self._split(self.value(z))
+
+    def forward(
+        self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues
+    ) -> tuple[Float[Tensor, "M D"], Routing]:
+        """The attention output of each token over its row of `seen`, and how tokens were routed."""
+        routing: Routing = self.router(z, placed)
+        asking = routing.collect(self.query(routing.dispatch(z), routing.counts))
+        queries = self._split(asking.flatten(0, 1)).to(seen.values.dtype)
+        pairs = _pairs(placed.packing, routing.active)
+        gathered = attend_packed(
+            queries,
+            seen,
+            pairs,
+            reach=self._reach(placed, routing.active),
+            bias=self._bias(queries, placed, pairs, seen.packing),
+            drop=self._drop(placed, seen.packing),
+            backend=self.kernel,
+        )
+        answers = routing.sort(gathered.reshape(*asking.shape))
+        return routing.mix(self.output(answers, routing.counts)), routing
+
+    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 all is seen
+        return None
+
+    def _bias(
+        self,
+        queries: Float[Tensor, "P H E"],  # noqa: ARG002 no positions
+        placed: Placed,  # noqa: ARG002
+        pairs: Packing,  # noqa: ARG002
+        keys: Packing,  # noqa: ARG002
+    ) -> OffsetBias | None:
+        return None
+
+    def ask(self, draws: MaskDraws, placed: Placed, keys: Packing) -> None:
+        """Have the mask of weights drawn, where it is a keyed one."""
+        if self.weight_dropout.active and (self.kernel == "math" or not placed.place.is_cuda):
+            WeightDropout.ask(draws, self.weight_dropout, self._places(placed), self.heads, keys.width)
+
+    def _drop(self, placed: Placed, keys: Packing) -> WeightDropout | None:
+        dropout = self.weight_dropout
+        if not dropout.active:
+            return None
+        places = self._places(placed)
+        keep = dropout.asked(places, keys.width)
+        return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
+
+    def _places(self, placed: Placed) -> Int[Tensor, "B T"]:
+        """Places of all pairs of a token and one of its experts, in the padded form."""
+        active, packing = self.router.active, placed.packing
+        place = pair_places(placed, active)
+
+        def made() -> tuple[Tensor, Tensor]:
+            return place, _pairs(packing, active).pad(place.flatten())
+
+        found: Tensor = packing.once(("padded pairs", id(place)), made)[1]
+        return found
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], self.heads, -1)
+
+
+class ExpertSelfAttention(ExpertAttention):
+    """The same to the tokens of one's own row, of which a query knows the offset up to `window`."""
+
+    def __init__(
+        self,
+        width: int,
+        mixture: AttentionSettings,
+        dropout: float,
+        gating_dropout: float,
+        kernel: Backend,
+    ) -> None:
+        super().__init__(width, mixture, dropout, gating_dropout, kernel)
+        self.offsets = Constant(mixture.heads, mixture.head_width, 2 * mixture.window + 1, value=0.0)
+        self.window = mixture.window
+
+    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:
+        assert isinstance(placed, Tokens)
+        return None if placed.reach is None else placed.reach.repeat_interleave(active)
+
+    def _bias(
+        self, queries: Float[Tensor, "P H E"], placed: Placed, pairs: Packing, keys: Packing
+    ) -> OffsetBias:
+        """Logits of the offset of every key to every query, in the padded form."""
+        assert isinstance(placed, Tokens)
+        scaled = spread(queries * queries.shape[-1] ** -0.5, pairs)
+        found = scaled @ self.offsets().to(scaled.dtype)
+        return OffsetBias(found, self._offset(placed, pairs, keys))
+
+    def _offset(self, placed: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
+        """Number of the offset of every key to every query, made once for all layers that have the same."""
+        position = placed.position
+        assert position is not None
+
+        def made() -> tuple[Tensor, Tensor]:
+            there = torch.arange(keys.width, device=position.device)
+            here = placed.packing.pad(position).repeat_interleave(pairs.width // placed.packing.width, 1)
+            return position, (there - here[..., None]).clamp_(-self.window, self.window).add_(self.window)
+
+        # The position stays with what was made of it, so that no other gets its number.
+        name = ("offsets", id(position), pairs.width, keys.width, self.window)
+        found: Tensor = placed.packing.once(name, made)[1]
+        return found
+
+
+def _pairs(packing: Packing, active: int) -> Packing:
+    """The packing of tokens once each stands for `active` queries."""
+    if active == 1:
+        return packing
+    if not packing.by_host:
+        row = packing.row.repeat_interleave(active)
+        return Packing(row, packing.counts * active, packing.width * active)
+
+    def made() -> Packing:
+        return Packing.of_counts(packing.host_counts * active, packing.row.device, packing.width * active)
+
+    pairs: Packing = packing.once(("pairs", active), made)
+    return pairs

@@ -1,0 +1,242 @@
+"""How sequences are cut into chunks. Each by its own length, so that a chunk never depends on padding.
+
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2 (k is the
+number of chunks, from the chunk size g) and s. 6.6 (k fixed). Their runs cut a sequence of n tokens into
+k = ceil(n / g) chunks of ceil(n / k) tokens, so that chunks of size 100 hold 86 tokens at n = 512. On some
+tasks they count positions from the start of the sequence and not of the chunk: xPos knows only differences,
+and tokens attend to no other chunk, so that the choice does not matter.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from trainables.layers.host import uploaded
+from trainables.layers.packing import Packing, moved, take
+from trainables.layers.tokens import Tokens, packed_places
+from trainables.layers.xpos import rotations
+from trainables.settings import Settings, Small
+
+Number = TypeVar("Number", int, np.ndarray, Tensor)
+
+
+class ChunkSettings(Settings):
+    """Where one chunk ends and the next begins."""
+
+    by: Literal["size", "count"] = "size"
+    """Chunks of a fixed size (size), or a fixed number of chunks (count)."""
+    size: Annotated[int, Small(4)] = Field(default=20, ge=1)
+    """Most tokens in a chunk, where cut by size."""
+    count: Annotated[int, Small(3)] = Field(default=5, ge=1)
+    """Most chunks in a sequence, where cut by count; short sequences have one token a chunk."""
+    even: bool | None = None
+    """Where cut by size: chunks of one sequence are as long as each other (true, as published), or full but
+    for the last (false). Not given: even, but full in a causal model, where no token may know how many
+    follow."""
+
+    def is_even(self, *, causal: bool) -> bool:
+        """Whether chunks that are cut by size are as long as each other."""
+        return not causal if self.even is None else self.even
+
+    def length(self, total: Number, *, causal: bool) -> Number:
+        """Tokens in each chunk of a sequence of `total` tokens, but for the last."""
+        if self.by == "count":
+            return -(-total // self.count)
+        if self.is_even(causal=causal):
+            even: Number = -(-total // -(-total // self.size))
+            return even
+        return total * 0 + self.size
+
+    def lengths(self, total: int, *, causal: bool) -> list[int]:
+        """Tokens in each chunk of a sequence of `total` tokens."""
+        length = self.length(total, causal=causal)
+        return [min(length, total - start) for start in range(0, total, length)]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The chunks of one number of all rows that have one."""
+
+    tokens: Int[Tensor, " M"]
+    """Which tokens of the full batch."""
+    rows: Int[Tensor, " B"]
+    """Which rows of the full batch."""
+    packing: Packing
+    in_all: bool
+    """Whether these are all rows."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Rows in a new order, of which the first ones stay for the next chunk."""
+
+    order: Int[Tensor, " B"]
+    back: Int[Tensor, " B"]
+    """Where each is in that order."""
+    stays: int
+
+    @classmethod
+    def of(cls, order: Int[np.ndarray, " B"], stays: int, device: torch.device) -> "Parting":
+        """Of an order that the host knows."""
+        one, other = uploaded(np.stack((order, np.argsort(order))), device).unbind(0)
+        return cls(one, other, stays)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The M packed tokens of a full batch of B rows, cut into chunks."""
+
+    packing: Packing
+    number: Int[np.ndarray, " M"]
+    """Of the chunk that holds the token."""
+    column: Int[Tensor, " M"]
+    """Of the token in its chunk."""
+    counts: Int[Tensor, " B"]
+    """Chunks of each row."""
+    host_counts: Int[np.ndarray, " B"]
+    """The same for the host."""
+    most: int
+    """Chunks of the row that has most."""
+    longest: int
+    """Tokens of the longest chunk."""
+
+    @classmethod
+    def of(cls, packing: Packing, settings: ChunkSettings, *, causal: bool) -> "Cut":
+        """As `settings` say."""
+        totals = packing.host_counts
+        length = settings.length(totals, causal=causal)
+        column = np.concatenate([np.arange(total) for total in totals])
+        each = np.repeat(length, totals)
+        counts = -(-totals // length)
+        both = uploaded(np.concatenate((column % each, counts)), packing.row.device)
+        return cls(
+            packing,
+            column // each,
+            both[: column.shape[0]],
+            both[column.shape[0] :],
+            counts,
+            int(counts.max()),
+            int(np.minimum(length, totals).max()),
+        )
+
+    def tokens(self, head_width: int, dtype: torch.dtype, *, causal: bool) -> Tokens:
+        """All tokens of the batch, positions counted from 0 in each chunk; they attend to no other chunk."""
+        query, key = rotations(self.column, self.longest, head_width, dtype)
+        reach = self.column + 1 if causal else None
+        return Tokens(self.packing, packed_places(self.packing), query, key, reach)
+
+    def chunk(self, number: int) -> Chunk:
+        """Chunk `number`, counted from 0, of all rows that have one of that number."""
+        tokens, rows, packing = self.packing.select(self.number == number)
+        return Chunk(tokens, rows, packing, rows.shape[0] == self.packing.num_rows)
+
+    def parting(self, number: int) -> Parting | None:
+        """Before chunk `number`: the rows that had a chunk before it; None if all of them have this one."""
+        before = self.host_counts[self.host_counts >= number]
+        stays = before > number
+        if stays.all():
+            return None
+        order = np.concatenate((stays.nonzero()[0], (~stays).nonzero()[0]))
+        return Parting.of(order, int(stays.sum()), self.packing.row.device)
+
+    @cached_property
+    def back(self) -> Parting:
+        """From rows in the order in which they part to the full batch."""
+        order = np.argsort(np.argsort(self.host_counts, kind="stable"))
+        return Parting.of(order, self.packing.num_rows, self.packing.row.device)
+
+    @cached_property
+    def order(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
+        """Tokens of the full batch with those of each chunk before those of the next; and where in that order
+        each token is."""
+        order = np.argsort(self.number, kind="stable")
+        both = uploaded(np.concatenate((order, np.argsort(order))), self.packing.row.device)
+        return both[: order.shape[0]], both[order.shape[0] :]
+
+
+@dataclass(frozen=True)
+class PaddedRows(Packing):
+    """Rows that keep their padding among their packed tokens: only the first `counts` of each are real."""
+
+    @property
+    def padded(self) -> bool:
+        """True: some tokens may be padding."""
+        return True
+
+    @property
+    def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+        """Where the first and the last real token of each row are."""
+        return self.starts[:-1], self.starts[:-1] + self.counts - 1
+
+    @cached_property
+    def starts(self) -> Int[Tensor, " B_1"]:
+        """Where each row begins, and the end of the last."""
+        return torch.arange(self.num_rows + 1, device=self.row.device) * self.width
+
+    def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
+        """Mean over the real tokens of each row."""
+        total = torch.where(self.mask[..., None], self.pad(x), 0).sum(1)
+        return total / self.counts.to(total.dtype)[:, None]
+
+
+@dataclass(frozen=True)
+class PaddedChunk:
+    """The chunks of one number of all rows."""
+
+    tokens: Tokens
+    exists: Bool[Tensor, " B"]
+    """Rows that have a chunk of that number; the others have one of padding and a token of another chunk."""
+
+
+@dataclass(frozen=True)
+class PaddedCut:
+    """The M packed tokens of a full batch of B rows, cut into C chunks of L places in each row."""
+
+    chunks: list[PaddedChunk]
+    counts: Int[Tensor, " B"]
+    """Chunks of each row."""
+    out: Int[Tensor, " C_B_L"]
+    """For each place of a chunk a token of the full batch."""
+    back: Int[Tensor, " M"]
+    """For each token its place."""
+
+    @classmethod
+    def of(
+        cls, packing: Packing, settings: ChunkSettings, head_width: int, dtype: torch.dtype, *, causal: bool
+    ) -> "PaddedCut":
+        """As `settings` say; sizes are the largest of any row of at most `packing.width` tokens."""
+        device, rows, totals = packing.row.device, packing.num_rows, np.arange(1, packing.width + 1)
+        lengths = settings.length(totals, causal=causal)
+        most, longest = int((-(-totals // lengths)).max()), int(np.minimum(lengths, totals).max())
+        length, columns = settings.length(packing.counts, causal=causal), torch.arange(longest, device=device)
+        first = length * torch.arange(most, device=device)[:, None]
+        inside = torch.minimum(first[..., None] + columns, packing.counts[:, None] - 1)
+        out = (packing.starts[:-1, None] + inside).flatten(1)
+        counts = torch.minimum(packing.counts - first, length).clamp(min=1)
+        places = packed_places(packing).index_select(0, out.flatten()).view(most, -1)
+        row = uploaded(np.repeat(np.arange(rows), longest), device)
+        column = columns.repeat(rows)
+        turns, reach = rotations(column, longest, head_width, dtype), column + 1 if causal else None
+        made: dict[Any, Any] = {}
+        chunks = [
+            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, made=made), exists)
+            for count, place, exists in zip(counts, places, first < packing.counts, strict=True)
+        ]
+        each = length.index_select(0, packing.row)
+        number = torch.div(packing.column, each, rounding_mode="floor")
+        back = (number * rows + packing.row) * longest + packing.column % each
+        return cls(chunks, -(-packing.counts // length), out.flatten(), back)
+
+    def parts(self, x: Float[Tensor, "M D"]) -> list[Float[Tensor, "B_L D"]]:
+        """Vectors of the tokens of each chunk."""
+        return list(moved(x, self.out, self.back).chunk(len(self.chunks)))
+
+    def whole(self, parts: list[Float[Tensor, "B_L D"]]) -> Float[Tensor, "M D"]:
+        """Vectors of the full batch, of those of each chunk."""
+        return take(torch.cat(parts), self.back)
