@@ -36,7 +36,7 @@ NAMES = {
 
 
 def write_pages(folder: Path) -> None:
-    """Write one Markdown file per generated part into `folder`; leave a file alone if its text is the same."""
+    """Write one Markdown file per generated part into `folder`; keep a file whose text is the same."""
     folder.mkdir(exist_ok=True)
     for name, part in PARTS.items():
         file, text = folder / f"{name}.md", part()
