@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.architecture.source import ROOT
+from tests.architecture.source import ROOT, tracked
 
 BLOCK = re.compile(
     r"^(?:<!-- (?P<does>file|added to|not run): (?P<what>[^\n]+?) -->\n)?"
@@ -45,11 +45,7 @@ class CodeBlock:
 
 def pages() -> list[Path]:
     """README and all pages of docs, relative to the root."""
-    return [
-        Path("README.md"),
-        *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/*/*.md"))),
-        *(path.relative_to(ROOT) for path in sorted(ROOT.glob("docs/*.md"))),
-    ]
+    return [path for path in tracked() if path.suffix == ".md" and (path.parts[0] in ("README.md", "docs"))]
 
 
 def blocks(page: Path) -> Iterator[CodeBlock]:

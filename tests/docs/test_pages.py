@@ -15,7 +15,7 @@ from tests.support.processes.commands import Shell, answer
 from tests.support.processes.forked_pytest import pytest_in
 from tests.support.processes.forks import Forked
 
-PAGES = [page for page in pages() if page.parts[:2] != ("docs", "generated")]
+PAGES = pages()
 README = Path("README.md")
 """Its code is that of the first tutorial: `test_same_code`."""
 MOST_NOT_RUN = 0.2
