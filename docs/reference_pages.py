@@ -74,9 +74,10 @@ def _table(definition: Mapping[str, Any], described: Mapping[str, Any]) -> list[
     rows = []
     for key, value in definition["properties"].items():
         default = "required" if key in required else _default(value)
+        kind = ", ".join(filter(None, (_type(value), default)))
         meaning = _cell(value) or _cell(described.get(key, {}))
-        rows.append(f"| `{key}` | {_type(value)} | {default} | {meaning} |")
-    return ["| key | value | default | meaning |", "|---|---|---|---|", *rows, ""]
+        rows.append(f"| `{key}` | {kind} | {meaning} |")
+    return ["| key | value | meaning |", "|---|---|---|", *rows, ""]
 
 
 def _cell(value: Mapping[str, Any]) -> str:
@@ -84,9 +85,10 @@ def _cell(value: Mapping[str, Any]) -> str:
 
 
 def _default(value: Mapping[str, Any]) -> str:
-    if "default" not in value or value["default"] in (None, [], {}):
+    default = value.get("default")
+    if default in (None, [], {}):
         return ""
-    return f"`{str(value['default']).lower() if isinstance(value['default'], bool) else value['default']}`"
+    return f"default `{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def _type(value: Mapping[str, Any]) -> str:

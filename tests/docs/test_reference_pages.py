@@ -44,7 +44,7 @@ def test_every_key_of_a_spec_has_a_meaning(pages: ModuleType) -> None:
     whole = text.partition("## `")[0]
     keys = json_schema()["$defs"]["built-in"]["properties"]
     rows = {
-        row[1].strip(" `"): row[-2].strip() for row in map(split_row, whole.splitlines()) if len(row) == 6
+        row[1].strip(" `"): row[-2].strip() for row in map(split_row, whole.splitlines()) if len(row) == 5
     }
     assert keys.keys() <= rows.keys()
     undescribed = [key for key in keys if not rows[key]]
