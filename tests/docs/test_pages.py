@@ -40,7 +40,6 @@ def test_few_blocks_are_left_out() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.longest
 @pytest.mark.parametrize("page", [page for page in PAGES if page != README and runs(page)], ids=str)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path / "folder", tmp_path / "home")
