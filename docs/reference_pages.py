@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -157,21 +159,27 @@ def report_json() -> str:
 
 
 def attribute_docstrings(of: type) -> dict[str, str]:
-    """Return the fields of a dataclass with the text below each, empty if there is none."""
+    """Return the fields of a dataclass with the text below each, else with that of the class of its values."""
     (body,) = ast.parse(inspect.getsource(of)).body
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
-    last = ""
-    for each in body.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            last = each.target.id
-            found[last] = ""
-        elif last and isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
-            found[last] = " ".join(str(each.value.value).split()).replace("|", "\\|")
-            last = ""
-        else:
-            last = ""
+    for each, following in zip(body.body, [*body.body[1:], None], strict=True):
+        if not isinstance(each, ast.AnnAssign) or not isinstance(each.target, ast.Name):
+            continue
+        text = ""
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            text = str(following.value.value)
+        found[each.target.id] = " ".join((text or _of_values(of, each.annotation)).split()).replace(
+            "|", "\\|"
+        )
     return found
+
+
+def _of_values(of: type, annotation: ast.expr) -> str:
+    """Return the docstring's first part of the dataclass in an annotation, such as `Effect`."""
+    names = [each.id for each in ast.walk(annotation) if isinstance(each, ast.Name)]
+    classes = [getattr(sys.modules[of.__module__], name, None) for name in names]
+    return next((_first_line(each) for each in classes if is_dataclass(each)), "")
 
 
 PARTS = {"commands": commands, "spec": spec, "errors": exit_codes, "report-json": report_json}

@@ -20,6 +20,23 @@ from trainables.custom.function import FunctionTrial
 from trainables.protocol import Job
 
 
+@dataclasses.dataclass
+class ExampleRow:
+    """A row.
+
+    Not this.
+    """
+
+
+@dataclasses.dataclass
+class Example:
+    plain: int
+    """Text
+    below it."""
+    rows: tuple[ExampleRow, ...]
+    bare: str = ""
+
+
 @pytest.fixture(scope="module")
 def pages() -> ModuleType:
     found = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "reference_pages.py")
@@ -72,6 +89,8 @@ def test_every_error_and_outcome(pages: ModuleType) -> None:
 def test_every_key_of_report_json(pages: ModuleType) -> None:
     text = pages.report_json()
     assert {each.name for each in dataclasses.fields(Report) if f"| `{each.name}` | " not in text} == set()
+    described = pages.attribute_docstrings(Example)
+    assert described == {"plain": "Text below it.", "rows": "A row.", "bare": ""}
 
 
 def test_files_are_rewritten_only_if_their_text_changed(pages: ModuleType, tmp_path, monkeypatch) -> None:

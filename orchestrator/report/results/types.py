@@ -242,19 +242,14 @@ class Report:
     """All that the tables and figures show; a pure function of plan and records."""
 
     sweep: str
-    """Name of the sweep."""
     question: str
-    """Question of the spec."""
     metrics: tuple[str, ...]
-    """Names of all metrics in the tables, with their splits."""
     cells: tuple[Cell, ...]
-    """Results of every arm in every metric, as trained."""
+    """As trained."""
     posthoc: tuple[Cell, ...]
     """The confirmed checkpoints, read again under other settings."""
     effects: tuple[Effect, ...]
-    """Differences of arms, paired by seed or repeat."""
     tallies: tuple[ArmTally, ...]
-    """Outcomes and costs of the trials of every arm."""
     floors: Mapping[str, float]
     """Values without any learning, by metric; with contexts see `ReportContext.floors`."""
     arms: tuple[str, ...]
@@ -264,7 +259,6 @@ class Report:
     headlines: tuple[str, ...] = field(default=(), kw_only=True)
     """Quantities that the first table is about."""
     power: str
-    """The difference that the chosen number of seeds or repeats can show, in one sentence."""
     prior_work: tuple[PriorWork, ...] = field(default=(), kw_only=True)
     """What was published of systems that no arm is."""
     unmet_published: tuple[PriorWork, ...] = field(default=(), kw_only=True)
@@ -272,14 +266,12 @@ class Report:
     answer: AnswerPlan | None = field(default=None, kw_only=True)
     """What decides the question; None where nothing is confirmed."""
     verdicts: tuple[ArmVerdict, ...] = field(default=(), kw_only=True)
-    """Verdicts on every arm in every primary outcome."""
     points: tuple[Cell, ...] = field(default=(), kw_only=True)
     """Of a search with several objectives that confirms several points of a front: every point for itself,
     named in `setting`. Cells and effects are then of the first point of each arm."""
     assignments: int = field(default=1, kw_only=True)
     """Most that are confirmed of each arm."""
     confirm_seeds: tuple[int, ...] = field(default=(), kw_only=True)
-    """Seeds of the confirmed trials."""
     left: int = 0
     """Trials of the plan that have not ended."""
     spent: str = ""
@@ -320,7 +312,6 @@ class Report:
     data_versions: str = ""
     """That trials read different data under one name, in one sentence; empty where they did not."""
     retried: tuple[RetriedTrial, ...] = ()
-    """Failed trials that were run again."""
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Texts that trials reported, by id and name."""
     not_finite: Mapping[str, int] = field(default_factory=dict)
