@@ -159,7 +159,7 @@ def report_json() -> str:
 
 
 def attribute_docstrings(of: type) -> dict[str, str]:
-    """Return the fields of a dataclass with the text below each, else with that of the class of its values."""
+    """Return the fields of a dataclass with the text below each, or that of the class of its values."""
     (body,) = ast.parse(inspect.getsource(of)).body
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
