@@ -13,6 +13,7 @@ from orchestrator import __version__  # noqa: E402
 
 write_pages(HERE / "generated")
 
+smartquotes = False  # options such as --driver stay as they are typed
 project = "haltsweep"
 author = "the haltsweep authors"
 release = version = __version__
