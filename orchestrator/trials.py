@@ -210,9 +210,12 @@ class Record:
     @property
     def standing(self) -> str:
         """Its outcome for people, who would look for the error of a trial that "crashed" without a start."""
-        if self.outcome is None:
-            return "open"
-        return "never began" if self.outcome.failed and self.attempts == 0 else self.outcome.value
+        return "open" if self.outcome is None else standing_of(self.outcome, self.attempts)
+
+
+def standing_of(kind: OutcomeKind, attempts: int) -> str:
+    """Return the outcome of a trial that was started `attempts` times, for people."""
+    return "never began" if kind.failed and attempts == 0 else kind.value
 
 
 OfArm = TypeVar("OfArm", PlannedTrial, Record)
@@ -228,7 +231,8 @@ def by_arm(trials: Iterable[OfArm]) -> Mapping[str, Sequence[OfArm]]:
 
 def with_usable_metrics(records: Iterable[Record]) -> list[Record]:
     """Return `records` without the metrics, as last reported, that statistics cannot use."""
-    return [each if each.last is None else replace(each, last=with_usable(each.last)) for each in records]
+    found = ((each, each.last and with_usable(each.last)) for each in records)
+    return [each if last is each.last else replace(each, last=last) for each, last in found]
 
 
 def with_usable(measurement: Measurement) -> Measurement:

@@ -8,9 +8,10 @@ early. A model with a decoder adds `decoder_flops(config, length, memory_length,
 encoder returns more states than there are tokens `memory_length(config, length)`. One that keeps more than a
 state a layer and position, where layers are run again in the backward pass, says how many in
 `states_between(config)`. One whose layers are also bounded by how long a sequence is says so in
-`most_layers(config, length)`; depths are given as shares of those in `depth_range`. What a file does not
-state is counted (`trainables.counting`); at another number of layers than were run when counting, FLOPs are
-taken to grow evenly with the layers.
+`most_layers(config, length)`; depths are given as shares of those in `depth_range`, or of
+`bound_layers(config)` if the depth of an evaluation is bounded otherwise. What a file does not state is
+counted (`trainables.counting`); at another number of layers than were run when counting, FLOPs are taken to
+grow evenly with the layers.
 """
 
 import math
@@ -86,6 +87,12 @@ def most_layers(config: Settings, length: int) -> int:
     """Most layers that a sequence of `length` tokens can run, its own length among what bounds them."""
     stated: Callable[[Settings, int], int] | None = _stated(config, "most_layers")
     return depth_range(config, length)[1] if stated is None else stated(config, length)
+
+
+def bound_layers(config: Settings, length: int) -> int:
+    """Layers that the bound of a depth stands for in an evaluation of `length` tokens."""
+    stated: Callable[[Settings], int] | None = _stated(config, "bound_layers")
+    return depth_range(config, length)[1] if stated is None else stated(config)
 
 
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:

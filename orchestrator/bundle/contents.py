@@ -34,7 +34,9 @@ SOURCES: Final = frozenset({".py", ".css", ".jinja"})
 MAX_LINE: Final = 8 * 1024**2
 """Bytes of one event."""
 MAX_ARMS: Final = 1000
-"""Arms of a sweep: the figures of a report take about a third of a second an arm."""
+"""Arms of a sweep."""
+MAX_CELLS: Final = 1_000_000
+"""Arms times metrics, outcomes, seeds, re-evaluations and published rows: a report has values for each."""
 MAX_VALUES: Final = 4_000_000
 """Values of one file of JSON, and of one event: the plan of 200,000 trials has fewer."""
 SPEC: Final = "spec.yaml"
@@ -43,6 +45,14 @@ DATA: Final = "data.json"
 
 def oversized(plan: Plan) -> str:
     """Return why the report of a plan would take too long to be made again; empty if it would not."""
+    outcomes = len(plan.answer.outcomes) if plan.answer is not None else 0
+    seeds = len(plan.confirm.seeds) if plan.confirm is not None else 0
+    each = len(plan.metrics) + outcomes + seeds + len(plan.posthoc) + len(plan.published)
+    if (cells := len(plan.arms) * each) > MAX_CELLS:
+        return (
+            "arms times metrics, outcomes, seeds, re-evaluations and published rows of a bundle must be at "
+            f"most {MAX_CELLS:,}, got {cells:,}; hand on the sweep's folder instead"
+        )
     if len(plan.arms) <= MAX_ARMS and len(plan.trials) <= MOST_TRIALS:
         return ""
     return (

@@ -1,9 +1,9 @@
-"""Ctrl-C from the first moments of a process on, and where it is swallowed.
+"""Handles Ctrl-C from the start of a process, also where KeyboardInterrupt is lost.
 
-Python raises KeyboardInterrupt wherever the main thread is. In a callback of the garbage collector that is
-printed and forgotten. In compiled code that imports a module, as PyTorch imports NumPy, it is forgotten as
-well, and half a module is left, which fails with some other error where it is first used. So that there was a
-Ctrl-C is remembered.
+Python prints and drops the exception in a callback of the garbage collector. Compiled code that imports a
+module, as PyTorch imports NumPy, drops it too, and the half-imported module fails later with another error.
+So this module remembers that there was a Ctrl-C. The second Ctrl-C ends the process at once, for custom code
+that ignores the first one.
 """
 
 import signal
@@ -13,34 +13,36 @@ from types import FrameType
 from typing import Any
 
 AGAIN_S = 0.05
-"""How long after it was swallowed a Ctrl-C is raised again: what swallowed it must be left by then."""
+"""Seconds after which a lost Ctrl-C is raised again; the code that lost it has returned by then."""
 
-_HEARD = threading.Event()
+_INTERRUPTED = threading.Event()
 
 
 def hear() -> None:
-    """Remember every Ctrl-C from now on. Nothing is done where it is ignored, or something else hears it."""
-    here = threading.current_thread() is threading.main_thread()
-    if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _remember)
+    """Handle Ctrl-C from now on, unless it is ignored or has another handler."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
         sys.unraisablehook = _raise_again
 
 
 def was_heard() -> bool:
-    """Whether there was a Ctrl-C that `hear` was there for: what fails after that fails of it."""
-    return _HEARD.is_set()
+    """Return whether there was a Ctrl-C since `hear`; later errors may be consequences of it."""
+    return _INTERRUPTED.is_set()
 
 
-def _remember(number: int, frame: FrameType | None) -> None:
-    _HEARD.set()
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _INTERRUPTED.set()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.default_int_handler(number, frame)
 
 
 def _raise_again(raised: Any) -> None:
-    """In place of a traceback, where nobody could catch what was raised."""
+    """Print exceptions that nobody can catch, but raise KeyboardInterrupt again."""
     if raised.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(raised)
         return
+    signal.signal(signal.SIGINT, _interrupt)
     main = threading.main_thread().ident or 0
     again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
     again.daemon = True

@@ -2,6 +2,7 @@
 
 import atexit
 import errno
+import faulthandler
 import os
 import sys
 import threading
@@ -148,6 +149,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         hear()
         os.umask(os.umask(0o077) | 0o002)  # nothing that all other users can write, whatever the shell says
         _open_streams()
+        faulthandler.enable()  # where native code ends this process, the line of Python is printed
         look_seldom()
     with redacted_stderr():
         try:

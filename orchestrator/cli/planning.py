@@ -1,15 +1,18 @@
 """Reads and plans a spec for the commands, and says how far that is when it takes its time."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.display.waiting import Waiting
 from orchestrator.cli.earlier import found_by, spread_of
-from orchestrator.cli.guard import outside_names
+from orchestrator.spec.document import read_file
+from search_spaces.paths import ROOTS
+from trainables import catalog
+from trainables.custom.extensions import is_module_name
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 FIRST_S = 10.0
 """A plan of a few arms is made sooner, on a busy machine too."""
+_KINDS: Mapping[str, catalog.Kind] = {"model": "models", "task": "tasks"}
 
 
 @contextmanager
@@ -77,3 +81,30 @@ def planned(
             spread_of=partial(spread_of, runs),
             read=read,
         )
+
+
+def outside_names(path: Path, overrides: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the custom code that planning the spec at `path` may import; none for a file that is no spec."""
+    written = read_file(path).data
+    set_here = {key: value for key, _, value in (each.partition("=") for each in overrides)}
+    return tuple(dict.fromkeys((*_named_in(written, ""), *_named_in(set_here, ""))))
+
+
+def _named_in(written: Any, at: str) -> Iterator[str]:
+    if isinstance(written, Mapping):
+        for key, value in written.items():
+            yield from _named_in(value, f"{at}.{key}")
+    elif isinstance(written, list):
+        for value in written:
+            yield from _named_in(value, at)
+    elif isinstance(written, str) and _is_outside(written.strip(), at.split(".")):
+        yield written.strip()
+
+
+def _is_outside(value: str, at: Sequence[str]) -> bool:
+    """Return whether the text `value` at this place can name custom code; paths of settings do not."""
+    if at[-1] == "trainable":
+        return True
+    if at[-1] == "name" and at[-2] in _KINDS:
+        return catalog.is_outside(_KINDS[at[-2]], value)
+    return is_module_name(value) and value.partition(".")[0] not in ROOTS

@@ -1,24 +1,26 @@
 """Opens a launched sweep to read it: its plan, its ledger, its records. Never claims anything."""
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
 from orchestrator.conductor.budget import budget_end, error_end
+from orchestrator.conductor.overview import EndedTrials, Overview
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import read_setup
 from orchestrator.files.sqlite_files import never_made
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.events import Event
+from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.serialise import read_plan
+from orchestrator.plan.serialise import read_outline, read_plan
 from orchestrator.plan.types import Plan
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Phase, Record
 from trainables.protocol import Measurement
 
 
@@ -28,6 +30,9 @@ class Opened:
 
     folder: SweepFolder
     plan: Plan
+    """Without its trials if it was opened as an outline."""
+    planned: Mapping[tuple[str, Phase], int]
+    """Number of planned trials by arm and phase."""
     ledger: Ledger
     ledger_url: str
 
@@ -36,37 +41,63 @@ class Opened:
         return records(self.ledger.events(), self.plan)
 
     def measured_records(self) -> tuple[list[Record], dict[str, list[Measurement]]]:
-        """The same, and every measurement of confirm trials by trial id; the log is read once."""
+        """The same, and every measurement of confirm trials by trial id; the log is read once.
+
+        `best` of other trials is by their newest measurements, unless earlier reports count too.
+        """
         confirmed = {each.trial_id for each in self.plan.trials if each.phase == "confirm"}
         kept: list[Event] = []
 
-        def passing() -> Iterator[Event]:
-            for event in self.ledger.events():
+        def passing(events: Iterable[Event]) -> Iterator[Event]:
+            for event in events:
                 if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
                     kept.append(event)
                 yield event
 
         with garbage_collection_off():
-            return records(passing(), self.plan), measurements(kept)
+            if not self._counts_earlier_reports:
+                found = records(passing(self.ledger.last_reports(confirmed)), self.plan)
+                if not self._lacks_objective(found):
+                    return found, measurements(kept)
+                kept.clear()
+            return records(passing(self.ledger.events()), self.plan), measurements(kept)
 
-    def newest_records(self, *, brief: bool = False) -> list[Record]:
+    def newest_records(self) -> list[Record]:
         """The same at a fraction of the cost, but that `best` is the last measurement.
 
-        `brief`: a trial that has ended for good has no assignment and settings, attempts and `started_at`
-        only if it failed, and stands where it was measured last. All measurements are read if the last
-        measurement of a finished search trial lacks an objective, or if earlier reports count too.
+        All measurements are read if the last measurement of a finished search trial lacks an objective, or if
+        earlier reports count too.
         """
+        found = [] if self._counts_earlier_reports else records(self.ledger.newest(), self.plan)
+        return self.records() if self._counts_earlier_reports or self._lacks_objective(found) else found
+
+    def overview(self) -> Overview:
+        """Return what `status` shows; trials that had ended at the newest snapshot are not read again."""
+        kept = self.ledger.snapshot()
+        ended = EndedTrials.kept(kept) if kept is not None else None
+        if kept is not None and ended is not None:
+            every, seq = self._counts_earlier_reports, kept.seq
+            new = [*self.ledger.newest(after=seq, also=ended.open_trials, every_report=every)]
+            if not any(each.kind is EventKind.RETRIED and (each.seq or 0) > seq for each in new):
+                found = records(new, self.plan)
+                if not self._lacks_objective(found):
+                    return Overview.of(self.plan, self.planned, found, ended)
+        return Overview.of(self.plan, self.planned, self.newest_records())
+
+    @property
+    def _counts_earlier_reports(self) -> bool:
         objectives = self.plan.search.objectives if self.plan.search is not None else ()
-        if any(each.scope != "last" for each in objectives):
-            return self.records()
-        found = records(self.ledger.newest(brief=brief), self.plan, brief=brief)
+        return any(each.scope != "last" for each in objectives)
+
+    def _lacks_objective(self, found: Iterable[Record]) -> bool:
+        """Whether a finished search trial has no value of an objective in the reports that were read."""
+        objectives = self.plan.search.objectives if self.plan.search is not None else ()
         wanted = [each.metric for each in objectives]
-        judged = (
+        return bool(wanted) and not all(
             each.judged_by(wanted)
             for each in found
-            if wanted and each.phase == "search" and each.outcome is OutcomeKind.FINISHED
+            if each.phase == "search" and each.outcome is OutcomeKind.FINISHED
         )
-        return found if all(judged) else self.records()
 
     def spent(self) -> str:
         """What of the budget is used up, if that is why nobody runs the sweep; else empty."""
@@ -81,16 +112,25 @@ class Opened:
         return next(iter(self.ledger.events(after=last)), None)
 
 
-def found(name: str, runs: Path) -> tuple[SweepFolder, Plan]:
-    """Folder and plan of the sweep called `name`. Raises InputError; StoreError if they cannot be read."""
+def found(
+    name: str, runs: Path, *, outline: bool = False
+) -> tuple[SweepFolder, Plan, Mapping[tuple[str, Phase], int]]:
+    """Folder and plan of the sweep called `name`, and its number of trials by arm and phase.
+
+    `outline`: the plan is returned without its trials. Raises InputError; StoreError if they cannot be read.
+    """
     folder = find_sweep(name, runs)
-    plan = read_plan(folder)
+    if outline:
+        plan, planned = read_outline(folder)
+    else:
+        plan = read_plan(folder)
+        planned = Counter((each.arm, each.phase) for each in plan.trials)
     if plan.name != folder.name:
         raise InputError(
             f"a sweep's folder must bear its name, and {folder.root} holds {plan.name!r}; "
             "call the folder so, or launch the spec again under another name"
         )
-    return folder, plan
+    return folder, plan, planned
 
 
 @contextmanager
@@ -109,12 +149,15 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
 
 
 @contextmanager
-def opened(name: str, runs: Path, storage: str | None = None, *, writes: bool = False) -> Iterator[Opened]:
+def opened(
+    name: str, runs: Path, storage: str | None = None, *, writes: bool = False, outline: bool = False
+) -> Iterator[Opened]:
     """The sweep called `name`; `writes`: its ledger will be written, and must be the ledger itself.
 
-    Raises InputError if there is none, StoreError if it cannot be read.
+    `outline`: the trials of its plan are not read. Raises InputError if there is none, StoreError if it
+    cannot be read.
     """
-    folder, plan = found(name, runs)
+    folder, plan, planned = found(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
     if url == folder.ledger_url and (gone := never_made(folder.ledger)):
         raise StoreError(
@@ -123,4 +166,4 @@ def opened(name: str, runs: Path, storage: str | None = None, *, writes: bool = 
         )
     with ExitStack() as stack:
         place = url if writes else stack.enter_context(readable(url, folder))
-        yield Opened(folder, plan, stack.enter_context(Ledger.open(place, plan.name)), url)
+        yield Opened(folder, plan, planned, stack.enter_context(Ledger.open(place, plan.name)), url)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.display.waiting import LOOK_S
 from orchestrator.cli.earlier import found_by, spread_of
-from orchestrator.cli.guard import guard, may_be_copied, outside_names
-from orchestrator.cli.planning import planned, planning
+from orchestrator.cli.planning import outside_names, planned, planning
 from orchestrator.errors import InputError
 from search_spaces.wording import amount, visible
 
@@ -57,7 +56,6 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
     """Each spec with all of its profiles, in the order given."""
     processes = min(cores(), len(paths) // SPECS_A_PROCESS)
     if processes < 2:
-        guard(paths)
         make = partial(planned, probe=cache(_new_probe))
         yield from (_checked(path, make) for path in paths)
         return
@@ -90,6 +88,14 @@ def _way() -> str:
     gc.collect()
     gc.freeze()  # what is there now stays for ever: no copy needs to look through it
     return "fork"
+
+
+def may_be_copied() -> bool:
+    """Return whether this process can be forked safely: PyTorch is not loaded, and it has one thread."""
+    if not hasattr(os, "fork") or "torch" in sys.modules or threading.active_count() > 1:
+        return False
+    tasks = Path("/proc/self/task")  # with threads that Python's `threading` does not know
+    return not tasks.is_dir() or len(list(tasks.iterdir())) == 1
 
 
 def _size(path: Path) -> int:

@@ -169,8 +169,8 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     if whole.setup.workload != DEFAULT_WORKLOAD:
         yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
         return
+    from orchestrator.execution.code_digests import MISSING_REMEDY
     from orchestrator.execution.datasets import needed
-    from orchestrator.execution.ray.node_check import AGAIN
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -183,7 +183,7 @@ def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         read = list(needed(raw, confirmed))
     except (ValueError, LookupError) as error:
         detail = f"a task of the sweep cannot be read: {str(error).partition(chr(10))[0]}"
-        yield Finding("data", "unknown", detail, AGAIN)
+        yield Finding("data", "unknown", detail, MISSING_REMEDY)
         return
     for config, infos in read:
         for info in infos:

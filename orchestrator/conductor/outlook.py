@@ -3,11 +3,10 @@
 Does no I/O and reads no clock: the same for a sweep that runs here and for one that is read from its ledger.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
-from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Phase, PlannedTrial, Record
 from search_spaces.wording import amount
@@ -114,7 +113,7 @@ class Watch:
 
     def runs(
         self,
-        planned: PlannedTrial,
+        planned: PlannedTrial | Record,
         settings: Mapping[str, Any],
         last: Measurement | None,
         silent_s: float | None = None,
@@ -155,32 +154,19 @@ class Watch:
 
     def outlook(self) -> Outlook:
         """All that was reported."""
-        order = {each.trial_id: place for place, each in enumerate(self.plan.trials)}
-        running = sorted(self.running, key=lambda each: order.get(each.trial_id, len(order)))
+        arms = {each.name: place for place, each in enumerate(self.plan.arms)}
+        phases = get_args(Phase)
+        running = sorted(
+            self.running,
+            key=lambda each: (phases.index(each.phase), each.repeat, arms[each.arm], each.number),
+        )
         return Outlook(tuple(running), tuple(self.phases.values()))
 
-    def _phase(self, planned: PlannedTrial) -> PhaseWork:
+    def _phase(self, planned: PlannedTrial | Record) -> PhaseWork:
         key = (planned.arm, planned.phase)
         if key not in self.phases:
             self.phases[key] = PhaseWork(planned.arm, planned.phase)
         return self.phases[key]
-
-
-def outlook_of(plan: Plan, records: Iterable[Record], *, held: bool, now: float) -> Outlook:
-    """Describe the sweep at Unix time `now`; no trial runs unless a process holds the lease (`held`)."""
-    watch, known = Watch(plan), {each.trial_id: each for each in records}
-    is_replaced = any(each.outcome is OutcomeKind.INFEASIBLE for each in known.values())
-    drawn = [each for each in replacements(plan) if each.trial_id in known] if is_replaced else []
-    for planned in (*plan.trials, *drawn):
-        record = known.get(planned.trial_id)
-        if record is not None and record.outcome is not None and record.outcome.final:
-            watch.ended(planned, record.outcome, record.last)
-        elif record is not None and record.outcome is None and held:
-            silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
-            watch.runs(planned, record.settings, record.last, silent_s)
-        else:
-            watch.waits(planned)
-    return watch.outlook()
 
 
 def remaining(outlook: Outlook) -> Remaining | None:

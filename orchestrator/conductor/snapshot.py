@@ -6,7 +6,9 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.messages import Stop
+from orchestrator.conductor.overview import EndedTrials
 from orchestrator.conductor.rounds import Rounds
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate
@@ -24,6 +26,31 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 """Shared by the many measurements of which only step and seconds are kept."""
 CHUNK = 1000
 """Trials in one JSON value: bounds the memory."""
+
+
+def ended_trials(
+    conductor: "Conductor", attempts: Mapping[str, Attempts], asked: Mapping[str, int]
+) -> EndedTrials:
+    """Return sums over the trials whose end is among the events.
+
+    `asked`: positions of the `asked` events of all other trials.
+    """
+    plan, found = conductor._plan, EndedTrials()
+    objectives = plan.search.objectives if plan.search is not None else ()
+    for trial_id, of_trial in attempts.items():
+        state = conductor._states[trial_id]
+        if of_trial.ended is None or state.outcome is None:
+            found.open_trials[trial_id] = asked[trial_id]
+            continue
+        found.add(
+            state.planned,
+            state.outcome,
+            state.last,
+            values=state.values or (),
+            attempts=of_trial.token,
+            objectives=objectives,
+        )
+    return found
 
 
 def to_chunks(conductor: "Conductor") -> Iterator[Any]:

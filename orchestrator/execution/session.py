@@ -1,7 +1,7 @@
-"""What a scheduler of workers and the recorder say to each other: who runs what, what to do on a report.
+"""The session of a sweep: hands out attempts to a scheduler of workers, and records their reports.
 
-Knows no scheduler. It names its runs by keys of its own choosing; a trial may get a second run when a worker
-refused it or died. Nothing is decided here: the recorder does that.
+The scheduler names its runs by keys; a trial gets another run if a worker refused it or died. The recorder
+makes all decisions.
 """
 
 import threading
@@ -31,79 +31,79 @@ class NoAttempt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a scheduler must know at every turn of its loop."""
+    """What a scheduler needs at every turn of its loop."""
 
     silent: Sequence[str]
     """Runs whose workers are to be killed."""
     draining: bool
-    """Whether nothing new is to be started."""
+    """Whether no further run may start."""
 
 
 class Hooks(Protocol):
-    """What a scheduler tells and asks: the session itself, or one in another process."""
+    """Calls of a scheduler; answered by the session, also from another process."""
 
-    def offer(self, key: str) -> Attempt | NoAttempt:
-        """An attempt for the new run `key`, asked for only when a slot is free."""
+    def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
+        """Return an attempt for the new run `key` if one of the cluster's slots is free."""
 
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
-        """Record what a worker reported. A `Stop`: the worker must let go of the trial, once.
+        """Record what a worker reported.
 
-        And whether all is written: if not, the worker may save nothing that the ledger could lose.
+        Returns:
+            A `Stop` if the worker must end the trial, which is returned once; and whether the ledger contains
+            all reports. Until it does, the worker may write no checkpoint.
         """
 
     def tell(self, text: str) -> None:
-        """Something that people should know."""
+        """Show a warning to the user."""
 
     def turn(self, begun: Sequence[str]) -> Turn:
-        """To be called often, with the runs that workers have taken."""
+        """Look after the session; called often, with the runs that workers have taken."""
 
     def lost(self, key: str, reason: str, cause: DeathCause) -> None:
-        """The worker of a run died, or was killed because it was silent."""
+        """Record that the worker of a run died, or was killed because it was silent."""
 
     def refused(self, key: str) -> None:
-        """A worker would not take the run: nothing has begun, another worker gets it."""
+        """Give the run to another worker, since a worker did not begin it."""
 
     def give_up(self) -> None:
-        """While draining: no worker has begun, or will begin, what is left."""
+        """End the runs that no worker has begun, while the session drains."""
 
 
 @dataclass(slots=True)
 class Session:
-    """One driver's run of a sweep."""
+    """The run of a sweep by one driver."""
 
     recorder: Recorder
-    slots: Callable[[], int]
-    """How many trials fit on the cluster at this moment."""
     stop: threading.Event
-    """Set from outside, e.g. by a signal: drain."""
+    """Set from outside, e.g. by a signal, to drain."""
     changed: Callable[[], None] = lambda: None
     """Called after everything that is recorded."""
     check: Callable[[], None] = lambda: None
     """Called often; raises if the session must end at once."""
     tell: Callable[[str], None] = lambda _: None
-    """Called with what people should know."""
+    """Called with warnings for the user."""
     silence_s: float | None = None
-    """A worker that reports nothing for longer is to be killed; None: it may be silent for ever."""
+    """Seconds without a report after which a worker is killed; None for no limit."""
     clock: Callable[[], float] = time.monotonic
     _running: dict[str, Attempt] = field(default_factory=dict)
     _stopping: set[str] = field(default_factory=set)
     _again: deque[Attempt] = field(default_factory=deque)
     _heard_at: dict[str, float] = field(default_factory=dict)
     _silent: set[str] = field(default_factory=set)
-    """Those reported as silent."""
+    """Runs that `silent` has returned."""
 
     @property
     def running(self) -> tuple[str, ...]:
-        """Keys of the runs that have not ended."""
+        """Keys of runs that have not ended."""
         return tuple(self._running)
 
-    def offer(self, key: str) -> Attempt | NoAttempt:
-        """An attempt for the new run `key`, asked for only when a slot is free."""
+    def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
+        """Return an attempt for the new run `key` if one of the cluster's slots is free."""
         self.tick()
         if not self._running and (self.recorder.finished or self.recorder.draining):
             self.give_up()
             return NoAttempt.NEVER
-        if not self.recorder.written() or len(self._running) >= self.slots():
+        if not self.recorder.written() or len(self._running) >= num_slots:
             return NoAttempt.LATER
         attempt = self._again.popleft() if self._again else self.recorder.ask()
         if attempt is None:
@@ -118,25 +118,25 @@ class Session:
         return attempt
 
     def tick(self) -> None:
-        """Look for reasons to drain or to end at once."""
+        """Check for reasons to drain or to end at once."""
         self.check()
         self.recorder.written()
         if self.stop.is_set() and not self.recorder.draining:
             self.recorder.drain(INTERRUPTED)
 
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
-        """`heard`, and whether all is written: if not, the worker may save nothing that could be lost."""
+        """See Hooks."""
         return self.heard(key, replies), self.recorder.written()
 
     def turn(self, begun: Sequence[str]) -> Turn:
-        """To be called often, with the runs that workers have taken."""
+        """See Hooks."""
         self.tick()
         for key in begun:
             self.began(key)
         return Turn(self.silent(), bool(self.recorder.draining))
 
     def heard(self, key: str, replies: Iterable[Reply]) -> Stop | None:
-        """Record what a worker reported. A `Stop`: the worker must let go of the trial, once."""
+        """Record what a worker reported. Return a `Stop`, once, if the worker must end the trial."""
         attempt = self._running[key]
         self._heard_at[key] = self.clock()
         stop: Stop | None = None
@@ -154,17 +154,17 @@ class Session:
         if ended or stop is None or key in self._stopping:
             return None
         if not (self.recorder.written() or self.recorder.draining):
-            return None  # it is answered at a later report, once it is written
+            return None  # a later report is answered, once the ledger contains this one
         self._stopping.add(key)
         return stop
 
     def began(self, key: str) -> None:
-        """A worker has taken the run: from now on it must be heard of."""
+        """Note that a worker has taken the run, and must report from now on."""
         if key in self._running and key not in self._heard_at:
             self._heard_at[key] = self.clock()
 
     def silent(self) -> list[str]:
-        """Runs that were heard of too long ago, each returned once: their workers are to be killed."""
+        """Return runs without a recent report, each once, whose workers must be killed."""
         if self.silence_s is None:
             return []
         now = self.clock()
@@ -175,7 +175,7 @@ class Session:
         return found
 
     def lost(self, key: str, reason: str, cause: DeathCause) -> None:
-        """The worker of a run died, or was killed because it was silent."""
+        """See Hooks."""
         attempt = self._running.pop(key)
         self._stopping.discard(key)
         self._heard_at.pop(key, None)
@@ -189,7 +189,7 @@ class Session:
         self.changed()
 
     def all_lost(self, reason: str) -> None:
-        """All workers died with what ran them. While draining nobody asks why: `resume` continues."""
+        """Record that all workers died with their scheduler."""
         if self.recorder.draining:
             self.give_up()
         for key in self.running:
@@ -199,12 +199,12 @@ class Session:
                 self.refused(key)
 
     def refused(self, key: str) -> None:
-        """A worker would not take the run: nothing has begun, another worker gets it."""
+        """See Hooks."""
         self._again.append(self._running.pop(key))
         self._heard_at.pop(key, None)
 
     def give_up(self) -> None:
-        """While draining: no worker has begun, or will begin, what is left."""
+        """See Hooks."""
         left = [*self._running.values(), *self._again]
         self._running.clear()
         self._heard_at.clear()

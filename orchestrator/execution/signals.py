@@ -1,10 +1,8 @@
-"""Ctrl-C: once to drain, twice to end at once; heard within a second, whatever this process is doing.
+"""Handles Ctrl-C during a launch: the first one drains the sweep, the second one ends the process.
 
-The same may be asked for by another thread.
-
-Python runs handlers between two steps of the main thread, which may be in compiled code for minutes. So a
-thread hears of signals too, through a pipe: it says that they were heard, and ends a process that does not
-leave on its own, as `kill -9` would: files and ledger are written for that.
+Python calls handlers between two steps of the main thread, which may be in compiled code for minutes. So a
+thread receives signals too, through a pipe. It announces them, and ends a process that does not end by itself
+after the second one. Files and ledger survive that as they survive `kill -9`.
 """
 
 import os
@@ -15,46 +13,47 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
-from os import _exit  # that of `os` raises while code of others is looked at
+from os import _exit  # `os._exit` raises while custom code is planned
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """SIGTERM is what a batch system sends before it kills, SIGHUP what a terminal sends that is closed."""
 AT_ONCE_S, DEAF_S, LEAVE_S = 0.2, 5.0, 15.0
-"""After the second: how long a handler may take, one step of the main thread, and all that is left to do."""
+"""Seconds after the second signal: for its handler, for one step of the main thread, and for all cleanup."""
 INTERRUPTED = 130
 SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Heard(Enum):
-    """What a signal means."""
+    """Effect of a signal."""
 
     DRAIN = auto()
-    """The first: running trials are saved at their next report."""
+    """The first signal: running trials are saved at their next report."""
     LEAVE = auto()
-    """The first while no trial runs: what is done now is left."""
+    """The first signal while no trial runs: the process stops its work."""
     HURRY = auto()
-    """The second: everything ends at once."""
+    """The second signal: everything ends at once."""
 
 
 class Interrupts:
-    """What was heard so far."""
+    """The signals so far, and what they do."""
 
     def __init__(self, on_signal: Callable[[Heard], None]) -> None:
+        """Create a state without signals; `on_signal` is called in another thread."""
         self.stop = threading.Event()
-        """Set by the first, or by anybody who wants the sweep to drain."""
+        """Set by the first signal, or by other code that wants the sweep to drain."""
         self.hurry = threading.Event()
-        """Set by the second."""
+        """Set by the second signal."""
         self._on_signal = on_signal
         self._gentle = self._shields = self._handled = 0
         self._raised = self._pending = False
         self._first: Heard | None = None
-        """What the first meant when it came, if the main thread could run its handler."""
+        """Effect of the first signal, if its handler has run."""
         self._left = threading.Event()
 
     @contextmanager
     def draining(self) -> Iterator[None]:
-        """Inside, the first signal is for `stop` alone; elsewhere it raises KeyboardInterrupt."""
+        """Have the first signal set `stop` and raise nothing; elsewhere it raises KeyboardInterrupt."""
         self._gentle += 1
         try:
             yield
@@ -63,7 +62,7 @@ class Interrupts:
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """Inside, nothing is raised; it is on leaving."""
+        """Delay KeyboardInterrupt until the end of the context."""
         self._shields += 1
         try:
             yield
@@ -73,7 +72,7 @@ class Interrupts:
             self._raise()
 
     def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the shape of a handler
-        """In the main thread."""
+        """Handle a signal in the main thread."""
         self.stop.set()
         self._handled += 1
         self._first = self._first or self._meaning()
@@ -84,7 +83,7 @@ class Interrupts:
             self._raise()
 
     def listen(self, ear: socket.socket) -> None:
-        """In a thread, until the pipe is closed."""
+        """Announce signals from the pipe, in a thread, until the pipe is closed."""
         count = 0
         while numbers := ear.recv(1):
             if numbers[0] not in SIGNALS:
@@ -100,7 +99,7 @@ class Interrupts:
                 threading.Thread(target=self._hasten, daemon=True).start()
 
     def leave(self) -> None:
-        """The main thread is through."""
+        """Note that the main thread has left the context."""
         self._left.set()
 
     def _meaning(self) -> Heard:
@@ -124,10 +123,13 @@ _CURRENT: Interrupts | None = None
 
 @contextmanager
 def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Interrupts]:
-    """Signals are handled inside; `on_signal` is called in another thread.
+    """Handle signals in the context.
 
-    Inside another one it is that one. Outside the main thread, where Python allows no handlers, the events
-    are only there to be set by others.
+    A nested context yields the outer state. Outside the main thread, where Python allows no handlers, only
+    other code sets the events.
+
+    Args:
+        on_signal: Called in another thread with the effect of each signal.
     """
     global _CURRENT  # noqa: PLW0603 - handlers of signals are global too
     mine = Interrupts(on_signal or (lambda _: None))
@@ -161,7 +163,7 @@ def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Int
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, no signal raises anything: a transaction or a drawing is not left half done."""
+    """Delay KeyboardInterrupt until the end of the context, e.g. of a transaction."""
     if _CURRENT is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -170,9 +172,9 @@ def undisturbed() -> Iterator[None]:
 
 
 def as_interrupt(stop: threading.Event) -> Callable[[object], None]:
-    """What another thread calls to have the effect of Ctrl-C on the thread that called this.
+    """Return a function for other threads that has the effect of Ctrl-C on this thread.
 
-    Outside the main thread, which alone hears signals, it sets `stop`.
+    If this is not the main thread, the function sets `stop`, since only the main thread handles signals.
     """
     ident = threading.get_ident()
     if threading.current_thread() is not threading.main_thread():
@@ -181,7 +183,7 @@ def as_interrupt(stop: threading.Event) -> Callable[[object], None]:
 
 
 def end_process(code: int) -> None:
-    """End this process at once, from any thread, with a terminal that can be used."""
+    """End this process at once, from any thread, and show the cursor of the terminal again."""
     with suppress(OSError):
         if os.isatty(1):
             os.write(1, SHOW_CURSOR + b"\r\n")
@@ -189,7 +191,7 @@ def end_process(code: int) -> None:
 
 
 def _let_go_of_terminal() -> None:
-    """Nobody reads what is written there any more, and to write raises."""
+    """Discard output to the closed terminal, since writing to it would raise an error."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):
             if stream is not None and stream.isatty():

@@ -42,8 +42,8 @@ _PRIVATE_KEY = re.compile(r"(?<=-----BEGIN ).*?(?=-----END |\Z)", re.DOTALL)
 _REMARK = re.compile(r"(?P<start>#[^\n]{0,100}?(?<![\w-])(?P<key>[A-Za-z_][\w-]{0,60})\s{0,4}[:=])[^\n]+")
 _ISSUED = re.compile(
     r"\b(?:(?:gh[oprsu]_|github_pat_|gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-|hf_|sk-|xox[abps]-|AKIA"
-    r"|ASIA|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\.|wandb_v\d_|SG\.|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)"
-    r"[\w.-]{12,}|\d{8,10}:AA[\w-]{33}|(?:AC|SK)[0-9a-f]{32}\b|[0-9a-f]{32}-us\d{1,2}\b"
+    r"|ASIA|dckr_[op]at_|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\.|wandb_v\d_|SG\.|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)"
+    r"[\w.-]{12,}|dapi[0-9a-f]{32}|\d{8,10}:AA[\w-]{33}|(?:AC|SK)[0-9a-f]{32}\b|[0-9a-f]{32}-us\d{1,2}\b"
     r"|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38})"
 )
 """Tokens as those who issue them write them."""
@@ -55,16 +55,24 @@ _IN_PROSE = re.compile(
 )
 """In prose, as in the text of a docstring: a name and what is said to be its value."""
 _FIELD = re.compile(
-    r"(?P<start>(?P<mark>[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}(?P<quote>[\"']))"
-    r"(?P<value>(?:\\.|(?!(?P=quote))[^\\\n]){1,500})(?=(?P=quote))"
+    r"(?P<start>(?P<mark>\\{0,3}[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}(?P<quote>\\{0,3}[\"']))"
+    r"(?P<value>(?:(?!(?P=quote))(?:\\.|[^\\\n])){1,500})(?=(?P=quote))"
 )
-"""A field of a mapping as Python or JSON writes it, as `print(os.environ)` does."""
+"""A field of a mapping as Python or JSON writes it, as `print(os.environ)` does; also JSON inside JSON."""
+_ELEMENT = re.compile(r"(?P<start><(?P<key>[A-Za-z_][\w-]{0,60})>)(?P<value>[^<>\n]{1,500})(?=</(?P=key)>)")
+_COOKIE = re.compile(r"(?P<start>\b(?:Set-)?Cookie:\s{0,4})[^\n\"']{1,4000}", re.IGNORECASE)
+_LOGIN = re.compile(
+    r"(?P<start>(?<![\w-])(?:-u|--user)(?:=|[\s\"',]{1,6})[^\s:\"']{1,100}:"
+    r"|\b(?:sshpass|mysql\w{0,20}|mariadb\w{0,20}|docker[\s\"',]{1,6}login)\b[^\n;|&]{0,200}?[\s\"']-p[\s\"',]{0,6}"
+    r"|\bjdbc:oracle:\w{1,10}:[^\s/@]{1,100}/)[^\s\"'@]{1,200}"
+)
+"""Passwords of programs and drivers that have a syntax of their own."""
 _VARIABLE = re.compile(
     r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE
 )
 """A line of what `env` prints."""
 _ASSIGNED = re.compile(
-    r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,60})\s{0,4}[:=]\s{0,4}(?:(?:Basic|Bearer|Token)\s{1,4})?)"
+    r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,60})\s{0,4}(?:=>|%3D|[:=])\s{0,4}(?:(?:Basic|Bearer|[Tt]oken)\s{1,4})?)"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n]){1,500})(?=(?P=quote))|(?P<value>(?![\"'])(?:(?![;&,][A-Za-z_][\w.-]{0,60}\s{0,4}[:=])\S){1,500}))"
 )
 """`key=value` and `key: value` in a text: connection strings, settings, headers of requests."""
@@ -127,7 +135,9 @@ def redact(text: object) -> str:
         done = stop
     message = "".join(parts) + _without_parameters(message[done:])
     message = _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
-    for fields in (_FIELD, _VARIABLE):
+    for whole in (_COOKIE, _LOGIN):
+        message = whole.sub(lambda found: found["start"] + MASK, message)
+    for fields in (_FIELD, _ELEMENT, _VARIABLE):
         message = fields.sub(
             lambda found: found["start"] + MASK if _holds_secret(found["key"]) else found[0], message
         )
@@ -157,8 +167,10 @@ def _without_assigned(found: re.Match[str]) -> str:
     value = found["quoted"] or found["value"]
     # `pwd` is the working directory as often as a password.
     is_folder = _NO_LETTER.sub("", found["key"].lower()) == "pwd" and value.startswith(("/", "~"))
-    if is_folder or _is_prose(found) or not _is_value_of_secret(found["key"], value):
+    if is_folder or _is_prose(found):
         return found[0]
+    if not _is_value_of_secret(found["key"], value):
+        return f"{found['start']}{found['quote'] or ''}{_ASSIGNED.sub(_without_assigned, value)}"
     after = "" if found["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
     return f"{found['start']}{found['quote'] or ''}{MASK}{after}"
 

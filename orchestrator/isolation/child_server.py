@@ -12,7 +12,6 @@ from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
-from orchestrator.isolation.incoming import Incoming
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 
 MODULE = "orchestrator.isolation.server"
@@ -80,7 +79,6 @@ class ChildServer:
         self._control: Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._child: Connection | None = None
-        self._incoming = Incoming()
         self._is_running = False
         self._connect()
 
@@ -98,7 +96,6 @@ class ChildServer:
             self._connect()
         assert self._control is not None, "a server was started"
         self._child, theirs = Pipe()
-        self._incoming = Incoming()
         self._is_running = True
         with theirs, suppress(OSError):
             self._control.send(order)
@@ -108,13 +105,11 @@ class ChildServer:
         """Return the child's next message, `ChildEnded` after the last one, or None after the timeout."""
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while self._control is not None:
-            if self._incoming.is_complete:
-                return self._incoming.take()
             left = None if timeout_s is None else max(0.0, until - time.monotonic())
             ready = wait([each for each in (self._child, self._control) if each is not None], left)
             if self._child is not None and self._child in ready:
                 try:
-                    self._incoming.read(self._child)
+                    return self._child.recv()
                 except (EOFError, OSError):  # the server sends the exit code
                     self._close_child()
             elif self._control in ready:
@@ -179,7 +174,6 @@ class ChildServer:
         return message if isinstance(message, ChildEnded) else None
 
     def _close_child(self) -> None:
-        self._incoming = Incoming()
         child, self._child = self._child, None
         if child is not None:
             child.close()

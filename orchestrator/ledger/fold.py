@@ -7,26 +7,23 @@ from typing import Any, Final
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import Event, EventKind, trial_from_json
-from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.spec.scopes import CountedReports
 from orchestrator.spec.section import Objective
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record, Trial, is_usable
+from orchestrator.trials import OutcomeKind, Record, Trial, is_usable
 from trainables.protocol import Measurement
 
 OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
 """Kinds of events that `measurements` is made of."""
 
 
-def records(events: Iterable[Event], plan: Plan, *, brief: bool = False) -> list[Record]:
+def records(events: Iterable[Event], plan: Plan) -> list[Record]:
     """One record a trial that was asked for, in that order; those that have not ended have outcome None.
 
     `best` is by the first objective of the search, the earlier step on a tie, and None without a search.
     A trial that was stopped and goes on is open again; its attempts are counted over all holders.
-    `brief`: the events were left out by which trials were asked for that have ended; the plan says what they
-    are, but for their assignments and settings. `judged` is None: only the last measurement was read.
     """
-    fold = Fold(plan, brief=brief)
+    fold = Fold(plan)
     for event in events:
         fold.hear(event)
     return fold.records()
@@ -71,11 +68,8 @@ def better(one: Measurement, other: Measurement | None, objective: Objective) ->
 class Fold:
     """Records of a log that is still growing: hears each event once, answers at any time."""
 
-    def __init__(self, plan: Plan, *, brief: bool = False) -> None:
-        """With `brief`, events that a trial was asked for may be missing."""
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._brief = brief
-        self._unasked: dict[str, PlannedTrial] = {}
         self._objectives = tuple(plan.search.objectives) if plan.search is not None else ()
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
@@ -96,22 +90,13 @@ class Fold:
             history = _History(trial_from_json(event.payload), self._provenance)
             self._histories.setdefault(event.trial_id, history)
         else:
-            history = self._histories.get(event.trial_id) or self._without_asking(event.trial_id)
-            history.hear(event, self._objectives, self._provenance, counts=not self._brief)
-
-    def _without_asking(self, trial_id: str) -> "_History":
-        if self._brief and not self._unasked:
-            self._unasked = {each.trial_id: each for each in self._plan.trials}
-        if self._brief and trial_id not in self._unasked:
-            self._unasked |= {each.trial_id: each for each in replacements(self._plan)}
-        planned = self._unasked.get(trial_id)
-        if planned is None:
-            raise StoreError(
-                f"a ledger must hold trials of its plan, and {trial_id} is none of {self._plan.name!r}, or "
-                "was never asked for; `haltsweep verify` says what else is wrong"
-            )
-        trial = Trial(planned, {}, {})
-        return self._histories.setdefault(trial_id, _History(trial, self._provenance))
+            known = self._histories.get(event.trial_id)
+            if known is None:
+                raise StoreError(
+                    f"a ledger must hold trials of its plan, and {event.trial_id} is none of "
+                    f"{self._plan.name!r}, or was never asked for; `haltsweep verify` says what else is wrong"
+                )
+            known.hear(event, self._objectives, self._provenance)
 
     def records(self) -> list[Record]:
         """One record a trial, in the order they were asked for."""
@@ -138,18 +123,11 @@ class _History:
     saved: tuple[Measurement | None, Measurement | None, CountedReports | None] = (None, None, None)
     """Values of `last`, `best` and `counted` at the newest checkpoint."""
 
-    def hear(
-        self,
-        event: Event,
-        objectives: Sequence[Objective],
-        provenance: Mapping[str, Any],
-        *,
-        counts: bool,
-    ) -> None:
+    def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
             self.heard_at = event.at
         if event.kind is EventKind.MEASURED:
-            self._measure(measurement_of(event), objectives, counts=counts)
+            self._measure(measurement_of(event), objectives)
         elif event.kind is EventKind.STARTED:
             self.attempts += 1
             self.outcome, self.reason, self.ended_at = None, "", None
@@ -173,10 +151,10 @@ class _History:
         self.last, self.best, counted = self.saved
         self.counted = counted and counted.copy()
 
-    def _measure(self, measurement: Measurement, objectives: Sequence[Objective], *, counts: bool) -> None:
+    def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
-        if counts and objectives and newest and self.trial.planned.phase == "search":
+        if objectives and newest and self.trial.planned.phase == "search":
             self.counted = self.counted or CountedReports(objectives)
             self.counted.add(measurement)
         if objectives and better(measurement, self.best, objectives[0]):

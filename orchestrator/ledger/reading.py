@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, not_, or_, select
+from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from orchestrator.errors import Fault, StoreError
 from orchestrator.ledger import chain
@@ -12,13 +12,11 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.sql.database import Database
 from orchestrator.ledger.sql.engine import DAMAGED
 from orchestrator.ledger.sql.schema import events, is_retry, sweeps
-from orchestrator.trials import OutcomeKind
 
 READ_ROWS = 5000
 """Events read in one transaction: long reads would keep SQLite's log from being folded back."""
 MAX_FAULTS = 100
 """More are not named one by one."""
-_FAILURES = [kind.value for kind in OutcomeKind if kind.failed]
 _COLUMNS = [events.c[name] for name in (*chain.CHAINED, "digest")]
 
 Rows = Sequence[Sequence[Any]]
@@ -61,18 +59,20 @@ class Reader:
             if len(rows) < READ_ROWS:
                 return
 
-    def newest_rows(self, *, brief: bool) -> list[Sequence[Any]]:
-        """Rows of all events that make records, of measurements the last of every trial, oldest first;
-        `brief`: of a trial that has ended for good none but that measurement, its end and, if it failed, when
-        it was begun. All measurements and checkpoints of retried trials are read: the retry's first step
-        decides which count.
+    def newest_rows(self, *, after: int, also: Mapping[str, int], every_report: bool) -> list[Sequence[Any]]:
+        """Rows of all events that make records, of measurements the last of every trial, oldest first.
+
+        Rows up to position `after` are returned only of the trials `also`, which have none before the
+        positions given with them. All measurements and checkpoints of retried trials are read: the retry's
+        first step decides which count.
 
         Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
         missing between them is not looked at. Raises StoreError for the first that is not as written.
         """
+        query = self._newest(after, also, every_report=every_report)
 
         def read(connection: Connection) -> tuple[str, Rows]:
-            return str(self.sweep(connection)["uid"]), connection.execute(self._newest(brief)).all()
+            return str(self.sweep(connection)["uid"]), connection.execute(query).all()
 
         uid, rows = self._database.run(read, write=False)
         for *row, before in rows:
@@ -80,32 +80,30 @@ class Reader:
                 raise self._damaged(each)
         return [row[:-1] for row in rows]
 
-    def _newest(self, brief: bool) -> Select[Any]:
-        measured = events.c.step.is_not(None)
+    def _newest(self, after: int, also: Mapping[str, int], *, every_report: bool) -> Select[Any]:
+        since = min([after, *(asked - 1 for asked in also.values())])
+        mine, measured = and_(self._mine, events.c.seq > since), events.c.step.is_not(None)
+        if also:
+            mine = and_(mine, or_(events.c.seq > after, events.c.trial_id.in_(also)))
         last = (
             select(events.c.trial_id, func.max(events.c.step).label("step"))
-            .where(self._mine, measured)
+            .where(mine, measured)
             .group_by(events.c.trial_id)
             .subquery()
         )
         before = events.alias()
-        retried = select(events.c.trial_id).where(self._mine, is_retry())
-        again = events.c.trial_id.in_(retried)
+        again = events.c.trial_id.in_(select(events.c.trial_id).where(self._mine, is_retry()))
         unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
-        records = and_(events.c.step.is_(None), events.c.kind.not_in(unread))
-        if brief:
-            final = select(events.c.trial_id).where(
-                self._mine, events.c.outcome.is_not(None), events.c.trial_id.not_in(retried)
-            )
-            well = final.where(events.c.outcome.not_in(_FAILURES))
-            for kind, of_trials in ((EventKind.ASKED, final), (EventKind.STARTED, well)):
-                unread_of = and_(events.c.kind == kind.value, events.c.trial_id.in_(of_trials))
-                records = and_(records, not_(unread_of))
+        wanted = [
+            and_(events.c.step.is_(None), events.c.kind.not_in(unread)),
+            last.c.step.is_not(None),
+            again,
+        ]
         return (
             select(*_COLUMNS, before.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))
             .outerjoin(before, and_(before.c.sweep_id == self._id, before.c.seq == events.c.seq - 1))
-            .where(self._mine, or_(records, last.c.step.is_not(None), again))
+            .where(mine, or_(*wanted, *([measured] if every_report else [])))
             .order_by(events.c.seq)
         )
 

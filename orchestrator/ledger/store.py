@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, insert, select, update
@@ -309,17 +309,42 @@ class Ledger:
         """
         return map(from_row, self._reader.rows(after))
 
+    def last_reports(self, whole: Container[str]) -> Iterator[Event]:
+        """All events but the measurements that a newer one of their trial follows. Raises as `events`.
+
+        Of the trials `whole` all measurements are returned. The newest of the others come late: before the
+        next event of their trials that is none.
+        """
+        newest: dict[str, Sequence[Any]] = {}
+        for row in self._reader.rows(0):
+            _, _, _, trial_id, step, *_ = row
+            if step is not None and trial_id not in whole:
+                newest[trial_id] = row
+                continue
+            if trial_id in newest:
+                yield from_row(newest.pop(trial_id))
+            yield from_row(row)
+        yield from map(from_row, newest.values())
+
     def rows(self) -> Iterator[Sequence[Any]]:
         """All events as they are chained (`chain.CHAINED`), each with its digest. Raises as `events`."""
         return self._reader.rows(0)
 
-    def newest(self, *, brief: bool = False) -> Iterator[Event]:
+    def newest(
+        self, *, after: int = 0, also: Mapping[str, int] = MappingProxyType({}), every_report: bool = False
+    ) -> Iterator[Event]:
         """All events that make records, of the measurements only the last of every trial: a quick look.
 
-        `brief`: of trials that have ended for good no assignments, and when they began only if they failed.
-        Raises StoreError for the first that is not as it was written.
+        Args:
+            after: Position of an event; earlier events are left out.
+            also: Trials of which earlier events are returned, too, with positions of their `asked` events.
+            every_report: Whether all measurements are returned.
+
+        Raises:
+            StoreError: An event is not as it was written; raised for the first.
         """
-        return map(from_row, self._reader.newest_rows(brief=brief))
+        rows = self._reader.newest_rows(after=after, also=also, every_report=every_report)
+        return map(from_row, rows)
 
     def verify(self) -> list[Fault]:
         """Everything in the log that is not as it was written; empty if all is well."""

@@ -28,6 +28,8 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"a plan must have at most {MOST_ARMS:,} arms and {MOST_TRIALS:,} trials, got {len(plan.arms):,} "
             f"and {len(plan.trials):,}"
         )
+    if 2 ** len(plan.factors) > MOST_ARMS:
+        yield f"every combination of factors must be an arm, got {len(plan.factors)} factors"
     yield from _repeated("arms", (each.name for each in plan.arms))
     yield from _repeated("trials", (each.trial_id for each in plan.trials))
     names = {each.name for each in plan.arms}

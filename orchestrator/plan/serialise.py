@@ -1,6 +1,9 @@
 """Plans as canonical JSON and back: equal plans give equal bytes, and reading them gives the plan again."""
 
 import shlex
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from orchestrator.errors import StoreError
@@ -9,6 +12,7 @@ from orchestrator.files.json_values import from_json_values, parsed, to_json_val
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.plan.consistency import check_consistency
 from orchestrator.plan.types import Plan
+from orchestrator.trials import Phase
 
 FORMAT: Final = 1
 """Raised whenever older plans can no longer be read."""
@@ -41,11 +45,17 @@ def to_json(plan: Plan) -> str:
     return canonical({"format": FORMAT, **values})
 
 
-def from_json(text: str | bytes) -> Plan:
-    """The plan that `to_json` wrote. Raises StoreError for anything else."""
+def from_json(
+    text: str | bytes, *, on_trials: Callable[[list[dict[str, Any]]], None] = lambda _: None
+) -> Plan:
+    """The plan that `to_json` wrote. Raises StoreError for anything else.
+
+    `on_trials` gets the values of the trials before they are read, and may remove them.
+    """
     try:
         data = parsed(text)
         written = data.pop("format")
+        on_trials(data["trials"])
         plan = from_json_values(Plan, data) if written == FORMAT else None
         if plan is not None:
             check_consistency(plan)
@@ -59,13 +69,28 @@ def from_json(text: str | bytes) -> Plan:
 
 def read_plan(folder: SweepFolder) -> Plan:
     """The plan as launched and extended. Raises StoreError if there is none, or something else."""
+    return _read(folder, from_json)
+
+
+def read_outline(folder: SweepFolder) -> tuple[Plan, Counter[tuple[str, Phase]]]:
+    """Return the plan without its trials, and their number by arm and phase. Raises as `read_plan`."""
+    counts: Counter[tuple[str, Phase]] = Counter()
+
+    def count(trials: list[dict[str, Any]]) -> None:
+        counts.update((each["arm"], each["phase"]) for each in trials)
+        trials.clear()
+
+    return _read(folder, partial(from_json, on_trials=count)), counts
+
+
+def _read(folder: SweepFolder, parse: Callable[[bytes], Plan]) -> Plan:
     try:
         text = read_kept(
             folder.plan,
             f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` makes it again from spec.yaml, or "
             "restore it from a backup",
         )
-        return _parsed(folder, text)
+        return _parsed(folder, text, parse)
     except OSError as error:
         raise StoreError(
             f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read "
@@ -73,9 +98,9 @@ def read_plan(folder: SweepFolder) -> Plan:
         ) from error
 
 
-def _parsed(folder: SweepFolder, text: bytes) -> Plan:
+def _parsed(folder: SweepFolder, text: bytes, parse: Callable[[bytes], Plan]) -> Plan:
     try:
-        return from_json(text)
+        return parse(text)
     except StoreError as error:
         raise StoreError(
             f"{folder.plan}: {error}; restore the file from a backup, or name the folder of a sweep"

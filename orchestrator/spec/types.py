@@ -339,6 +339,10 @@ class Published(Section):
     """Published value by split: a number, or `{value: 0.93, std: 0.01}`."""
     source: Text
     """Paper and table, for people."""
+    parameters: Positive | None = None
+    """Parameters of the system as published."""
+    macs: Positive | None = None
+    """Multiply-adds of a forward pass as published; publications differ in what they count."""
     reference: Reference | None = None
     """Paper, table and row, for comparison with the table itself."""
 
@@ -462,6 +466,8 @@ def _said_of(row: Published, each: PublishedValue) -> dict[str, Any]:
         "posthoc": dict(row.posthoc),
         "statistic": row.statistic if row.statistic != "mean" else None,
         "std": each.std,
+        "parameters": row.parameters,
+        "macs": row.macs,
     }
     return {key: value for key, value in said.items() if value or (key == "std" and value is not None)}
 

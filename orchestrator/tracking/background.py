@@ -1,4 +1,7 @@
-"""Starts, ends and watches the follower. Light: the launcher imports this and neither MLflow nor pyarrow."""
+"""Starts, watches and ends the follower, the process that writes MLflow and Parquet in the background.
+
+The launcher imports this module, so it imports neither MLflow nor pyarrow.
+"""
 
 import contextlib
 import os
@@ -9,59 +12,55 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from orchestrator.files.redact import redact_url
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
-from orchestrator.tracking.state import TrackingState, read_state, write_state
+from orchestrator.tracking.state import TrackingState, read_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile
 
 LOG = "tracking.log"
 LEDGER_VARIABLE = "HALTSWEEP_FOLLOWER_LEDGER"
 URI_VARIABLE = "HALTSWEEP_FOLLOWER_URI"
 PARQUET_BEHIND = 3
-"""Exit code of a follower that has written all to MLflow and could not write the Parquet files."""
+"""Exit code of a follower that has brought MLflow up to date and could not write the Parquet files."""
+FINISH = b"f"
+"""Byte on the follower's standard input: write everything and end."""
 DETACH = b"d"
-"""Byte on the follower's standard input: nobody waits for it any more, so it ends by itself."""
+"""Byte on the follower's standard input: nobody waits any more, so end after one more try."""
 OUTAGE_S = 5.0
 POLL_S = 0.1
-MOST_RESTARTS = 5
-"""How often a follower that died is started again, one soon after the other."""
-RESTART_S = 1.0
-"""Wait before the first restart; each further one takes twice as long."""
-HEALTHY_S = 600.0
-"""Who lived so long did not die of what it is there for: the restarts count anew."""
-
+MAX_RESTARTS = 5
+"""Number of times that a follower that was killed is started again to finish."""
 OnWait = Callable[[str], None]
-"""Called often while MLflow is waited for, with what is being waited for."""
+"""Called often while MLflow is waited for, with a description of the work that is left."""
 
 
 class Follower:
-    """A follower that this process started, and starts again, a few times, when it is killed."""
+    """The background writer of a sweep."""
 
     def __init__(
         self,
         start: Callable[[], "subprocess.Popen[bytes]"],
         folder: SweepFolder,
-        store: str,
         summary: SummaryFile,
     ) -> None:
-        """`store` is the MLflow it writes, without passwords; asked to finish, it reads `summary`."""
+        """Start the writer.
+
+        Args:
+            start: Starts its process, with a pipe as standard input.
+            folder: Folder of the sweep.
+            summary: File from which it reads the summary of the arms when it is asked to finish.
+        """
         self._start = start
         self._folder = folder
-        self._store = store
         self._summary = summary
         self._process = start()
-        self._began = time.monotonic()
         self._restarts = 0
         self.detached = False
-        """Whether it still writes, and nobody waits for it any more."""
-        self._ending = threading.Event()
-        self._watch = threading.Thread(target=self._keep_alive, name="follower", daemon=True)
-        self._watch.start()
+        """Whether it still writes although this process no longer waits for it."""
 
     @property
     def pid(self) -> int:
-        """Process id of the one that runs now."""
+        """Id of the process that runs now."""
         return self._process.pid
 
     @property
@@ -76,13 +75,16 @@ class Follower:
         waiting: OnWait = lambda _: None,
         summary: ArmSummary | None = None,
     ) -> TrackingState | None:
-        """Have it write all that is in the ledger, and end; None if MLflow has it, else how far it came.
+        """Have it write everything in the ledger and end; return None if MLflow has it, else how far it came.
 
-        With a `summary` it writes that and the files of the sweep too, the report among them.
-        Call it after the sweep was closed and its lease released. A follower that is not ready in time goes
-        on by itself (`detached`). One that after `outage_s` has nothing to tell but an outage of MLflow is
-        killed; `haltsweep sync` catches up. So it is on Ctrl-C, which is not raised: what was left then is
-        the reason.
+        Call this after the sweep was closed and its lease released. Ctrl-C ends the wait and is not raised.
+
+        Args:
+            timeout_s: Seconds until the writer is left to finish by itself (`detached`).
+            outage_s: Seconds after which a writer that reports nothing but an outage of MLflow is killed;
+                `haltsweep sync` catches up.
+            waiting: Called often, with a description of the work that is left.
+            summary: Written to the arms' runs. The files of the sweep are uploaded then too.
         """
         why = ""
         try:
@@ -90,7 +92,7 @@ class Follower:
                 self._summary.write(summary)
             self._finish(timeout_s, outage_s, waiting)
         except KeyboardInterrupt:
-            why = "left at Ctrl-C"
+            why = "left at Ctrl-C: "
         finally:
             if not self.detached:
                 self.kill()
@@ -99,47 +101,31 @@ class Follower:
         noted = read_state(self._folder)
         state = noted or TrackingState(0, "", time.time())
         if self.detached or why:
-            return replace(state, error=f"{why and f'{why}: '}{_doing(noted)}")
+            return replace(state, error=f"{why}{_doing(noted)}")
         early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
         return replace(state, error=state.error or early)
 
     def kill(self) -> None:
-        """End it at once, and for good; nothing is lost."""
-        self._rest()
+        """End it at once and for good. Nothing is lost, since the ledger has everything."""
         self._process.kill()
         self._process.wait()
-        self._let_go()
-
-    def _detach(self) -> None:
-        """Let it go on without this process, for good."""
-        self.detached = True
-        self._tell(DETACH)
-        self._let_go()
-        # If this process lives on, as a notebook does, it reads the exit code, or a zombie would be left.
-        threading.Thread(target=self._process.wait, name="detached follower", daemon=True).start()
-
-    def _let_go(self) -> None:
-        if self._process.stdin is not None:
-            # What was buffered for a dead process cannot be delivered.
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+        self._close_pipe()
         self._summary.close()
 
     def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> None:
-        """Wait until it has ended, tells of an outage, or is left after `timeout_s`."""
-        self._rest()
-        # Times of the follower are compared with each other only: the system's clock may be set meanwhile.
+        """Wait until it has ended or reports an outage; detach it after `timeout_s`."""
+        # The writer's times are only compared with each other, since the system's clock may be set meanwhile.
         before, began = _failed_at(read_state(self._folder)), time.monotonic()
         failed_s: float | None = None
-        self._tell()
+        self._send(FINISH)
         while (waited := time.monotonic() - began) < timeout_s:
             if (code := self._process.poll()) is not None:
-                # What failed by itself would fail again; what was killed would not.
-                if code >= 0 or not self._again():
+                # An error would occur again. A killed process is started again.
+                if code >= 0 or not self._restart():
                     return
-                self._tell()
+                self._send(FINISH)
             state = read_state(self._folder)
-            # One that answers again is written to, however long that takes.
+            # After an outage, MLflow is written to for as long as it takes.
             failing = state is not None and state.error and _failed_at(state) != before
             failed_s = failed_s or waited if failing else None
             if failed_s is not None and waited - failed_s >= outage_s:
@@ -147,55 +133,35 @@ class Follower:
             waiting(_doing(state))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
-        self._detach()
+        self.detached = True
+        self._send(DETACH)
+        self._close_pipe()
+        self._summary.close()
+        # If this process lives on, as a notebook does, it reads the exit code, or a zombie would be left.
+        threading.Thread(target=self._process.wait, name="detached follower", daemon=True).start()
 
-    def _tell(self, what: bytes = b"\n") -> None:
-        """Have it finish, by a byte: of the end of the pipe a forked child may hold another end open."""
-        pipe = self._process.stdin
-        assert pipe is not None, "a follower is started with a pipe to be asked by"
+    def _send(self, what: bytes) -> None:
+        # The end of the pipe is no sign, since a forked child may hold it open.
+        assert self._process.stdin is not None, "a follower is started with a pipe"
         with contextlib.suppress(OSError):
-            pipe.write(what)
-            pipe.flush()
+            self._process.stdin.write(what)
+            self._process.stdin.flush()
 
-    def _rest(self) -> None:
-        """No more restarts from the watching thread."""
-        self._ending.set()
-        self._watch.join()
-
-    def _keep_alive(self) -> None:
-        while not self._ending.wait(POLL_S):
-            if self._process.poll() is not None and not self._again():
-                if not self._ending.is_set():
-                    self._note_end()
-                return
-
-    def _note_end(self) -> None:
-        """For `status`: nobody follows any more."""
-        now = time.time()
-        state = read_state(self._folder) or TrackingState(0, "", now, store=self._store)
-        died = (
-            f"the background writer died {1 + self._restarts} times in a row; see {self._folder.root / LOG}"
-        )
-        write_state(self._folder, replace(state, error=died, doing="", at=now))
-
-    def _again(self) -> bool:
-        """Start it anew after a pause; False if that has been done too often, or is not wanted any more."""
-        if time.monotonic() - self._began >= HEALTHY_S:
-            self._restarts = 0
-        if self._restarts == MOST_RESTARTS:
-            return False
-        pause = RESTART_S * 2**self._restarts
-        if self._ending.is_set():
-            time.sleep(pause)
-        elif self._ending.wait(pause):
-            return False
-        self._restarts += 1
+    def _close_pipe(self) -> None:
         if self._process.stdin is not None:
+            # What was buffered for a dead process cannot be delivered.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+
+    def _restart(self) -> bool:
+        """Start it anew; return whether that was possible and not done too often."""
+        if self._restarts == MAX_RESTARTS:
+            return False
+        self._restarts += 1
+        self._close_pipe()
         try:
-            self._process, self._began = self._start(), time.monotonic()
-        except OSError:  # the folder is gone, or the machine is full: nobody can follow
+            self._process = self._start()
+        except OSError:  # the folder is gone, or the machine is full
             return False
         return True
 
@@ -208,11 +174,16 @@ def _doing(state: TrackingState | None) -> str:
     return "starting" if state is None else state.waited_for(time.time())
 
 
-def start_follower(folder: SweepFolder, ledger_url: str, uri: str, token: int | None = None) -> Follower:
-    """Follow `ledger_url` into the MLflow at `uri`, in the background, until drained or this process is gone.
+def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
+    """Start to write the ledger to MLflow in the background, until drained or until this process ends.
 
-    The plan must be in the folder and the sweep in the ledger. It ends if this process is stopped and
-    another session takes the sweep from the fencing `token`. Raises InputError for a file store.
+    Args:
+        folder: Folder of the sweep, with its plan.
+        ledger_url: URL of the ledger, which has the sweep.
+        uri: MLflow's URI of the store.
+
+    Raises:
+        InputError: `check_uri` refuses the URI.
     """
     check_uri(uri)
     summary = SummaryFile()
@@ -223,12 +194,11 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str, token: int | 
         str(folder.root.resolve()),
         str(os.getpid()),
         str(summary.fd),
-        *([] if token is None else [str(token)]),
     ]
 
     def start() -> "subprocess.Popen[bytes]":
         with (folder.root / LOG).open("ab") as log:
-            # A session of its own: Ctrl-C is for the launcher, which closes the sweep and waits for this one.
+            # In a session of its own, since Ctrl-C is for the launcher, which closes the sweep first.
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
                 command,
                 stdin=subprocess.PIPE,
@@ -236,8 +206,8 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str, token: int | 
                 stderr=log,
                 start_new_session=True,
                 pass_fds=(summary.fd,),
-                # Not as arguments, which every user of the machine can read: they may hold passwords.
+                # URLs may hold passwords, and every user of the machine can read arguments.
                 env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
             )
 
-    return Follower(start, folder, redact_url(uri), summary)
+    return Follower(start, folder, summary)

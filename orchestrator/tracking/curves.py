@@ -1,4 +1,4 @@
-"""Learning curves of an arm: what its confirm trials measured, averaged over seeds."""
+"""Computes the learning curves of an arm: metrics of its confirm trials, averaged over seeds."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,25 +9,25 @@ from trainables.protocol import Measurement
 
 @dataclass(slots=True)
 class ArmCurves:
-    """Adds up the measurements of confirm trials that finished.
+    """Adds up the measurements of finished confirm trials.
 
-    A curve is logged once all seeds that the sweep had then have ended, under a name that counts them: when
-    seeds are added later, another curve is logged and the first stays what it was.
+    A curve is logged when all seeds of the sweep have ended, under a name with their number. Seeds that are
+    added later make another curve.
     """
 
     _open: dict[str, dict[int, Measurement]] = field(default_factory=dict)
-    """By trial that has not ended, and step."""
+    """Measurements by open trial and step."""
     _sums: dict[str, dict[int, tuple[int, float]]] = field(default_factory=dict)
-    """By metric and step: of how many trials, and their sum."""
+    """Number of trials and sum of their values, by metric and step."""
     _finished: int = 0
     _published: int = 0
 
     def hear(self, trial_id: str, measurement: Measurement) -> None:
-        """A trial measured something; what it measures again after a lost worker counts once."""
+        """Add a measurement; after a lost worker, a trial may measure a step again."""
         self._open.setdefault(trial_id, {})[measurement.step] = measurement
 
     def end(self, trial_id: str, *, finished: bool) -> None:
-        """A trial has ended for good; only one that finished has a curve."""
+        """End a trial; only a finished trial counts."""
         heard = self._open.pop(trial_id, {})
         if not finished or not heard:
             return
@@ -39,8 +39,10 @@ class ArmCurves:
                     self._sums[name][step] = (count + 1, total + value)
 
     def points(self, at_ms: int) -> list[Point]:
-        """Means over all finished trials at the steps at which each measured, where there are two at least
-        and they are not all the same; nothing if they were returned before."""
+        """Return the means over all finished trials; nothing if they were returned before.
+
+        A mean needs a value of every trial at its step. A curve needs two different means.
+        """
         if self._finished <= self._published:
             return []
         self._published = self._finished
@@ -50,7 +52,7 @@ class ArmCurves:
             means = {
                 step: total / count for step, (count, total) in by_step.items() if count == self._finished
             }
-            if len(means) > 1 and len(set(means.values())) > 1:  # what stays the same is no curve
+            if len(means) > 1 and len(set(means.values())) > 1:
                 key = metric_key(f"{section}/{name}")
                 found += [Point(key, value, at_ms, step) for step, value in sorted(means.items())]
         return sorted(found, key=lambda point: (point.step, point.key))

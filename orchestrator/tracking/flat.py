@@ -1,6 +1,6 @@
-"""Trials and measurements as flat tables for people: one column a value, no JSON to take apart.
+"""Makes flat tables of trials and measurements for people, with one column for each field and metric.
 
-The Parquet files of `parquet.py` are for programs: their schema is the same for every sweep.
+The Parquet files are for programs: their schema is the same for every sweep.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ TRIALS = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
-"""What every trial has; behind it come columns for what this sweep's trials have."""
+"""Columns of every sweep; columns of this sweep's fields and metrics follow."""
 MEASURED = pa.schema(
     [
         ("trial_id", pa.string()),
@@ -56,9 +56,9 @@ MEASURED = pa.schema(
 
 
 def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Table:
-    """One row per record: `TRIALS`, then `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and
-    `metric.<name>`.
+    """Return one row per record.
 
+    Columns `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and `metric.<name>` follow `TRIALS`.
     `counted.<metric>` follows if an objective of `plan` has another scope than the last report.
     """
     table = pa.Table.from_pylist([_fixed(each) for each in records], schema=TRIALS)
@@ -84,7 +84,7 @@ def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Tabl
 
 
 def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
-    """One row a trial, step and metric, as the log has them."""
+    """Return one row for each trial, step and metric in the log."""
     known = {each.trial_id: each for each in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
@@ -95,7 +95,7 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
             known[trial.trial_id] = trial
         if event.kind is not EventKind.MEASURED:
             continue
-        assert event.trial_id is not None, "a measurement is one of a trial"
+        assert event.trial_id is not None, "a measurement belongs to a trial"
         trial, at = known[event.trial_id], _moment(event.at)
         for name, value in event.payload["metrics"].items():
             who = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.repeat, trial.seed)
@@ -138,7 +138,7 @@ def _moment(at: float | None) -> datetime | None:
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
-    """Whole numbers, numbers, truth values or texts; JSON where a dimension has values of several kinds."""
+    """Return a column of one type; of JSON if the values have several types."""
     kinds = {type(value) for value in values if value is not None}
     for allowed, kind in (
         ({bool}, pa.bool_()),

@@ -1,4 +1,4 @@
-"""Which data the trials of a sweep read, with digests of what is in them: a list in the sweep's folder."""
+"""List of the datasets that the trials of a sweep read, with digests of their content."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from trainables.atomic import write_atomically
 
 FILE = "data.json"
 JOINT = ", "
-"""Between the digests of one split of a task with several settings."""
+"""Separator between the digests of one split of a task with several settings."""
 LATE = frozenset({"confirm", "cross", "posthoc"})
 """Phases whose trials read test splits."""
 
@@ -24,7 +24,7 @@ class Input(NamedTuple):
     name: str
     """`<task>/<split>`."""
     digest: str
-    """Of its content, as the store of data has it."""
+    """Digest of its content, as the data store computes it."""
     context: str
     """train, valid or test."""
     place: str
@@ -32,20 +32,24 @@ class Input(NamedTuple):
 
     @property
     def source(self) -> str:
-        """For MLflow: JSON."""
+        """Source of the dataset for MLflow, as JSON."""
         return json.dumps({"uri": self.place})
 
 
 Inputs = Mapping[str, Sequence[Input]]
-"""By digest of a task's settings."""
+"""Datasets by the digest of their task's settings."""
 
 
 def inputs_for(
     inputs: Inputs, settings: Mapping[str, Any], phase: str = "confirm", splits: Collection[str] | None = None
 ) -> tuple[Input, ...]:
-    """What a trial with these settings reads in `phase`; nothing where that is not known.
+    """Return the datasets that a trial reads; none if they are not known.
 
-    `splits`: the test splits that it reads; else all.
+    Args:
+        inputs: Datasets of the sweep.
+        settings: Settings of the trial.
+        phase: Phase of the trial: test splits are read after the search only.
+        splits: Test splits that the trial reads; None for all.
     """
     known = inputs.get(digest(settings.get("task")), ())
     return tuple(
@@ -57,7 +61,7 @@ def inputs_for(
 
 
 def digests_of(inputs: Inputs) -> dict[str, str]:
-    """What is in the data, by `<task>/<split>`; of a task with several settings each different digest."""
+    """Return the digests by `<task>/<split>`; a task with several settings may have several."""
     found: dict[str, set[str]] = {}
     for each in (each for some in inputs.values() for each in some):
         found.setdefault(each.name, set()).add(each.digest)
@@ -65,24 +69,24 @@ def digests_of(inputs: Inputs) -> dict[str, str]:
 
 
 def data_read(record: Record) -> Mapping[str, str]:
-    """What was in the data when the trial read them, as `digests_of` has it; empty where it is not known."""
+    """Return the digests of the data that the trial read, as `digests_of` does; empty if unknown."""
     found: Mapping[str, str] = record.provenance.get("data") or {}
     return found
 
 
 def apart(digests: str) -> frozenset[str]:
-    """The digests of which `digests_of` makes one text."""
+    """Split a text of `digests_of` into its digests."""
     return frozenset(digests.split(JOINT))
 
 
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:
-    """Put the list into the sweep's folder. Raises OSError."""
+    """Write the list to the sweep's folder. Raises OSError."""
     values = {task: [list(each) for each in some] for task, some in sorted(inputs.items())}
     write_atomically(folder.root / FILE, sealed({"inputs": values}))
 
 
 def read_inputs(folder: SweepFolder) -> Inputs:
-    """The list; empty for sweeps from before there was one. Raises StoreError if it is damaged."""
+    """Return the list; empty if there is none. Raises StoreError if it is damaged."""
     try:
         values = unsealed(read_ordinary(folder.root / FILE))["inputs"]
         return {task: tuple(Input(*map(str, each)) for each in some) for task, some in values.items()}

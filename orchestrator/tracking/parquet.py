@@ -28,7 +28,7 @@ from trainables.protocol import Measurement
 
 SCHEMA_VERSION = 1
 BLOCK = 10_000
-"""Positions of the log a measurements file covers."""
+"""Number of positions of the log that a measurements file covers."""
 _VERSION, POSITION = b"haltsweep.schema", b"haltsweep.position"
 
 _METRICS = pa.map_(pa.string(), pa.float64())
@@ -91,7 +91,7 @@ class ParquetFiles:
         self._made: set[Path] = set()
 
     def update(self) -> int:
-        """Write what happened since the files were made; how many files that took. Raises StoreError."""
+        """Write the events since the last call; return the number of files written. Raises StoreError."""
         try:
             return self._update()
         except OSError as error:
@@ -127,7 +127,7 @@ class ParquetFiles:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A table as the ledger says it is, for its file."""
+    """A table made from the ledger, with its file."""
 
     file: Path
     table: pa.Table
@@ -143,7 +143,7 @@ class Made:
 
 
 class Tables:
-    """What the files of a sweep must hold, event by event."""
+    """The tables of a sweep, updated event by event."""
 
     def __init__(self, folder: SweepFolder, plan: Plan) -> None:
         self._folder = folder
@@ -151,15 +151,15 @@ class Tables:
         self._block: list[tuple[Any, ...]] = []
         self._block_number = 0
         self.heard = 0
-        """Position of the newest event that was heard."""
+        """Position of the newest event in the tables."""
 
     def begins_block(self, event: Event) -> bool:
-        """Whether the measurements heard so far, if there are any, are complete before this event."""
+        """Return whether this event begins a new measurements file."""
         assert event.seq is not None, "an event read from a ledger has a position"
         return event.seq // BLOCK != self._block_number
 
     def hear(self, event: Event) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         if self.begins_block(event):
             self._block = []
         assert event.seq is not None
@@ -173,7 +173,7 @@ class Tables:
                 )
 
     def measurements(self) -> Made | None:
-        """The newest block; None if nothing was measured in it."""
+        """Return the newest block of measurements; None if it is empty."""
         if not self._block:
             return None
         columns = list(zip(*self._block, strict=True))
@@ -184,7 +184,7 @@ class Tables:
         return Made(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
 
     def records(self) -> Made:
-        """One row a trial."""
+        """Return the table of records, one row a trial."""
         records = self._fold.records()
         rows = [to_row(record) | {"repeat": record.repeat} for record in records]
         schema = RECORDS.append(REPEAT) if any(each.repeat for each in records) else RECORDS
@@ -192,12 +192,12 @@ class Tables:
 
 
 def read_records(folder: SweepFolder) -> list[Record]:
-    """The records that were written. Raises StoreError for none, damaged ones, or another version's."""
+    """Return the written records. Raises StoreError if they are missing, damaged or of another version."""
     return [from_row(row) for row in read_table(folder, folder.records).to_pylist(maps_as_pydicts="strict")]
 
 
 def to_row(record: Record) -> dict[str, Any]:
-    """Column values of a record."""
+    """Return the column values of a record."""
     row = {name: getattr(record, name) for name in RECORDS.names}
     # Long, and the same in all rows of a session: provenance.json and the ledger have them.
     row["provenance"] = {name: each for name, each in record.provenance.items() if name not in _LONG}
@@ -210,7 +210,7 @@ def to_row(record: Record) -> dict[str, Any]:
 
 
 def from_row(row: Mapping[str, Any]) -> Record:
-    """The record of a row."""
+    """Return the record of a row."""
     values = dict(row)
     for name in _JSON:
         values[name] = json.loads(values[name])
@@ -231,7 +231,7 @@ def _measured(measurement: Measurement | None) -> dict[str, Any] | None:
 
 
 def read_table(folder: SweepFolder, file: Path) -> pa.Table:
-    """What is in a file of ours. Raises StoreError for none, a damaged one, or another version's."""
+    """Return the table of a file. Raises StoreError if it is missing, damaged or of another version."""
     return _opened(file, _content(folder, file)).read()
 
 
@@ -243,7 +243,7 @@ def _content(folder: SweepFolder, file: Path) -> bytes:
 
 
 def _opened(file: Path, content: bytes) -> pq.ParquetFile:
-    """A file of ours of which the footer alone is read yet. Raises StoreError for anything else."""
+    """Return a file of which only the footer is read. Raises StoreError if it is not haltsweep's."""
     try:
         opened = pq.ParquetFile(pa.BufferReader(content))
     except (OSError, pa.ArrowInvalid) as error:
@@ -298,9 +298,9 @@ def _same(one: pa.Table, other: pa.Table) -> bool:
 
 
 def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, str]:
-    """What is wrong with each Parquet file that is there, by file; empty for those as they should be.
+    """Return the fault of each existing Parquet file; an empty text for a sound file.
 
-    A file made from the first events of the log alone is: it is merely behind.
+    A file made from the first events of the log is sound.
     """
     there = [*sorted(folder.measurements.glob("*.parquet")), *[folder.records] * folder.records.exists()]
     found: dict[Path, str] = {}

@@ -1,4 +1,4 @@
-"""Digests of the Parquet files, beside them: a reader is never given what is not as it was written."""
+"""Digests of the Parquet files, by which a reader notices files that were changed or damaged."""
 
 import time
 from pathlib import Path
@@ -13,11 +13,11 @@ from trainables.atomic import write_atomically
 LIST = "projections.json"
 TRIES = 20
 TRY_S = 0.1
-"""A file and its digest are replaced one after the other: who meets them in between looks again."""
+"""Seconds between two tries to read: a file and its digest are replaced one after the other."""
 
 
 class Projections:
-    """The list of one sweep's folder, for its one writer."""
+    """Writes the Parquet files of a sweep and the list of their digests."""
 
     def __init__(self, folder: SweepFolder) -> None:
         self._folder = folder
@@ -28,11 +28,11 @@ class Projections:
                     left.unlink(missing_ok=True)
 
     def holds(self, file: Path, content: bytes) -> bool:
-        """Whether the file is there with this content, and in the list."""
+        """Return whether the file has this content and is in the list."""
         wanted = digest_of(content)
         try:
             there = digest_of(read_ordinary(file))
-        except OSError:  # `put` tells what is in the way
+        except OSError:  # `put` reports the obstacle
             return False
         return there == wanted == self._digests.get(self._name(file))
 
@@ -44,7 +44,7 @@ class Projections:
         self._write()
 
     def drop_others(self, kept: set[Path]) -> int:
-        """Delete all measurements files but those `kept`; how many."""
+        """Delete all measurements files but those `kept`; return how many."""
         others = [
             file
             for file in self._folder.measurements.glob("*.parquet")
@@ -67,7 +67,7 @@ class Projections:
 
 
 def read_digests(folder: SweepFolder) -> dict[str, str]:
-    """Digests by name relative to the folder; none where there is no list, or one that is damaged."""
+    """Return digests by name relative to the folder; none if the list is missing or damaged."""
     try:
         return dict(unsealed(read_ordinary(folder.root / LIST))["files"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -75,7 +75,7 @@ def read_digests(folder: SweepFolder) -> dict[str, str]:
 
 
 def read_sound(folder: SweepFolder, file: Path) -> bytes:
-    """The content of a projection. Raises OSError, StoreError if it is not what was written."""
+    """Return the content of a Parquet file. Raises OSError, StoreError if it was changed or damaged."""
     name = file.relative_to(folder.root).as_posix()
     for left in reversed(range(TRIES)):
         content = read_ordinary(file)

@@ -1,6 +1,6 @@
-"""Who writes MLflow and Parquet leaves a note in the sweep's folder, and keeps others out with a lock.
+"""Progress note and lock of the process that writes MLflow and Parquet.
 
-The note is for those who wait, and for `status`. One process of this machine writes projections at a time.
+The note is for the launcher and for `status`. One process of this machine writes at a time.
 """
 
 from collections.abc import Iterator
@@ -24,25 +24,25 @@ LOCK = ".tracking.lock"
 
 @dataclass(frozen=True, slots=True)
 class TrackingState:
-    """How far the projection is; no more than a hint."""
+    """Progress of the writer, which is only a hint."""
 
     position: int
-    """The newest event in MLflow."""
+    """Position of the newest event in MLflow."""
     error: str
-    """Why it is behind; empty while all is well."""
+    """Why MLflow is behind; empty without an error."""
     at: float
     """Unix time in seconds of this note."""
     newest: int = 0
-    """The newest event that the writer had read from the ledger."""
+    """Position of the newest event that the writer has read from the ledger."""
     doing: str = ""
-    """What MLflow is being asked for, and how much is left of it; empty between two looks at the ledger."""
+    """Request to MLflow and how much is left; empty between two looks at the ledger."""
     failed_at: float = 0.0
-    """Unix time in seconds at which MLflow failed last; 0 if it never has."""
+    """Unix time in seconds of MLflow's last failure; 0 if there was none."""
     store: str = ""
-    """The MLflow, without passwords."""
+    """URI of the MLflow, without passwords."""
 
     def waited_for(self, now: float) -> str:
-        """What is being waited for, how much is left and for how long nothing has come back."""
+        """Return what the writer waits for, for how long, and how much is left."""
         left = self.newest - self.position
         asked = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
         parts = (asked, f"{amount(left, 'event')} to go" if left > 0 else "", self.error)
@@ -50,7 +50,7 @@ class TrackingState:
 
 
 def read_state(folder: SweepFolder) -> TrackingState | None:
-    """The last note; None if there is none, or one that is damaged."""
+    """Return the last note; None if there is none or it is damaged."""
     try:
         return from_json_values(TrackingState, unsealed(read_ordinary(folder.root / STATE)))
     except (OSError, ValueError, TypeError):
@@ -58,13 +58,13 @@ def read_state(folder: SweepFolder) -> TrackingState | None:
 
 
 def write_state(folder: SweepFolder, state: TrackingState) -> None:
-    """Leave a note; a disk that does not take it is no reason to stop."""
+    """Write a note, if the disk takes it."""
     with suppress(OSError):
         write_atomically(folder.root / STATE, sealed(to_json_values(state)))
 
 
 def is_writing(folder: SweepFolder) -> bool:
-    """Whether a process of this machine writes MLflow or Parquet now."""
+    """Return whether a process of this machine writes MLflow or Parquet now."""
     try:
         return is_held(folder.root / LOCK)
     except OSError:  # of another user

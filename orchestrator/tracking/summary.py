@@ -1,4 +1,4 @@
-"""What a report says of the arms, for MLflow, and how the background writer gets it. Light."""
+"""Hands a report's metrics and tags of the arms to the background writer of MLflow."""
 
 import json
 import os
@@ -8,41 +8,41 @@ from dataclasses import asdict, dataclass, field
 from typing import IO
 
 END = b"\n"
-"""JSON has none inside."""
+"""End of a complete summary: JSON has no line feed inside."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSummary:
-    """What a report says of the arms, for their runs in MLflow."""
+    """Metrics and tags of the arms' runs in MLflow, as a report gives them."""
 
     metrics: Mapping[str, Mapping[str, float]]
-    """By arm and name, in the order in which they are written."""
+    """Values by arm and name, in the order in which they are written."""
     tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By arm and name."""
+    """Texts by arm and name."""
 
 
 class SummaryFile:
-    """Hands a summary to another process, which may be started anew: a file without a name that both hold.
+    """A file without a name that hands a summary to another process, which may be started anew.
 
-    Not through the pipe: who does not read would keep the writer waiting.
+    A pipe would block this process while the other one does not read.
     """
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - until `close`
         self.fd = self._file.fileno()
-        """For the other process: `read_summary(fd)`."""
+        """Descriptor for `read_summary` in the other process."""
 
     def write(self, summary: ArmSummary) -> None:
-        """Once, and before the other process is asked to look."""
+        """Write the summary, once, before the other process is asked to read it."""
         self._file.write(json.dumps(asdict(summary)).encode() + END)
         self._file.flush()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file in this process."""
         self._file.close()
 
 
 def read_summary(fd: int) -> ArmSummary | None:
-    """What was written into the file; None for nothing, or for half of it by a process that was killed."""
+    """Return the summary in the file; None if there is none or an incomplete one."""
     text = os.pread(fd, os.fstat(fd).st_size, 0)
     return ArmSummary(**json.loads(text)) if text.endswith(END) else None

@@ -17,7 +17,7 @@ from tests.architecture.source import PACKAGES, ROOT, found, imported, module_na
 from tests.support.processes.commands import PATIENCE_S, TINY
 
 ONLY_IN = {
-    "ray": ["orchestrator/execution/ray_*.py"],
+    "ray": ["orchestrator/execution/ray/*.py"],
     "mlflow": ["orchestrator/tracking/*.py"],
     "optuna": [
         "orchestrator/search/samplers.py",

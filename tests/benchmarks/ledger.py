@@ -12,7 +12,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,14 +143,14 @@ def measure_mlflow(folder: SweepFolder, plan: Plan, steps: int) -> None:
         ledger.release(lease)
         uri = default_uri(folder.root)
         began = time.perf_counter()
-        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder))) as mirror:
-            connected = time.perf_counter() - began
-            began = time.perf_counter()
-            counts = mirror.update()
-            wrote = time.perf_counter() - began
+        mirror = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+        connected = time.perf_counter() - began
         began = time.perf_counter()
-        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder))) as mirror:
-            again = mirror.update().total
+        counts = mirror.update()
+        wrote = time.perf_counter() - began
+        began = time.perf_counter()
+        mirror = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+        again = mirror.update().total
         compared = time.perf_counter() - began
     show(
         "mlflow",

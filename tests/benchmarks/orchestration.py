@@ -108,8 +108,7 @@ def naive(trials: int, folder: Path) -> dict[str, Any]:
 
 def ours(trials: int, folder: Path) -> dict[str, Any]:
     """Everything on."""
-    from orchestrator.execution.ray.pipe import Connected
-    from orchestrator.execution.ray.ray_child import RayChild
+    from orchestrator.execution.ray.driver import RayDriver
     from orchestrator.execution.sweep import launch
     from orchestrator.execution.sweep.launch_folder import Setup
     from orchestrator.identity import SweepFolder
@@ -126,13 +125,13 @@ def ours(trials: int, folder: Path) -> dict[str, Any]:
     spans: dict[str, float] = {}
     began = time.perf_counter()
     launch.run_ray = _timed(launch.run_ray, spans, "run_s")
-    connected = RayChild.connected
+    receive = RayDriver.receive
 
-    def note_connected(child: RayChild, message: Connected) -> None:
-        spans["connected_at"] = time.perf_counter()
-        connected(child, message)
+    def note_first_call(driver: RayDriver) -> Any:
+        spans.setdefault("connected_at", time.perf_counter())
+        return receive(driver)
 
-    RayChild.connected = note_connected  # type: ignore[method-assign]
+    RayDriver.receive = note_first_call  # type: ignore[method-assign]
     Follower.drain = _timed(Follower.drain, spans, "drain_s")  # type: ignore[method-assign]
     # The working folder of each trial has what lies in the launch folder: here nothing, as for the others.
     launch_folder = folder / "study"

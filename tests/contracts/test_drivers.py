@@ -14,7 +14,6 @@ from typing import Protocol
 import pytest
 
 from orchestrator.execution.inline import run_inline
-from orchestrator.execution.ray.ray_settings import ray_environment
 from orchestrator.execution.session import Session
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.jobs import JobEncoder
@@ -27,6 +26,7 @@ from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from tests.support.processes.logs import content
+from tests.support.ray.connection import private_ray
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.sweeps.workloads import PATH
 
@@ -73,13 +73,13 @@ def ray(
     recorder: Recorder, plan: Plan, data_dir: Path, *, on_change: Callable[[], None], stop: threading.Event
 ) -> None:
     """On the Ray that `driver` has started."""
-    from orchestrator.execution.ray.ray_tune import run_session
+    from orchestrator.execution.ray.tune import run_session
 
     asked = plan.resources
     orders = JobEncoder(PATH, asked.checkpoint_seconds, asked.cpus, asked.gpus, data_dir)
     with tempfile.TemporaryDirectory() as scratch:
-        session = Session(recorder, lambda: 1, stop, on_change, silence_s=silence_limit(asked))
-        run_session(session, orders, Path(scratch))
+        session = Session(recorder, stop, on_change, silence_s=silence_limit(asked))
+        run_session(session, orders, Path(scratch), lambda: 1)
 
 
 DRIVERS: dict[str, Driver] = {"inline": inline, "ray": ray}
@@ -160,11 +160,8 @@ def driver(request):
     if request.param != "ray":
         yield DRIVERS[request.param]
         return
-    with ray_environment(private=True):
-        from orchestrator.execution.ray.ray_cluster import cluster
-
-        with cluster(None, num_cpus=1):
-            yield ray
+    with private_ray(1):
+        yield ray
 
 
 @pytest.fixture(scope="module")

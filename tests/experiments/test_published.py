@@ -32,8 +32,10 @@ NOWHERE = {
     "p003_table2_hyperparameters.csv": "settings, no scores",
 }
 """Files of which some or all numbers stand nowhere, and why."""
-UNITS_NOWHERE = {"params_millions", "MACs_millions", "valid_loss"}
+UNITS_NOWHERE = {"valid_loss"}
 """Quantities that we do not measure as published: see the comments of the specs."""
+SIZES = {"params_millions": "parameters", "MACs_millions": "macs"}
+"""Units of published sizes, and the key of a row that quotes them."""
 
 
 def rows() -> list[tuple[str, Published]]:
@@ -82,12 +84,34 @@ def test_every_number_stands_somewhere_or_it_is_said_why_not() -> None:
     lost = [
         each
         for each in entries()
-        if each not in used and each.file not in NOWHERE and each.unit not in UNITS_NOWHERE
+        if each not in used and each.file not in NOWHERE and each.unit not in {*UNITS_NOWHERE, *SIZES}
         if (each.system, each.variant) != ("SUT base", "full")  # which is SUT base of Table 1
     ]
     assert lost == []
     partly = {each.file for each in used}.intersection(NOWHERE)
     assert partly == {"p001_table1_listops.csv", "p001_table2_logical_inference.csv"}
+
+
+def test_sizes_are_those_of_their_systems_and_each_stands_somewhere() -> None:
+    printed = {
+        (each.paper, each.table, each.system, each.variant, SIZES[each.unit]): float(each.value) * 1e6
+        for each in entries()
+        if each.unit in SIZES and (each.system, each.variant) != ("SUT base", "full")
+    }
+    quoted_sizes = {
+        (
+            row.reference.paper,
+            row.reference.table,
+            row.reference.system,
+            row.reference.variant or "",
+            key,
+        ): size
+        for _, row in rows()
+        if row.reference is not None
+        for key in SIZES.values()
+        if (size := getattr(row, key)) is not None
+    }
+    assert quoted_sizes == printed
 
 
 GOOD = {
@@ -134,5 +158,5 @@ def test_a_number_of_another_row_column_or_statistic_is_seen(
 
 def test_units_of_tables_are_known() -> None:
     numeric = {each.unit for each in entries() if each.file not in NOWHERE}
-    assert numeric <= set(METRICS) | UNITS_NOWHERE
+    assert numeric <= {*METRICS, *UNITS_NOWHERE, *SIZES}
     assert Reference(paper="000", table="Table 1", system="GUT").variant is None

@@ -34,6 +34,13 @@ metrics = (
         floor_name="most common label",
     ),
     WHOLE,
+    Metric(
+        "uncertainty",
+        unit="nats",
+        low=0.0,
+        meaning="loss if the answers given were the right ones: low is confident",
+        shown=("posthoc",),
+    ),
 )
 
 
@@ -48,8 +55,14 @@ class PositionsModel(TokenModel):
         asked = Asked.by(batch.labels)
         guide = {"guide": self._guide(batch.steps, asked)} if getattr(self.encoder, "guided", False) else {}
         encoded = self.encoder(self.embed(batch.tokens), batch.mask, **guide)
-        output, hits = asked.output(self._logits(encoded.states, asked), batch.labels, encoded)
-        return replace(output, shares={"accuracy_last": _last(hits, asked.mask), **output.shares})
+        logits = self._logits(encoded.states, asked)
+        output, hits = asked.output(logits, batch.labels, encoded)
+        shares = {
+            "accuracy_last": _last(hits, asked.mask),
+            **output.shares,
+            "uncertainty": asked.mean(uncertainty(logits.detach())),
+        }
+        return replace(output, shares=shares)
 
     def _guide(self, steps: Int[Tensor, " N"] | None, asked: Asked) -> Guide:
         """What an encoder may use. It gets no labels, so answers cannot leak into it."""

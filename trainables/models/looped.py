@@ -53,7 +53,7 @@ from trainables.recurrence.active_units import (
     exit_mode,
 )
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import DEPTH, MOST_UNSHARED, SharedDepth, Small, UnsharedDepth
+from trainables.settings import DEPTH, MOST_SHARED, MOST_UNSHARED, SharedDepth, Small, UnsharedDepth
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
@@ -81,9 +81,10 @@ class Config(BlockSettings):
     """Add the embeddings to what each loop begins with."""
     final_norm: Literal["loop", "end"] = "loop"
     """A layer norm at the end of each loop, or only after the last one."""
-    stop: Literal["oracle", "batch", "instance"] = "oracle"
-    """When an evaluation stops: after as many loops as in training, or after the one of `max_loops` whose
-    answers are the most confident, on average over inputs of a length in a batch, or for each alone."""
+    stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=MOST_SHARED)] = "oracle"
+    """When an evaluation stops: after as many loops as in training, after the one of `max_loops` whose
+    answers are the most confident, on average over inputs of a length in a batch, or for each alone, or after
+    this number of loops; where weights are not shared, after no more than in training."""
     max_loops: SharedDepth = 64
     """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
     more than in training."""
@@ -130,6 +131,13 @@ class Config(BlockSettings):
     def tried(self) -> int:
         """Loops among which confidence chooses."""
         return self.loops if self.recurrence == "unshared" and self.loops != "task" else self.max_loops
+
+    @property
+    def tested(self) -> int | None:
+        """Loops of every evaluation if `stop` is a number; else None."""
+        if isinstance(self.stop, str):
+            return None
+        return min(self.stop, self.tried) if self.recurrence == "unshared" else self.stop
 
 
 class Body(nn.Module):
@@ -206,7 +214,10 @@ class Encoder(nn.Module):
     ) -> Encoded:
         """Encode right-padded `x`. Raises ValueError if `guide` lacks what loops or stopping need."""
         inputs, packing = self.boundaries(x, mask)
-        if self.training or self.config.stop == "oracle":
+        tested = None if self.training else self.config.tested
+        if tested is not None:
+            ran = self._run_all(inputs, packing, tested)
+        elif self.training or self.config.stop == "oracle":
             ran = self._run_counted(inputs, packing, guide)
         else:
             ran = self._most_confident(inputs, packing, x, guide)
@@ -234,6 +245,12 @@ class Encoder(nn.Module):
         (states,) = halted.per_token(lambda rows: rows.states)
         run = {"batch": done, "none": bound}.get(mode, steps)
         return LoopResult(self._normed(states), steps, run, bound)
+
+    def _run_all(self, inputs: Float[Tensor, "M D"], packing: Packing, loops: int) -> LoopResult:
+        """Every row after the same number of loops."""
+        depth = torch.full_like(packing.counts, loops)
+        live = self._advance(LoopingRows.begin(inputs, packing, depth), 0, loops)
+        return LoopResult(self._normed(live.states), depth, loops, loops)
 
     def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
         """Loops of each row, those at which some row ends, and the most there could be."""
@@ -313,7 +330,7 @@ def misfit(config: Config, shape: TaskShape) -> str | None:
             f"must be allowed the {shape.steps_max} loops that some sample takes, "
             f"got max_loops={config.max_loops}; raise model.max_loops"
         )
-    if config.stop != "oracle" and shape.head != "positions":
+    if config.stop in ("batch", "instance") and shape.head != "positions":
         return (
             f"must stop as in training where no positions are asked for, got stop={config.stop!r} "
             f"for the head {shape.head!r}; set model.stop to oracle"
@@ -327,13 +344,22 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:
     Where the task gives T(n), it is taken to be no more than the tokens of the input, which holds for all
     problems of the paper. `early_exit: auto` is counted as compact.
     """
+    trained = 1, min(config.max_loops, length) if config.early_exit != "batch" else config.max_loops
     if config.loops != "task":
-        most = config.loops if config.stop == "oracle" else config.tried
-        return min(config.loops, most), max(config.loops, most)
-    if config.early_exit == "none" and config.stop == "oracle":
-        return config.max_loops, config.max_loops
-    alone = config.early_exit in ("auto", "compact") and config.stop == "oracle"
-    return 1, min(config.max_loops, length) if alone else config.max_loops
+        trained = config.loops, config.loops
+    elif config.early_exit == "none":
+        trained = config.max_loops, config.max_loops
+    if config.stop == "oracle":
+        return trained
+    tested = config.tested or config.tried
+    return min(trained[0], tested), max(trained[1], tested)
+
+
+def bound_layers(config: Config) -> int:
+    """Loops of an evaluation in which nothing halts."""
+    if config.stop != "oracle":
+        return config.tested or config.tried
+    return config.max_loops if config.loops == "task" else config.loops
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:

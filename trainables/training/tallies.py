@@ -1,33 +1,38 @@
 """What halting and experts do on many examples together: depth by length and by operators, use of experts.
 
-Of a fixed part of the test splits, the same in every trial, at the end of a confirm trial. Operators and
-experts need a task that says of which class its tokens are (`task_catalog.token_classes`). What is kept are
-JSON values:
+Of a fixed part of the test splits, the same in every trial, at the end of a confirm trial. Operators need a
+task that says of which class its tokens are (`task_catalog.token_classes`); in other tasks all tokens are of
+one class. What is kept are JSON values:
 
     kind "lengths"    `split`, and bins of its examples by tokens, each about as many: fewest and most tokens,
                       examples, mean, 10th and 90th percentile of the depth, right answers, answers asked
                       for, mean depth where nothing halts
     kind "operators"  the same by number of operators, in bins that are the same for all splits
     kind "experts"    mixtures, of all splits together: by `name`, `classes` and for each of them `uses`, how
-                      often each expert was chosen, over all layers that a token kept; and `layers`: for each
-                      layer how often each expert was chosen there, over all classes
+                      often each expert was chosen, over all layers that a token kept; `layers`: for each
+                      layer how often each expert was chosen there, over all classes; and `words`: for each
+                      expert the words that chose it most often, each with how often, over all layers
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.layers.plain import evaluation_stream
 from trainables.recurrence.watching import PassSeen, watching
 from trainables.settings import Settings
-from trainables.task_catalog import token_classes
+from trainables.task_catalog import decode, shape, token_classes
 from trainables.threads import cpu_threads
-from trainables.training.examples import sentences
+from trainables.training.examples import MOST_LETTERS, sentences
 from trainables.training.step import Learner
 from trainables.types import Batch, Output
 
@@ -35,6 +40,10 @@ MOST_EXAMPLES: Final = 256
 """Of each split."""
 OPERATOR: Final = "operator"
 BOUNDARY: Final = "START, END"
+WORD: Final = "word"
+"""Class of all tokens in a task that knows no classes."""
+TOP_WORDS: Final = 5
+"""Of each expert, as in Tan et al., Sparse Universal Transformer, Table 3."""
 MIXTURES: Final = ("attention", "feed-forward")
 LENGTH_BINS: Final = 8
 """Of a split at most."""
@@ -42,6 +51,8 @@ LEAST_IN_BIN: Final = 8
 """Examples of a bin of lengths, about; fewer bins are made of a small split."""
 MOST_LAYERS: Final = 64
 """Whose experts are told apart; deeper ones are counted with the last of them."""
+NO_WORD: Final = -1
+"""Token id of START and END."""
 _ENDS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
 """Where bins of operators begin: one a number up to 12, then ever wider."""
 
@@ -53,7 +64,7 @@ def tallied(
     """What is kept of all batches of `splits`, by name."""
     classes = token_classes(task)
     separator = getattr(learner.model, "separator_id", None)
-    experts = _Experts(classes, separator)
+    experts = _Experts(classes or (WORD,) * shape(task).vocabulary_size, separator)
     learner.model.eval()
     with cpu_threads(learner.config.threads), learner.autocast():
         for split, batches in splits.items():
@@ -66,12 +77,12 @@ def tallied(
                     table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
                     rows = [row[mask].tolist() for row, mask in table]
                     depths.add(rows, output)
-                    if classes and watch.passes:
+                    if watch.passes:
                         experts.add(rows, watch.passes[0])
             yield from depths.kept(split)
     learner.model.train()
     if experts.uses:
-        yield {"kind": "experts", "examples": experts.examples, "mixtures": [*experts.mixtures()]}
+        yield {"kind": "experts", "examples": experts.examples, "mixtures": [*experts.mixtures(task)]}
 
 
 @dataclass
@@ -135,6 +146,8 @@ class _Experts:
     examples: int = 0
     uses: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
     """By mixture, then layer from 1: times of every class and expert."""
+    choices: dict[int, Counter[tuple[int, int]]] = field(default_factory=dict)
+    """By mixture: how often a token id chose an expert, over all layers."""
 
     @property
     def names(self) -> list[str]:
@@ -149,7 +162,8 @@ class _Experts:
         # Of pairs all first sentences are encoded before the second ones.
         parts = zip(*(sentences(row, self.separator) for row in rows), strict=True)
         encoded = [sentence for which in parts for sentence in which]
-        where = torch.tensor(self._classes_of(encoded, seen), device=seen.packing.row.device)
+        classes, ids = self._packed(encoded, seen)
+        where, tokens = (torch.tensor(each, device=seen.packing.row.device) for each in (classes, ids))
         for layer in seen.layers:
             for number, (scores, chosen) in enumerate(zip(layer.side[::2], layer.side[1::2], strict=True)):
                 experts = scores.shape[1]
@@ -160,17 +174,38 @@ class _Experts:
                     own = self.uses.setdefault(number, {})
                     place = min(layer.number, MOST_LAYERS)
                     own[place] = own.get(place, np.zeros(size, dtype=np.int64)) + found
+                    word = tokens[layer.tokens][layer.keeps][:, None].expand_as(chosen[layer.keeps])
+                    self._count(number, word, chosen[layer.keeps])
 
-    def _classes_of(self, rows: list[list[int]], seen: PassSeen) -> list[int]:
-        """Class by packed position, as numbers in `names`."""
+    def _count(self, mixture: int, words: Int[Tensor, "K A"], experts: Int[Tensor, "K A"]) -> None:
+        """Count which token ids chose which experts; START and END, which are no words, are left out."""
+        pairs = torch.stack((words, experts), dim=-1)[words != NO_WORD]
+        pairs, counts = torch.unique(pairs, dim=0, return_counts=True)
+        own = self.choices.setdefault(mixture, Counter())
+        own.update(
+            {(word, expert): n for (word, expert), n in zip(pairs.tolist(), counts.tolist(), strict=True)}
+        )
+
+    def _packed(self, rows: list[list[int]], seen: PassSeen) -> tuple[list[int], list[int]]:
+        """Class by packed position, as numbers in `names`, and token id."""
         number = {name: place for place, name in enumerate(self.names)}
-        starts, found = seen.packing.starts.tolist(), list[int]()
+        starts, classes, ids = seen.packing.starts.tolist(), list[int](), list[int]()
         for tokens, (start, end) in zip(rows, pairwise(starts), strict=True):
-            edge = [number[BOUNDARY]] * ((end - start - len(tokens)) // NUM_BOUNDARIES)
-            found += [*edge, *(number[self.classes[token]] for token in tokens), *edge]
-        return found
+            edge = (end - start - len(tokens)) // NUM_BOUNDARIES
+            around = [number[BOUNDARY]] * edge
+            classes += [*around, *(number[self.classes[token]] for token in tokens), *around]
+            ids += [*[NO_WORD] * edge, *tokens, *[NO_WORD] * edge]
+        return classes, ids
 
-    def mixtures(self) -> Iterator[dict[str, Any]]:
+    def _words(self, mixture: int, experts: int, task: Settings) -> Iterator[list[list[Any]]]:
+        """Yield the words of each expert that chose it most often, of equals the lower token id first."""
+        found: list[list[tuple[int, int]]] = [[] for _ in range(experts)]
+        for (word, expert), times in self.choices.get(mixture, Counter()).items():
+            found[expert].append((-times, word))
+        for own in found:
+            yield [[decode(task, [word])[:MOST_LETTERS], -times] for times, word in nsmallest(TOP_WORDS, own)]
+
+    def mixtures(self, task: Settings) -> Iterator[dict[str, Any]]:
         """Uses of each, of the classes that occurred and the layers that some token kept."""
         for number, layers in sorted(self.uses.items()):
             tables = {
@@ -187,4 +222,5 @@ class _Experts:
                 "classes": [self.names[place] for place in there],
                 "uses": [table[place].tolist() for place in there],
                 "layers": [[layer, each.sum(0).tolist()] for layer, each in tables.items()],
+                "words": [*self._words(number, table.shape[1], task)],
             }

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from trainables.costs import depth_range, flops, passes
+from trainables.costs import bound_layers, depth_range, flops, passes
 from trainables.metrics import Metric
 from trainables.settings import Settings
 from trainables.training.config import TrainConfig
@@ -52,7 +52,7 @@ class Work:
 
         @cache
         def ends(length: int) -> tuple[float, float]:
-            most = self._most(length)
+            most = bound_layers(self._model, length)
             one, two = (flops(self._model, self._shape, length, layers) for layers in (1, 2))
             return one - (two - one), (two - one) * most
 

@@ -64,9 +64,6 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
-    from orchestrator.cli.guard import guard
-
-    guard([spec], overrides or ())
     read, made = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json

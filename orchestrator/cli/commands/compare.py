@@ -39,7 +39,8 @@ def compare(
         return
     for each in found:
         _show(each)
-    if any(arm.difference.low is not None for each in found for arm in each.arms):
+    differences = (arm.difference for each in found for arm in each.arms)
+    if any(each is not None and each.low is not None for each in differences):
         say(NOTE)
 
 
@@ -81,7 +82,7 @@ def _show(found: "Comparison") -> None:
         out().print(as_rich(_grid(found)))
     else:
         say(f"no arm of {found.first} was confirmed with the same content in {found.second}")
-    for line in (*_unmatched(found), *found.unmeasured, *found.assignments):
+    for line in (*_tests(found), *_unmatched(found), *found.unmeasured, *found.assignments):
         say(line)
     for title, lines in (
         ("spec", [str(each) for each in found.spec]),
@@ -92,6 +93,16 @@ def _show(found: "Comparison") -> None:
         say(f"{title}: {'' if lines else none}".rstrip())
         for line in lines:
             say(f"  {line}")
+
+
+def _tests(found: "Comparison") -> Iterator[str]:
+    """Yield why outcomes have no difference, and on which splits test examples were not compared."""
+    for each in found.arms:
+        if each.different_tests:
+            yield f"no difference in {each.metric}: {each.different_tests}"
+    if found.unchecked_tests:
+        named = ", ".join(filter(None, found.unchecked_tests)) or "the test data"
+        yield f"not known whether both sweeps had the same examples: {named}"
 
 
 def _unmatched(found: "Comparison") -> Iterator[str]:
@@ -113,7 +124,7 @@ def _grid(found: "Comparison") -> "Grid":
             each.metric,
             interval_words(each.first),
             interval_words(each.second),
-            interval_words(each.difference, "+"),
+            "different test sets" if each.difference is None else interval_words(each.difference, "+"),
             each.how,
             each.same,
         )

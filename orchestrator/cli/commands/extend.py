@@ -5,7 +5,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -199,7 +198,6 @@ def _planned(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
     """The spec that asks for more, and its plan as if it were launched."""
-    from orchestrator.cli.guard import rehearse
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
     from trainables.custom.extensions import look_in
@@ -208,9 +206,7 @@ def _planned(
     if (code := read_setup(folder).code) is not None:
         look_in(Path(code))
     asked = path or kept_file(folder.spec)
-    make = partial(planned, asked, changes, profile, runs=runs)
-    rehearse(make, [asked], changes)
-    return make()
+    return planned(asked, changes, profile, runs=runs)
 
 
 def _extended(
@@ -225,8 +221,8 @@ def _extended(
 ) -> "Plan":
     """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
     from orchestrator.execution.checkpoints.kept_checkpoints import require_checkpoints
+    from orchestrator.execution.code_digests import origin_of, require_same_code
     from orchestrator.execution.datasets import require_unchanged
-    from orchestrator.execution.ray.node_check import origin_of, require_same_code
     from orchestrator.execution.sweep.extend_folder import commit
     from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
     from orchestrator.ledger.fold import records

@@ -114,14 +114,11 @@ def launch(
 ) -> None:
     """Run a spec: search every arm, confirm the winners on paired seeds, and show the ablation table."""
     from orchestrator.cli.commands import check
-    from orchestrator.cli.guard import rehearse
 
     changes = [*(overrides or ()), *_resources(cpus, gpus)]
     if dry_run:
         check.plan(spec, changes, profile, runs=runs)
         return
-    # Before what it must not meet is loaded: PyTorch and threads.
-    rehearse(partial(planned, spec, changes, profile, runs=runs), [spec], changes)
     chosen = driver or Driver.RAY
     _check_driver(chosen, address, debug=debug)
     read, made = planned(spec, changes, profile, runs=runs)
@@ -187,7 +184,7 @@ def resume(
     asked = driver or (None if address is None else Driver.RAY)
     if asked is not None:
         _check_driver(asked, address, debug=debug)
-    folder, made = found(name, runs_root(runs))
+    folder, made, _ = found(name, runs_root(runs))
     again = _retry(folder, made, retry or (), from_scratch=from_scratch)
     if retry and again is None:
         return

@@ -13,22 +13,21 @@ import typer
 
 from orchestrator.cli.display.console import emit_json, out, say
 from orchestrator.cli.display.fencing import silence_of
-from orchestrator.cli.display.progress import line, may_end_early, progress_of, shortened, tables
+from orchestrator.cli.display.progress import line, may_end_early, shortened, tables
 from orchestrator.cli.display.running import time_left
 from orchestrator.cli.display.tracked import tracking_of
 from orchestrator.cli.locations import command, more_budget, runs_root, stopped_by_error
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import outlook_of
+from orchestrator.conductor.overview import EndedTrials, Overview
 from orchestrator.errors import InputError
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.display.format import setting_words
 from orchestrator.spec.scopes import counted_name
-from orchestrator.trials import OutcomeKind, Record, numbered, skipped
+from orchestrator.trials import Record, numbered
 from search_spaces.wording import amount, visible
 
-SHOWN_FAILURES = 10
 MOST_REASONS = 3
 
 
@@ -80,11 +79,12 @@ def status(
 def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
     from orchestrator.cli.reading import opened
 
-    with opened(name, runs_root(runs), storage) as sweep:
-        records, held = sweep.newest_records(brief=not (as_json or trials)), sweep.ledger.held()
+    every_trial = as_json or trials
+    with opened(name, runs_root(runs), storage, outline=not every_trial) as sweep:
+        records, held = sweep.newest_records() if every_trial else [], sweep.ledger.held()
+        found = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = tracking_of(sweep)
-        progress = progress_of(sweep.plan, records, held=held)
-        outlook = outlook_of(sweep.plan, records, held=held, now=time.time())
+        progress, outlook = found.progress(held=held), found.outlook(held=held, now=time.time())
         silence = silence_of(sweep.ledger)
         spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
     state = _state(progress, held=held)
@@ -112,17 +112,16 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
         say(advice)
     if tracking is not None:
         say(tracking.line(command("sync", sweep.folder), held=held))
-    for reason in skipped(records):
-        say(f"ended early: {reason}")
-    for reason, count in _infeasible(records).most_common(MOST_REASONS):
+    for reason, count in found.ended.skipped.items():
+        say(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
+    for reason, count in Counter(found.ended.infeasible).most_common(MOST_REASONS):
         say(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each with another in its place)")
     if state is SweepState.FINISHED:
         for verdict in _verdicts(sweep.folder, sum(each.ended + each.infeasible for each in progress)):
             say(verdict)
-    failed = [record for record in records if record.outcome and record.outcome.failed]
-    _print_failures(failed)
-    if traced := next((each.trial_id for each in failed if "\n" in each.reason), None):
-        say(f"a whole traceback: {command('logs', sweep.folder, traced)}")
+    _print_failures(found.ended, sum(each.failed for each in progress))
+    if found.ended.traced:
+        say(f"a whole traceback: {command('logs', sweep.folder, found.ended.traced)}")
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
@@ -138,11 +137,6 @@ def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str
     elif state is SweepState.UNFINISHED:
         lines.append(f"continue with: {command('resume', folder)}")
     return lines
-
-
-def _infeasible(records: Sequence[Record]) -> Counter[str]:
-    """Return the reasons of infeasible trials, each with its number of trials."""
-    return Counter(each.reason for each in records if each.outcome is OutcomeKind.INFEASIBLE)
 
 
 def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
@@ -194,12 +188,11 @@ def _trial(record: Record) -> dict[str, object]:
     }
 
 
-def _print_failures(failed: list[Record]) -> None:
-    for record in failed[:SHOWN_FAILURES]:
-        place = f"{record.arm} {record.phase} {numbered(record.repeat, record.number)} ({record.trial_id})"
-        say(f"failed: {place}: {record.standing}: {shortened(record.reason)}")
-    if len(failed) > SHOWN_FAILURES:
-        say(f"... and {len(failed) - SHOWN_FAILURES} more failures; all with --json")
+def _print_failures(ended: EndedTrials, count: int) -> None:
+    for each in ended.failures:
+        say(f"failed: {each.place} ({each.trial_id}): {each.standing}: {shortened(each.reason)}")
+    if count > len(ended.failures):
+        say(f"... and {count - len(ended.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:

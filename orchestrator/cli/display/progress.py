@@ -1,7 +1,6 @@
 """How far a sweep is, for people: one table for `status` and for the live view, plain lines for logs."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
 from types import TracebackType
@@ -25,7 +24,7 @@ from orchestrator.plan.display.format import decimals
 from orchestrator.plan.planned_trials import replacements
 from orchestrator.plan.types import Plan
 from orchestrator.spec.scopes import counted_name
-from orchestrator.trials import Outcome, OutcomeKind, Record, by_arm, numbered
+from orchestrator.trials import Outcome, numbered
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -43,44 +42,6 @@ HEARD = {
     "LEAVE": "stopping; Ctrl-C again stops at once",
     "HURRY": "stopping at once",
 }
-
-
-def progress_of(plan: Plan, records: Sequence[Record], *, held: bool) -> tuple[Progress, ...]:
-    """How far every arm is, from what the ledger holds; `held`: whether somebody runs the sweep.
-
-    Without a holder nothing runs: what a killed process left open waits to be resumed.
-    """
-    planned = Counter(trial.arm for trial in plan.trials)
-    of_arms = by_arm(records)
-    return tuple(
-        _arm_progress(plan, arm.name, planned[arm.name], of_arms[arm.name], held=held) for arm in plan.arms
-    )
-
-
-def _arm_progress(plan: Plan, arm: str, planned: int, own: Sequence[Record], *, held: bool) -> Progress:
-    ended = Counter(record.outcome for record in own if record.outcome is not None)
-    return Progress(
-        arm=arm,
-        planned=planned,
-        running=sum(record.outcome is None for record in own) if held else 0,
-        finished=ended[OutcomeKind.FINISHED],
-        pruned=ended[OutcomeKind.PRUNED],
-        failed=sum(count for kind, count in ended.items() if kind.failed),
-        best=_best(plan, own),
-        seconds=sum(record.last.seconds for record in own if record.last),
-        skipped=ended[OutcomeKind.SKIPPED],
-        infeasible=ended[OutcomeKind.INFEASIBLE],
-    )
-
-
-def _best(plan: Plan, records: Sequence[Record]) -> float | None:
-    if plan.search is None:
-        return None
-    objective, wanted = plan.search.objectives[0], [each.metric for each in plan.search.objectives]
-    found = [record for record in records if record.phase == "search"]
-    judged = [each.judged_by(wanted) for each in found if each.outcome is OutcomeKind.FINISHED]
-    known = [values[0] for values in judged if values]
-    return (max if objective.goal == "max" else min)(known) if known else None
 
 
 def table(progress: Sequence[Progress], objective: str) -> "Table":

@@ -1,9 +1,7 @@
 """Says what is waited for while it takes its time: on a terminal at once, in a log soon and now and then."""
 
-import os
 import threading
 import time
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -16,14 +14,6 @@ if TYPE_CHECKING:
 LOOK_S = 0.25
 FIRST_S = 1.0
 """What takes longer is shown, even in a log, unless `first_s` says otherwise."""
-
-
-_ECHOES: list[int] = []
-
-
-def echo(descriptor: int) -> None:
-    """From now on what this process waits for is also written to the file `descriptor`, a line each time."""
-    _ECHOES.append(descriptor)
 
 
 class Waiting:
@@ -40,9 +30,6 @@ class Waiting:
     def update(self, what: str) -> None:
         """This is asked for now."""
         self._update = (what, time.monotonic())
-        for descriptor in _ECHOES:
-            with suppress(OSError):  # full, or nobody listens any more
-                os.write(descriptor, f"{what}\n".encode())
 
     def __enter__(self) -> Self:
         if err().is_terminal:

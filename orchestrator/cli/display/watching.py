@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.cli.display.progress import View, progress_of
+from orchestrator.cli.display.progress import View
 from orchestrator.cli.reading import Opened, opened
-from orchestrator.conductor.outlook import outlook_of
 from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
 
 EVERY_S = 2.0
@@ -23,7 +22,7 @@ def watch_sweep(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Show the sweep `name` until nobody holds it. Raises InputError, StoreError as `opened`."""
-    with opened(name, runs, storage) as sweep:
+    with opened(name, runs, storage, outline=True) as sweep:
         # How long the sweep was held open so far is not read, so of its budget nothing is said.
         plan = replace(sweep.plan, wall_clock_hours=None)
         with View(plan, hint=HINT) as view:
@@ -35,6 +34,5 @@ def watch_sweep(
 
 
 def _look(sweep: Opened) -> Snapshot:
-    records = sweep.newest_records(brief=True)
-    arms = progress_of(sweep.plan, records, held=True)
-    return Snapshot(arms, 0.0, "", outlook_of(sweep.plan, records, held=True, now=time.time()))
+    found = sweep.overview()
+    return Snapshot(found.progress(held=True), 0.0, "", found.outlook(held=True, now=time.time()))

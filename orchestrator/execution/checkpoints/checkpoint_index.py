@@ -1,4 +1,4 @@
-"""Where the checkpoints of a sweep are, for the recorder: it names and deletes them, and writes none."""
+"""Names and deletes the checkpoints of a sweep, for the recorder, which reads and writes none."""
 
 import queue
 import shutil
@@ -12,13 +12,13 @@ from orchestrator.identity import SweepFolder, checkpoint_name
 
 
 class Checkpoints(Protocol):
-    """Where the checkpoints of trials are."""
+    """The checkpoints of all trials of a sweep."""
 
     def place(self, trial_id: str, step: int) -> str:
-        """What the ledger says of the place of a checkpoint."""
+        """Return the place of a checkpoint, as the ledger records it."""
 
     def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials. Never raises: what stays is deleted another time."""
+        """Delete all checkpoints of these trials. A failed deletion raises nothing, and is repeated later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,21 @@ class InSweepFolder:
     folder: SweepFolder
 
     def place(self, trial_id: str, step: int) -> str:
-        """Relative to the folder."""
+        """Return the path relative to the folder."""
         path = self.folder.checkpoint(trial_id) / checkpoint_name(step)
         return str(path.relative_to(self.folder.root))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
-        """At once."""
+        """Delete all checkpoints of these trials at once."""
         for trial_id in trial_ids:
             shutil.rmtree(self.folder.checkpoint(trial_id), ignore_errors=True)
 
 
 class InStore:
-    """Checkpoints in a store elsewhere: deleted in the background, for a store may be slow."""
+    """Checkpoints in a store elsewhere, deleted in the background, since a store may be slow."""
 
     def __init__(self, uri: str) -> None:
+        """Start the thread that deletes."""
         self._store = Elsewhere(uri)
         self._wanted: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._idle = threading.Condition()
@@ -49,11 +50,11 @@ class InStore:
         threading.Thread(target=self._work, name="checkpoints", daemon=True).start()
 
     def place(self, trial_id: str, step: int) -> str:
-        """URI of a checkpoint."""
+        """Return the URI of a checkpoint."""
         return self._store.place(trial_id, step)
 
     def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials, some time later."""
+        """Delete all checkpoints of these trials later."""
         wanted = list(trial_ids)
         if wanted:
             with self._idle:
@@ -61,7 +62,7 @@ class InStore:
             self._wanted.put(wanted)
 
     def close(self, wait_s: float = 30.0) -> None:
-        """Wait for what is left; the next session deletes what this one did not come to."""
+        """Wait for pending deletions; the next session repeats those that take longer."""
         with self._idle:
             self._idle.wait_for(lambda: not self._pending, wait_s)
 

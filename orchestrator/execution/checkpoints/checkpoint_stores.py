@@ -1,15 +1,14 @@
-"""Where the checkpoints of a sweep are: in its folder, or on any file system that pyarrow or fsspec knows.
+"""Stores of checkpoints: the folder of the sweep, or any file system that pyarrow or fsspec knows.
 
 Each operation of a store elsewhere is retried for a bounded time whatever it raises, since libraries of
-stores have exception classes of their own. Only the errors in `LASTING` are not retried.
-
-Of a store elsewhere nothing but its URI is written down; credentials come from the environment:
+stores have exception classes of their own. Only the errors in `LASTING` are not retried. Nothing but the URI
+of a store is written down; credentials come from the environment:
 
     <uri>/<trial id>/step-000001000/state-<unique>/   what the workload saved
     <uri>/<trial id>/step-000001000/checkpoint.json   written last: name of that folder, the local manifest
 
-They are made and checked on this machine's disk and copied from and to the store. An attempt that was given
-up for dead may still write there, so every copy has a name of its own.
+Checkpoints are made and checked on the disk of this machine. An earlier attempt that is taken for dead may
+still write, so every copy of a state has a name of its own.
 """
 
 import json
@@ -20,7 +19,6 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,9 +26,10 @@ from typing import Any, Protocol, TypeVar
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import worker_checkpoints as local
-from orchestrator.execution.checkpoints.checkpoint_uris import below, file_system, is_thread_safe
+from orchestrator.execution.checkpoints.checkpoint_uris import below, file_system
 from orchestrator.execution.checkpoints.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint
 from orchestrator.files.abandoned import CHECKPOINTS, clear_abandoned
+from orchestrator.files.file_digests import unsealed
 from orchestrator.files.json_values import parsed
 from orchestrator.files.redact import redact, redact_url
 from orchestrator.identity import checkpoint_name, checkpoint_step
@@ -40,17 +39,15 @@ from trainables.protocol import Measurement
 _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 PATIENCE_S = 60.0
-"""For what a trial cannot do without: its checkpoint to go on from, the last one of a confirmed trial."""
+"""Seconds of retries for what a trial needs: its newest checkpoint, the last one of a confirmed trial."""
 COMMAND_PATIENCE_S = 10.0
-"""For commands that somebody waits for, and for deletions."""
+"""Seconds of retries for commands that a user waits for, and for deletions."""
 LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 """Errors that a retry cannot resolve."""
 NO_FOLDERS = frozenset({"abfs", "gcs", "s3"})
 """Protocols of stores in which folders exist only as parts of names."""
-TRANSFERS = 16
-"""Files that are copied at the same time."""
 FEW = 8
-"""Fewer trials are deleted without a look at which are there."""
+"""So many trials, or fewer, are deleted without listing the store."""
 
 
 class Unreachable(StoreError):
@@ -58,13 +55,13 @@ class Unreachable(StoreError):
 
 
 class CheckpointStore(Protocol):
-    """What a worker does with the checkpoints of a trial, which is named by its folder in the sweep."""
+    """Reads and writes the checkpoints of trials; each trial is named by its folder in the sweep."""
 
     def clear_unfinished(self, trial: Path) -> None:
-        """Delete what killed workers left half-written."""
+        """Delete incomplete checkpoints of killed workers on this machine."""
 
     def complete(self, trial: Path) -> Iterable[Checkpoint]:
-        """Complete checkpoints, newest first, not checked yet. Raises Unreachable."""
+        """Return complete checkpoints, newest first, not checked yet. Raise Unreachable."""
 
     def write(
         self,
@@ -75,21 +72,29 @@ class CheckpointStore(Protocol):
         flush: bool = True,
         patience_s: float = 0.0,
     ) -> int | None:
-        """Step of a new checkpoint of what `save` writes; the newest `KEPT` stay.
+        """Write a checkpoint and delete older ones but `KEPT` - 1.
 
-        None where nothing is kept: without `flush` a store may do without what is soon deleted.
+        Args:
+            trial: Folder of the trial in the sweep.
+            measurement: The measurement of this step.
+            save: Writes the state into a folder.
+            flush: Whether the checkpoint must survive the machine. Without, a store elsewhere writes nothing.
+            patience_s: Seconds of retries.
+
+        Returns:
+            The step; None if nothing was written.
         """
 
 
 class InFolder:
-    """In the sweep's folder, which every worker sees."""
+    """Checkpoints in the folder of the sweep, which every worker sees."""
 
     def clear_unfinished(self, trial: Path) -> None:
-        """As of CheckpointStore."""
+        """See CheckpointStore."""
         local.clear_unfinished(trial)
 
     def complete(self, trial: Path) -> Iterable[Checkpoint]:
-        """As of CheckpointStore."""
+        """See CheckpointStore."""
         return local.complete(trial)
 
     def write(
@@ -99,14 +104,14 @@ class InFolder:
         save: Callable[[Path], None],
         *,
         flush: bool = True,
-        patience_s: float = 0.0,  # noqa: ARG002 - a disk that refuses once will not think better of it
+        patience_s: float = 0.0,  # noqa: ARG002 - disks are not retried
     ) -> int | None:
-        """As of CheckpointStore."""
+        """See CheckpointStore."""
         return local.write(trial, measurement, save, flush=flush).step
 
 
 class Elsewhere:
-    """On the file system of a URI; see the module. Nothing but the trial's id is taken from its folder.
+    """Checkpoints on the file system of a URI. Of the folder of a trial, only its name is used.
 
     Args:
         uri: Folder of the sweep's checkpoints. The first operation connects to its file system.
@@ -119,20 +124,17 @@ class Elsewhere:
         self._connection: tuple[Any, str] | None = None
         self._scratch: Path | None = None
 
-    def clear_unfinished(self, trial: Path) -> None:
-        """Delete what has no manifest here or there. Raises Unreachable."""
+    def clear_unfinished(self, trial: Path) -> None:  # noqa: ARG002 - signature of the protocol
+        """Delete the copies on this machine; `write` deletes incomplete checkpoints in the store."""
         self.close()
-        kept, others = self._steps(trial.name)
-        for step in others - kept:
-            self._try_to_delete(self._path(trial.name, checkpoint_name(step)))
 
     def complete(self, trial: Path) -> Iterator[Checkpoint]:
-        """Each is fetched when it is asked for. Raises Unreachable."""
+        """Yield complete checkpoints, newest first; each is fetched when it is needed. Raise Unreachable."""
         for step in sorted(self._steps(trial.name)[0], reverse=True):
             try:
                 yield self._fetched(trial.name, step)
             except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
-                _log.warning("checkpoint %s is passed over: %r", self.place(trial.name, step), error)
+                _log.warning("checkpoint %s is skipped: %r", self.place(trial.name, step), error)
 
     def write(
         self,
@@ -143,7 +145,7 @@ class Elsewhere:
         flush: bool = True,
         patience_s: float = 0.0,
     ) -> int | None:
-        """Written here, copied there, its manifest last. Raises Unreachable; older ones stay as they were."""
+        """Write the checkpoint here and copy it, its manifest last. Raise Unreachable."""
         if not flush:
             return None
         made = local.write(self._here(trial.name), measurement, save, flush=False)
@@ -155,7 +157,7 @@ class Elsewhere:
         return made.step
 
     def place(self, trial_id: str, step: int) -> str:
-        """URI of a checkpoint."""
+        """Return the URI of a checkpoint."""
         return below(self.uri, trial_id, checkpoint_name(step))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
@@ -233,31 +235,25 @@ class Elsewhere:
         standard = PATIENCE_S if self._patience_s is None else self._patience_s
         return patiently(action, standard if patience_s is None else patience_s, self.uri)
 
-    def _for_each(self, action: Callable[[str], None], names: Iterable[str]) -> None:
-        """Call `action` with each name, in several threads if the file system allows it."""
-        with ThreadPoolExecutor(TRANSFERS if is_thread_safe(self._files) else 1) as pool:
-            for _ in pool.map(action, names):
-                pass
-
     def _prune(self, trial_id: str) -> None:
+        """Delete checkpoints that are old or incomplete."""
         try:
-            steps, _ = self._steps(trial_id, patience_s=0.0)
+            whole, every = self._steps(trial_id, patience_s=0.0)
+            for step in every - set(sorted(whole)[-KEPT:]):
+                self._delete(self._path(trial_id, checkpoint_name(step)), 0.0)
         except Unreachable as error:
             _log.warning("older checkpoints stay: %s", error)
-        else:
-            for old in sorted(steps, reverse=True)[KEPT:]:
-                self._try_to_delete(self._path(trial_id, checkpoint_name(old)))
 
     def _here(self, trial_id: str) -> Path:
         if self._scratch is None:
             clear_abandoned()
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{CHECKPOINTS}{process_label()}-"))
-            # Nobody closes the store of a process that ends: its copies go with it.
+            # A process may end without closing the store.
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         return self._scratch / trial_id
 
     def _steps(self, trial_id: str, patience_s: float | None = None) -> tuple[set[int], set[int]]:
-        """Steps with a manifest, and all steps."""
+        """Return the steps with a manifest, and all steps."""
         names = self.entries(self._path(trial_id), patience_s)
         steps = {name: step for name in names if (step := checkpoint_step(name)) is not None}
         whole = {
@@ -268,7 +264,7 @@ class Elsewhere:
         return whole, set(steps.values())
 
     def _entries(self, folder: str) -> dict[str, bool]:
-        # `find`, `walk`, `isdir` and `exists` of fsspec take a store that fails for one that is empty.
+        # `find`, `walk`, `isdir` and `exists` of fsspec return an empty result if the store fails.
         self._files.invalidate_cache()
         try:
             found = self._files.ls(folder, detail=True)
@@ -278,30 +274,17 @@ class Elsewhere:
         paths.pop(folder.strip("/"), None)  # some object stores list the folder itself
         return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 
-    def _below(self, folder: str, prefix: str = "") -> Iterator[str]:
-        """Paths of all files, relative to the folder."""
-        for name, is_folder in self.entries(f"{folder}/{prefix}".rstrip("/")).items():
-            if is_folder:
-                yield from self._below(folder, f"{prefix}{name}/")
-            else:
-                yield f"{prefix}{name}"
-
     def _upload(self, trial_id: str, made: Checkpoint, patience_s: float) -> None:
         target = self._path(trial_id, made.folder.name)
         state = f"{STATE}-{uuid.uuid4().hex}"
-        paths = [each for each in made.state.rglob("*") if each.is_file()]
-        names = sorted(each.relative_to(made.state).as_posix() for each in paths)
-        for folder in sorted({f"{target}/{state}/{name}".rpartition("/")[0] for name in names}):
-            self._retried(partial(self._make_folder, folder), patience_s)
-
-        def copy(name: str) -> None:
-            self._retried(lambda: self._copy_up(made.state / name, f"{target}/{state}/{name}"), patience_s)
-
-        self._for_each(copy, names)
+        for path in sorted(each for each in made.state.rglob("*") if each.is_file()):
+            name = path.relative_to(made.state).as_posix()
+            self._retried(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
         manifest = {"state": state, "manifest": (made.folder / MANIFEST).read_text(encoding="utf-8")}
         self._retried(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
 
     def _copy_up(self, source: Path, target: str) -> None:
+        self._make_folder(target.rpartition("/")[0])
         with source.open("rb") as file, self._files.open(target, "wb") as stream:
             shutil.copyfileobj(file, stream, length=1 << 20)
 
@@ -309,18 +292,14 @@ class Elsewhere:
         source = self._path(trial_id, checkpoint_name(step))
         target = self._here(trial_id) / checkpoint_name(step)
         manifest = parsed(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
-        state = f"{source}/{manifest['state']}"
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)
-
-        def copy(name: str) -> None:
+        for name in unsealed(manifest["manifest"].encode())["files"]:
             path = target / STATE / name
             if not path.resolve().is_relative_to((target / STATE).resolve()):
                 raise ValueError(f"files of a checkpoint must be below its folder, got {name}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._retried(lambda: self._copy_down(f"{state}/{name}", path))
-
-        self._for_each(copy, list(self._below(state)))
+            self._retried(partial(self._copy_down, f"{source}/{manifest['state']}/{name}", path))
         (target / MANIFEST).write_text(manifest["manifest"], encoding="utf-8")
         return Checkpoint(target, step)
 
@@ -332,14 +311,8 @@ class Elsewhere:
         if self._files.protocol not in NO_FOLDERS:
             self._files.makedirs(folder, exist_ok=True)
 
-    def _try_to_delete(self, folder: str) -> None:
-        try:
-            self._delete(folder, 0.0)
-        except Unreachable as error:
-            _log.warning("%s could not be deleted: %s", folder, error)
-
     def _delete(self, folder: str, patience_s: float) -> None:
-        """Delete a folder, which may be missing. Raises Unreachable."""
+        """Delete a folder, which may be missing. Raise Unreachable."""
 
         def is_there() -> bool:
             self._files.invalidate_cache()
@@ -360,7 +333,7 @@ class Elsewhere:
 
 
 def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
-    """The store of a sweep: at `uri`, or in the sweep's folder; `patience_s` as for `Elsewhere`."""
+    """Return the store at `uri`, by default in the folder of the sweep; `patience_s` as for `Elsewhere`."""
     return InFolder() if uri is None else Elsewhere(uri, patience_s)
 
 
@@ -375,7 +348,7 @@ def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Fou
     Raises:
         FileNotFoundError: The store answers that the file does not exist.
         InputError: The URI names no file system that is installed here.
-        Unreachable: The last error cannot be mended by a retry, or the time is over.
+        Unreachable: A retry cannot resolve the last error, or the time is over.
     """
     until, pause = time.monotonic() + patience_s, 0.5
     while True:

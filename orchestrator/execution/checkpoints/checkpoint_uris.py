@@ -1,4 +1,4 @@
-"""URIs of places for checkpoints: what they may hold, what is below them, which file system they mean."""
+"""URIs of stores of checkpoints: checks, paths below them, and their file systems."""
 
 import re
 import uuid
@@ -12,14 +12,14 @@ USERS_ARE_KEYS = ("s3", "gs", "gcs")
 
 
 def sweep_uri(uri: str, name: str) -> str:
-    """A place of its own for one launch of a sweep: checkpoints of an earlier one are never gone on from."""
+    """Return a new folder below `uri` for one launch of a sweep, without checkpoints of earlier launches."""
     return below(uri, f"{name}-{uuid.uuid4().hex[:8]}")
 
 
 def below(uri: str, *names: str) -> str:
-    """`names` below the folder of a URI, which may have a query.
+    """Return the URI of `names` below the folder of a URI, which may have a query.
 
-    Cuts the text: `urllib` drops the slashes of `scheme:///path` for schemes that it does not know.
+    Works on the text, since `urllib` drops the slashes of `scheme:///path` for schemes that it does not know.
     """
     scheme, separator, rest = uri.partition("://")
     path, more = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
@@ -27,9 +27,11 @@ def below(uri: str, *names: str) -> str:
 
 
 def check_uri(uri: str) -> None:
-    """Raises InputError for a URI that holds a secret or that no file system is known for.
+    """Check the URI of a store.
 
-    Raises StoreError if a file system that connects at once cannot.
+    Raises:
+        InputError: The URI contains a secret, or no known file system has its scheme.
+        StoreError: The file system connects when it is created, and cannot.
     """
     if "://" not in uri:
         raise _unknown(uri, "a URI has a scheme, such as s3://")
@@ -54,10 +56,13 @@ def check_uri(uri: str) -> None:
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """The fsspec file system of a URI, and the path in it.
+    """Return the fsspec file system of a URI, and the path in it.
 
-    Those of pyarrow come first, since its S3, Google and Azure need no further library. Raises InputError
-    for a URI of no known file system, and whatever a file system raises that connects at once.
+    Those of pyarrow come first, since its S3, Google and Azure file systems need no further library.
+
+    Raises:
+        InputError: No known file system has the scheme of the URI.
+        Exception: The file system connects when it is created, and cannot.
     """
     import fsspec
     from fsspec.implementations.arrow import ArrowFSWrapper
@@ -73,13 +78,6 @@ def file_system(uri: str) -> tuple[Any, str]:
         found, path = fsspec.core.url_to_fs(uri)
         return found, path.rstrip("/")
     return ArrowFSWrapper(system, skip_instance_cache=True), path.rstrip("/")
-
-
-def is_thread_safe(files: Any) -> bool:
-    """Whether several threads may use this file system at once."""
-    from fsspec.implementations.arrow import ArrowFSWrapper
-
-    return isinstance(files, ArrowFSWrapper) or bool(files.async_impl)
 
 
 def _holds_secret(uri: str) -> bool:

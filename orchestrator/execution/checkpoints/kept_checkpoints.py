@@ -1,4 +1,4 @@
-"""Whether the checkpoints are there that a sweep is to read again, checked before anything is promised."""
+"""Checks the checkpoints that an extended sweep reads again, before anything is written."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,12 +11,21 @@ from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount
 
 MOST_NAMED = 8
-"""Trials that are named; of others how many there are."""
+"""Maximum number of trials that a message names; it counts the others."""
 
 
 def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, records: Sequence[Record]) -> None:
-    """Raises InputError if a checkpoint is missing or damaged that a trial which nobody asked for yet reads
-    for splits that were added. Confirm trials that are under way will save theirs."""
+    """Check the checkpoints of finished confirm trials that trials for added splits will read.
+
+    Args:
+        folder: The sweep.
+        uri: Store of the checkpoints; None for the folder of the sweep.
+        plan: The extended plan.
+        records: Trials that were asked for. Running confirm trials will write their checkpoints.
+
+    Raises:
+        InputError: A checkpoint is missing or damaged.
+    """
     asked = {each.trial_id for each in records}
     late = {
         (each.arm, each.rank, each.seed)
@@ -56,7 +65,7 @@ def is_sound(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: i
 
 
 def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
-    """What is wrong with its checkpoint of `step`; empty if nothing is."""
+    """Return what is wrong with the checkpoint of `step`; empty if nothing is."""
     for checkpoint in store.complete(folder.checkpoint(trial_id)):
         if checkpoint.step == step:
             try:

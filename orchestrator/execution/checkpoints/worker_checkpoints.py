@@ -1,7 +1,7 @@
-"""Checkpoints of one trial on disk: complete or absent, newest first, checked before they are trusted.
+"""Checkpoints of one trial on disk: complete or absent, and checked before they are used.
 
     <folder>/step-000001000/state/           what the workload saved
-    <folder>/step-000001000/checkpoint.json  the measurement of that step, the digest of every file, its own
+    <folder>/step-000001000/checkpoint.json  the measurement of that step, digests of all files and of itself
 
 A checkpoint is written under another name, flushed to the disk and then renamed.
 """
@@ -25,16 +25,16 @@ from trainables.atomic import flush as to_disk
 from trainables.protocol import Measurement
 
 KEPT = 2
-"""A second one, for the case that the newest turns out to be damaged."""
+"""Number of newest checkpoints that are kept; the second one is used if the newest is damaged."""
 FLUSHES = 8
-"""Files that are flushed at the same time: file systems write them to the disk together."""
+"""Number of files that are flushed at the same time, since file systems write them together."""
 UNFINISHED = ".writing-"
 MANIFEST = "checkpoint.json"
 STATE = "state"
 
 
 class Damaged(Exception):
-    """A checkpoint is not what was written."""
+    """A checkpoint differs from what was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Checkpoint:
 
     @property
     def state(self) -> Path:
-        """What to give to `Workload.restore`."""
+        """Folder for `Workload.restore`."""
         return self.folder / STATE
 
     def measurement(self) -> Measurement:
-        """The measurement of its step, after checking every file. Raises `Damaged`."""
+        """Check every file, and return the measurement of this step. Raise `Damaged`."""
         try:
             manifest = unsealed(read_ordinary(self.folder / MANIFEST))
             measurement = _from_json(manifest["measurement"])
@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 def complete(folder: Path) -> list[Checkpoint]:
-    """Complete checkpoints, newest first."""
+    """Return complete checkpoints, newest first."""
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     steps = sorted((step for name in names if (step := checkpoint_step(name)) is not None), reverse=True)
     return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
@@ -81,13 +81,17 @@ def complete(folder: Path) -> list[Checkpoint]:
 def write(
     folder: Path, measurement: Measurement, save: Callable[[Path], None], *, flush: bool = True
 ) -> Checkpoint:
-    """A new checkpoint of the state that `save` writes; older ones but `KEPT` - 1 are deleted afterwards.
+    """Write a checkpoint, then delete older ones but `KEPT` - 1. An error leaves the older ones unchanged.
 
-    Whatever goes wrong leaves the older ones as they were. Without `flush` it survives the death of every
-    process, but perhaps not that of the machine; the digests tell.
+    Args:
+        folder: Folder of the checkpoints of the trial.
+        measurement: The measurement of this step.
+        save: Writes the state into a folder.
+        flush: Whether the checkpoint must survive a failure of the machine. Without, the digests show whether
+            it did.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # A worker given up for dead may still write here: each has a name of its own.
+    # An earlier worker that is taken for dead may still write, so each checkpoint has a name of its own.
     unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
     try:
         (unfinished / STATE).mkdir(parents=True)
@@ -103,7 +107,7 @@ def write(
         }
         (unfinished / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
         if flush:
-            # Links lead elsewhere, or nowhere from here.
+            # Links lead to other files, or to none.
             written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
             with ThreadPoolExecutor(FLUSHES) as pool:
                 for _ in pool.map(to_disk, written):
@@ -131,14 +135,14 @@ def _from_json(values: Mapping[str, Any]) -> Measurement:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Delete what killed workers left half-written."""
+    """Delete incomplete checkpoints of killed workers."""
     for path in folder.glob(f"{UNFINISHED}*"):
         if own_folder(path):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _digests(state: Path) -> dict[str, str]:
-    """Of every file. Raises OSError, of a folder that may not be looked into too: its files may be there."""
+    """Return the digests of all files. Raise OSError also for a folder that cannot be read."""
 
     def refuse(error: OSError) -> None:
         if isinstance(error, PermissionError):

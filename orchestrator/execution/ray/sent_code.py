@@ -1,4 +1,4 @@
-"""Code that is not installed goes from the launching folder to every node, by Ray's runtime environment."""
+"""Sends code that is not installed from the launch folder to every node, by Ray's runtime environment."""
 
 import shutil
 import tempfile
@@ -11,9 +11,9 @@ from trainables.custom.source_files import parts_of
 
 
 def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
-    """Packages and modules below `folder` of which `modules` consist, by their place on Python's path.
+    """Return the packages and modules below `folder` that `modules` consist of, by place on Python's path.
 
-    Nothing of what is installed, since a node must have it, and nothing from other folders.
+    Installed code is left out, since every node must have it, and so is code in other folders.
     """
     root = folder.resolve()
     found: dict[str, str] = {}
@@ -28,10 +28,10 @@ def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
 
 @contextmanager
 def runtime_environment(sent: Mapping[str, str]) -> Iterator[dict[str, Any] | None]:
-    """Ray's runtime environment with `sent`, to connect with while it is open; None where nothing is sent.
+    """Yield Ray's runtime environment with `sent`; None where nothing is sent.
 
-    Ray sends a module or a package. Of a folder without `__init__.py`, which may hold anything, it gets a
-    copy that holds only what is imported.
+    Ray sends modules and packages. A folder without `__init__.py` may contain other files, so Ray gets a copy
+    with the imported code alone.
     """
     if not sent:
         yield None

@@ -1,9 +1,7 @@
-"""Runs a session on a Ray that may die: Ray's driver has a process of its own, which is watched from here.
+"""Runs a session on a Ray that may die: Ray's driver is a child process, which the launching process watches.
 
-Ray's core may end the process it is in, and some of its calls never return once its servers are gone; it also
-writes what it likes to the standard output. So nothing of it is loaded here. When a Ray of this machine's own
-loses a server, everything of it is killed and another one is started: running trials go on from their last
-checkpoints.
+When a private Ray loses a server, all of its processes are killed and another Ray is started: running trials
+continue from their last checkpoints.
 """
 
 import threading
@@ -11,13 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from orchestrator.errors import ExecutorError
+from orchestrator.execution.ray.driver import DriverEnded, DriverOrder, RayDriver
 from orchestrator.execution.ray.node_check import NodeRequirements
-from orchestrator.execution.ray.pipe import Begin, Connected, Failed, Over
-from orchestrator.execution.ray.ray_child import RayChild
 from orchestrator.execution.session import Session
 from orchestrator.execution.signals import undisturbed
 from orchestrator.execution.sweep.recorder import Recorder
@@ -27,12 +23,12 @@ from orchestrator.spec.section import Resources
 
 RESTARTS = 3
 WINDOW_S = 3600.0
-"""So many restarts are made within so many seconds."""
+"""Ray is started again at most so often within so many seconds."""
 POLL_S = 0.1
 LONGEST_STEP_S = 1.0
-"""More time between two looks is not this process's: the machine slept, or was stopped by Ctrl-Z."""
+"""More time between two looks does not count: the machine was suspended, or Ctrl-Z stopped this process."""
 BEGIN_S, HANG_S = 900.0, 300.0
-"""How long Ray's driver may say nothing before it is connected, and afterwards."""
+"""Seconds that Ray's driver may be silent before its first call, and afterwards."""
 
 
 def run_ray(
@@ -53,15 +49,21 @@ def run_ray(
     check: Callable[[], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Run until the sweep is finished or drained.
+    """Run until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
 
-    Once `stop` is set, running trials are saved at their next report, as stopped. `on_change` is called
-    after everything that is recorded; `check` often, and what it raises ends the run at once, as does a
-    KeyboardInterrupt; `warn` with what people should know. `needs` is what every node of the cluster at
-    `address` is asked for before it gets trials. What Ray says of itself goes to `log`.
+    Further arguments are those of `run_inline`.
 
-    Raises InputError if there is no such cluster, or if a trial fits on none of its nodes; ExecutorError if
-    Ray cannot be started, or ended and is not ours to start, or ended too often.
+    Args:
+        resources: Resources of each trial.
+        needs: Requirements that nodes of an existing cluster are checked for before they get trials.
+        address: Address of an existing cluster; None to start a Ray on this machine.
+        num_cpus: CPUs of a private Ray; by default all that this process may use.
+        log: File for output of Ray.
+        warn: Called with warnings for the user.
+
+    Raises:
+        InputError: There is no such cluster, or a trial fits on none of its nodes.
+        ExecutorError: Ray cannot be started, has died too often, or has died and belongs to others.
     """
     orders = JobEncoder(
         workload,
@@ -75,30 +77,30 @@ def run_ray(
         keep=keep,
         working_folder=resources.working_folder,
     )
-    session = Session(recorder, lambda: 0, stop or threading.Event())
+    session = Session(recorder, stop or threading.Event())
     session.changed = on_change or session.changed
     session.check = check or session.check
     session.tell = warn or session.tell
     session.silence_s, session.clock = silence_limit(resources), OwnTime()
-    begin = Begin(orders, resources, address, num_cpus, needs)
+    order = DriverOrder(resources, address, needs, orders, num_cpus)
     restarts = _Restarts(address, log)
-    while (died := _run_once(session, begin, log)) is not None:
-        session.all_lost(f"Ray ended: {died}")
+    while (error := _run_once(session, order, log)) is not None:
+        session.all_lost(f"Ray ended: {error}")
         if session.recorder.draining:
             return
-        session.tell(restarts.allow(died))
+        session.tell(restarts.allow(error))
 
 
 @dataclass
 class _Restarts:
-    """How often Ray ended lately."""
+    """How often Ray has died lately."""
 
     address: str | None
     log: Path | None
     ends: deque[float] = field(default_factory=deque)
 
     def allow(self, died: str) -> str:
-        """What to tell when Ray is started again. Raises ExecutorError if it is not."""
+        """Return the warning that Ray is started again; raise ExecutorError if it is not."""
         if self.address is not None:
             raise ExecutorError(
                 f"the Ray cluster at {self.address} must stay up, and {died}; nothing recorded is lost: "
@@ -121,61 +123,45 @@ class _Restarts:
 
 
 class OwnTime:
-    """Seconds that this process was awake: a machine that slept, or Ctrl-Z, makes nobody silent."""
+    """Seconds that this process was running; a suspended machine makes no trial silent."""
 
     def __init__(self) -> None:
-        self._seen, self._passed_s = time.monotonic(), 0.0
+        """Begin at 0."""
+        self._read_at, self._passed_s = time.monotonic(), 0.0
 
     def __call__(self) -> float:
-        """To be called often."""
+        """Return the seconds; to be called often."""
         now = time.monotonic()
-        self._passed_s += min(now - self._seen, LONGEST_STEP_S)
-        self._seen = now
+        self._passed_s += min(now - self._read_at, LONGEST_STEP_S)
+        self._read_at = now
         return self._passed_s
 
 
-def _run_once(session: Session, begin: Begin, log: Path | None) -> str | None:
-    """Why Ray ended before the session was over, or None."""
-    with RayChild(begin, log) as child:
-        return _serve(session, child)
-
-
-def _serve(session: Session, child: RayChild) -> str | None:
-    """Answer Ray's driver until the session is over. Why Ray ended before, or None."""
-    connected, own_time = False, OwnTime()
-    heard_at = own_time()
-    while True:
-        with undisturbed():
-            session.tick()
-        if session.recorder.draining and not connected:
-            session.give_up()
-            return None
-        if died := child.died():
-            return died
-        heard = child.poll(POLL_S)
-        now = own_time()
-        heard_at = now if heard else heard_at
-        if now - heard_at > (HANG_S if connected else BEGIN_S):
-            return f"its driver has not answered for {now - heard_at:.0f} s"
-        if not heard:
-            continue
-        with undisturbed():
-            message = child.take()
-            match message:
-                case None:
-                    return child.died() or "its driver ended"
-                case Over():
-                    child.gently = True
-                    return None
-                case Failed(message, kind):
-                    child.gently = True
-                    if kind is not None:
-                        raise kind(message)
-                    return message
-                case Connected():
-                    connected = True
-                    child.connected(message)
-                case (name, room, arguments):
-                    if room is not None:
-                        session.slots = partial(int, room)
-                    child.answer(getattr(session, name)(*arguments))
+def _run_once(session: Session, order: DriverOrder, log: Path | None) -> str | None:
+    """Return why Ray ended before the session was over; None if the session is over."""
+    with RayDriver(order, log) as driver:
+        has_called, own_time = False, OwnTime()
+        heard_at = own_time()
+        while True:
+            with undisturbed():
+                session.tick()
+            if session.recorder.draining and not has_called:
+                session.give_up()
+                return None
+            if dead := driver.dead_server():
+                return dead
+            has_message, now = driver.poll(POLL_S), own_time()
+            if not has_message:
+                if now - heard_at > (HANG_S if has_called else BEGIN_S):
+                    return f"its driver has not answered for {now - heard_at:.0f} s"
+                continue
+            heard_at = now
+            with undisturbed():
+                message = driver.receive()
+                if isinstance(message, DriverEnded):
+                    if message.kind is not None:
+                        raise message.kind(message.error)
+                    return message.error or None
+                has_called = True
+                name, arguments = message
+                driver.answer(getattr(session, name)(*arguments))

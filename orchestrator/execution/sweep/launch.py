@@ -12,6 +12,7 @@ from orchestrator.conductor.retrying import Retry, choose
 from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.execution.checkpoints.checkpoint_stores import Elsewhere, store_at
 from orchestrator.execution.checkpoints.kept_checkpoints import is_sound
+from orchestrator.execution.code_digests import origin_of
 from orchestrator.execution.datasets import (
     build_datasets,
     inputs_of,
@@ -21,7 +22,7 @@ from orchestrator.execution.datasets import (
 )
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.live_view import Listeners, ThrottledView
-from orchestrator.execution.ray.node_check import needs_built, origin_of
+from orchestrator.execution.ray.node_check import needs_built
 from orchestrator.execution.ray.supervisor import run_ray
 from orchestrator.execution.ray.survey import check_address, require_cluster
 from orchestrator.execution.signals import interrupts

@@ -11,8 +11,8 @@ from orchestrator.conductor.budget import budget_end, error_end
 from orchestrator.conductor.retrying import choose
 from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import InStore
+from orchestrator.execution.code_digests import require_same_code
 from orchestrator.execution.live_view import Listeners, Snapshot
-from orchestrator.execution.ray.node_check import require_same_code
 from orchestrator.execution.signals import Interrupts, as_interrupt
 from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
 from orchestrator.execution.sweep.heartbeat import Heartbeat
@@ -189,7 +189,7 @@ def open_sweep(
         def begin() -> None:
             nonlocal follower
             if follower is None and setup.tracking_uri is not None:
-                follower = start_follower(folder, url, setup.tracking_uri, lease.token)
+                follower = start_follower(folder, url, setup.tracking_uri)
 
         try:
             with Heartbeat(ledger, lease, on_stop=as_interrupt(heard.stop)) as heartbeat:

@@ -80,7 +80,8 @@ class Recorder:
     ) -> None:
         # An early stopper judges by all reports before: a second conductor would double its work.
         has_stopper = plan.search is not None and plan.search.stopper is not None
-        self._snapshots = None if has_stopper else snapshots
+        self._replays = snapshots is not None and not has_stopper
+        self._snapshots = snapshots
         self._snapshot_every, self._lease = snapshot_every, lease
         self._made_for = made_for(plan) if self._snapshots is not None else ""
         # Budgets add up differences of these times, so they must not jump when the system's clock is set.
@@ -107,7 +108,7 @@ class Recorder:
             self._fold.hear(event)
         self._attempts, self._held = self._fold.attempts, self._fold.held
         # The conductor of the fold only replays what was written: a snapshot is never ahead of the ledger.
-        self._conductor = self._fold.conductor if self._snapshots is None else self._fold.live()
+        self._conductor = self._fold.live() if self._replays else self._fold.conductor
         self._save_snapshot()
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
         self._finish_what_was_decided()
@@ -377,8 +378,8 @@ class Recorder:
         self._writer.settled(0.0 if late else PROMPT_S)
 
     def _note(self, event: Event) -> None:
-        # Without snapshots the one conductor has decided the event itself.
-        take = self._fold.note if self._snapshots is None else self._fold.hear
+        # Otherwise the one conductor has decided the event itself.
+        take = self._fold.hear if self._replays else self._fold.note
         if take(event):
             self._kills.clear()
 

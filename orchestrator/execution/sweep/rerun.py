@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from orchestrator.execution.ray.node_check import needs_of, parts_of
+from orchestrator.execution.code_digests import parts_of
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker import load_workload
@@ -37,7 +37,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     workload = plan.trainable or DEFAULT_WORKLOAD
     load_workload(workload)  # its files are found then, too
-    parts = parts_of(needs_of(plan, Setup(data_dir, workload=workload)))
+    parts = parts_of(plan, Setup(data_dir, workload=workload))
     with single_trials(workload, plan.resources.cpus) as trials:
         for record in drawn(records, count):
             with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:

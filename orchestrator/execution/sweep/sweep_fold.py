@@ -12,12 +12,14 @@ from orchestrator.conductor import snapshot
 from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.budget import HeldOpen
 from orchestrator.conductor.conductor import Conductor
+from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import digest
 from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.ledger_snapshot import lines
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the fold or the JSON of its state changes: snapshots of another format are not read."""
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -32,6 +34,10 @@ class SweepFold:
         self.held = HeldOpen()
         self.seq = 0
         """Number of events so far."""
+        self._asked: dict[str, int] = {}
+        """Positions at which trials without an end were asked for; 0 where that is not known."""
+        # An early stopper judges by all reports before: its state is none for a snapshot.
+        self._has_stopper = plan.search is not None and plan.search.stopper is not None
 
     def hear(self, event: Event) -> bool:
         """Take the next event; return whether it is progress of a trial.
@@ -49,10 +55,17 @@ class SweepFold:
             return False
         if event.kind is EventKind.ASKED:
             self.attempts[event.trial_id] = Attempts(event.payload["phase"])
+            self._asked[event.trial_id] = self.seq
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
             del self.attempts[event.trial_id]
         else:
-            return self.attempts[event.trial_id].saw(event)
+            attempts = self.attempts[event.trial_id]
+            has_progressed = attempts.saw(event)
+            if attempts.ended is not None:
+                self._asked.pop(event.trial_id, None)
+            else:
+                self._asked.setdefault(event.trial_id, 0)
+            return has_progressed
         return False
 
     def live(self) -> Conductor:
@@ -76,10 +89,11 @@ class SweepFold:
 
     @classmethod
     def restored(cls, plan: Plan, seq: int, content: bytes) -> "SweepFold | None":
-        """Return the fold with the state of a snapshot at position `seq`; None if it cannot be read."""
+        """Return the fold with the state of a snapshot at position `seq`; None if the snapshot has none."""
         fold = cls(plan)
         try:
-            chunks = map(json.loads, _lines(content))
+            chunks = map(json.loads, lines(content))
+            fold._asked = next(chunks)["open_trials"]
             fold.held.load(next(chunks))
             ids = {each.trial_id: each.trial_id for each in plan.trials}  # a text is kept once
             for _ in range(next(chunks)):
@@ -92,6 +106,9 @@ class SweepFold:
         return fold
 
     def _chunks(self) -> Iterator[Any]:
+        yield to_json_values(snapshot.ended_trials(self.conductor, self.attempts, self._asked))
+        if self._has_stopper:
+            return
         yield self.held.to_json()
         attempts = ([name, each.to_json()] for name, each in self.attempts.items())
         yield -(-len(self.attempts) // snapshot.CHUNK)
@@ -104,12 +121,3 @@ def made_for(plan: Plan) -> str:
     """Return a digest of all that a state depends on besides the events."""
     ids = "".join(each.trial_id for each in plan.trials)
     return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)
-
-
-def _lines(content: bytes) -> Iterator[bytes]:
-    unpacker, rest = zlib.decompressobj(), b""
-    for start in range(0, len(content), 1 << 16):
-        *lines, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")
-        yield from lines
-    if rest or not unpacker.eof:
-        raise ValueError("a snapshot must end with a line break")

@@ -3,7 +3,6 @@
 import fcntl
 import logging
 import re
-import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
@@ -236,34 +235,6 @@ def store_time(connection: Connection) -> float:
     return time.time()
 
 
-def relax(engine: Engine) -> None:
-    """Spare a SQLite database that can be rebuilt at any time the wait for the disk at each commit."""
-    event.listen(engine, "connect", _set_normal)
-    engine.dispose()
-
-
-@contextmanager
-def hurried(fresh: Path) -> Iterator[None]:
-    """Inside, SQLite waits for no disk where it writes `fresh`, which nobody uses before it is whole.
-
-    Whoever opens it may be a library that lets nobody at its engine: so all engines are listened to, and
-    those of other files left alone.
-    """
-
-    def hurry(connection: Any, _: object) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            files = [file for _, name, file in connection.execute("PRAGMA database_list") if name == "main"]
-            if files and files[0] and Path(files[0]).name == fresh.name and Path(files[0]).samefile(fresh):
-                connection.execute("PRAGMA journal_mode=MEMORY")
-                connection.execute("PRAGMA synchronous=OFF")
-
-    event.listen(Engine, "connect", hurry)
-    try:
-        yield
-    finally:
-        event.remove(Engine, "connect", hurry)
-
-
 def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
     """The same fault in words, with what to do; `since`: Unix time in seconds of the first of its kind."""
     cause = " ".join(str(error.orig).split())
@@ -332,10 +303,6 @@ def _set_write_ahead(connection: Any, _: object) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables or LEDGER_TABLE in tables:
         connection.execute("PRAGMA journal_mode=WAL")
-
-
-def _set_normal(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -13,8 +13,9 @@ from typing import Any, Literal
 from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.notices import notices
+from orchestrator.report.comparisons.untested import Digests, digest_of, unlike_tests
 from orchestrator.report.results.origin import DATA, origin
-from orchestrator.report.results.readings import Readings, difference_of
+from orchestrator.report.results.readings import Readings, difference_of, with_late_splits
 from orchestrator.report.results.statistics import Estimate, estimate, mean_difference, within
 from orchestrator.report.results.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
@@ -58,10 +59,12 @@ class ArmDifference:
     metric: str
     first: Estimate
     second: Estimate
-    difference: Estimate
-    """Second minus first."""
+    difference: Estimate | None
+    """Second minus first; None if the sweeps had different test examples."""
     how: str
     """`paired, 4 seeds` or `Welch, no seed in both`, and how many failed in which sweep."""
+    different_tests: str = ""
+    """In which digests of test examples the sweeps differ; empty if they differ in none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class Comparison:
     """Whether of some data anything is known: own training code reads what it likes."""
     notices: tuple[str, ...]
     """What must be known of either before any number, after its name."""
+    unchecked_tests: tuple[str, ...] = ()
+    """Splits of compared metrics of which no digests show that both sweeps had the same examples."""
 
 
 def compare(first: Side, second: Side) -> Comparison:
@@ -97,6 +102,7 @@ def compare(first: Side, second: Side) -> Comparison:
     ]
     arms = tuple(found for names, same in pairs for found in _in_metrics(first, second, names, same))
     measured = {each.arms for each in arms}
+    splits = dict.fromkeys(first.report.splits.split(each.metric) for each in arms)
     return Comparison(
         first=first.label,
         second=second.label,
@@ -109,6 +115,15 @@ def compare(first: Side, second: Side) -> Comparison:
         data=tuple(_unlike(first.data, second.data)),
         data_known=bool(first.data or second.data),
         notices=tuple(f"{each.label}: {words}" for each in (first, second) for words in notices(each.report)),
+        unchecked_tests=tuple(
+            split
+            for split in splits
+            if not all(
+                _digests(side, name, split)
+                for names in measured
+                for side, name in zip((first, second), names, strict=True)
+            )
+        ),
     )
 
 
@@ -160,10 +175,33 @@ def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -
         cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)
         if cells[0] is not None and cells[1] is not None:
             found, how = _difference(_observed(first, cells[0]), _observed(second, cells[1]))
+            how += _failures((first.label, cells[0]), (second.label, cells[1]))
             spans = (_span(side, name, metric) for side, name in zip((first, second), names, strict=True))
             found = within(found, difference_of(*reversed([*spans])))
-            how += _failures((first.label, cells[0]), (second.label, cells[1]))
-            yield ArmDifference(names, same, metric, cells[0].estimate, cells[1].estimate, found, how)
+            unlike = _different_tests(first, second, names, splits.split(metric))
+            given = cells[0].estimate, cells[1].estimate, None if unlike else found
+            yield ArmDifference(names, same, metric, *given, how, unlike)
+
+
+def _different_tests(first: Side, second: Side, names: tuple[str, str], split: str) -> str:
+    """Return in which digests of a split's examples the sweeps differ; empty if they differ in none."""
+    before, after = (_digests(side, name, split) for side, name in zip((first, second), names, strict=True))
+    titles = f"{names[1]} of {second.label}", f"{names[0]} of {first.label}"
+    if not before.keys() & after.keys():
+        before, after = _of_every_seed(before), _of_every_seed(after)
+    return unlike_tests(split, titles, after, before)
+
+
+def _of_every_seed(digests: Digests) -> Digests:
+    """Return the digests that all seeds share, under one key; none if seeds have examples of their own."""
+    shared = {*digests.values()}
+    return {0: shared.pop()} if len(shared) == 1 else {}
+
+
+def _digests(side: Side, arm: str, split: str) -> Digests:
+    """Return the digests of a split's examples that the arm's trials reported, by seed."""
+    confirmed = [each for each in with_late_splits(side.plan, side.records) if each.phase == "confirm"]
+    return Readings(confirmed, side.report.quantities).texts(arm, digest_of(split))
 
 
 def _span(side: Side, arm: str, metric: str) -> tuple[float, float]:

@@ -9,11 +9,12 @@ the level of the verdicts.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 from orchestrator.plan.crossing import crossed_pairs, searched_fields, shared_fields
-from orchestrator.plan.types import AnswerPlan, Arm, Plan
+from orchestrator.plan.types import AnswerPlan, Arm, ArmProof, Plan
 from orchestrator.report.comparisons.contrasts import goal_of, paired_seeds
+from orchestrator.report.comparisons.untested import why_untested
 from orchestrator.report.results.readings import Readings
 from orchestrator.report.results.statistics import of_paired, wins_of
 from orchestrator.report.results.types import CrossVerdict, interval_words, p_words
@@ -39,6 +40,7 @@ def cross_verdicts(
         if each.trial_id in settings_of and each.outcome is not None
     ]
     both = replace(readings, records=[*readings.records, *crossed])
+    plan = replace(plan, proofs=(*plan.proofs, *_proofs_at_other_settings(plan)))
     family = 2 * len([*crossed_pairs(plan.arms)]) * len(answer.outcomes)
     for arms in plan.contexts:
         pairs = [*crossed_pairs(arms)]
@@ -46,6 +48,15 @@ def cross_verdicts(
         for metric, (arm, reference), own in product(answer.outcomes, pairs, (False, True)):
             found = compared.get((_key(arm, own=own), metric))
             yield _judged(plan, answer, both, (arm, reference), metric, own=own, found=found, family=family)
+
+
+def _proofs_at_other_settings(plan: Plan) -> Iterator[ArmProof]:
+    """Yield the proof of every arm at the settings of another one, under the name of its readings."""
+    proofs = {each.arm: each for each in plan.proofs}
+    for pair in crossed_pairs(plan.arms):
+        for runs, other in permutations(each.name for each in pair):
+            if runs in proofs:
+                yield replace(proofs[runs], arm=_at(runs, other))
 
 
 def _at(arm: str, other: str) -> str:
@@ -95,9 +106,12 @@ def _judged(
     failed = {readings.unit_of(seed) for name in sides for seed in readings.failed_seeds(name)}
     waiting = {readings.unit_of(seed) for seed in plan.units if any(seed not in each for each in ended)}
     said = verdict(found, failed=len(failed), unit=plan.unit, **goal)
+    untested = why_untested(plan, [sides], metric, readings)
     if waiting:
         said = Verdict("undecided", f"undecided: {amount(len(waiting), plan.unit)} not run")
-    tested = found is not None and not failed and not waiting
+    elif untested is not None:
+        said = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
+    tested = found is not None and not failed and not waiting and untested is None
     whole = plan.num_units - len(failed | waiting)
     shared, runs = shared_fields(arm, reference), reference if own else arm
     made = CrossVerdict(

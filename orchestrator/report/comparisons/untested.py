@@ -1,6 +1,6 @@
 """Comparisons that no test can decide: of arms with other test sets, and of outcomes that settings fix."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -13,6 +13,8 @@ from orchestrator.statistics.verdicts import SEEDS_LEAST
 from trainables.metrics import DIGEST, metric_name
 
 Code = Literal["different-test-sets", "fixed-by-construction"]
+Digests = Mapping[int, frozenset[str]]
+"""By seed, the digests of one split's examples that trials reported."""
 SHOWN: Final = 8
 """Characters of a digest that texts show."""
 
@@ -42,8 +44,10 @@ def why_untested(
         readings: Confirm trials that have ended.
     """
     splits = metric_splits(plan.search, plan.confirm, plan.answer)
-    for arm, reference in pairs:
-        if text := _different_tests(arm, reference, splits.split(metric), readings):
+    split = splits.split(metric)
+    for pair in pairs:
+        own, theirs = (readings.texts(each, digest_of(split)) for each in pair)
+        if text := unlike_tests(split, pair, own, theirs):
             return Untested("different-test-sets", text)
     for pair in pairs:
         fixed = [words for arm in pair if (words := _fixed(plan, arm, metric, splits, readings))]
@@ -63,24 +67,31 @@ def unchecked_splits(plan: Plan, answer: AnswerPlan | None, readings: Readings) 
     finished = [arm.name for arm in plan.arms if readings.finished_seeds(arm.name)]
     wanted = dict.fromkeys(map(splits.split, answer.outcomes))
     return tuple(
-        split for split in wanted if any(not readings.texts(arm, _digest_of(split)) for arm in finished)
+        split for split in wanted if any(not readings.texts(arm, digest_of(split)) for arm in finished)
     )
 
 
-def _digest_of(split: str) -> str:
+def digest_of(split: str) -> str:
+    """Return the name of the text that identifies the examples of a split."""
     return metric_name(split, DIGEST)
 
 
-def _different_tests(arm: str, reference: str, split: str, readings: Readings) -> str:
-    """Return in which digest of `split` two arms differ on one seed; empty if they differ on none."""
-    own, theirs = (readings.texts(each, _digest_of(split)) for each in (arm, reference))
+def unlike_tests(split: str, names: tuple[str, str], own: Digests, theirs: Digests) -> str:
+    """Return in which digest of `split` two arms differ on one seed; empty if they differ on none.
+
+    Args:
+        split: The split that was measured.
+        names: Names of both arms in the text.
+        own: Digests of the first arm's trials, by seed.
+        theirs: Digests of the second arm's trials.
+    """
     for seed in own.keys() & theirs.keys():
         # Behind a space stands the form of the examples; contents of different forms cannot be compared.
         forms = [{text.partition(" ")[2] for text in each[seed]} for each in (own, theirs)]
         if forms[0] == forms[1] and own[seed] != theirs[seed]:
             first, second = (" and ".join(map(_short, sorted(each[seed]))) for each in (own, theirs))
             data = f"examples of {split}" if split else "data"
-            return f"{arm} was measured on other {data} (digest {first}) than {reference} ({second})"
+            return f"{names[0]} was measured on other {data} (digest {first}) than {names[1]} ({second})"
     return ""
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.plan.types import Plan
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
 
 DRAWN = 32
@@ -77,7 +77,8 @@ def halting_maps(
     """`records`: of confirm trials; `measured`: what they measured, by trial id."""
     asked = plan.confirm is not None and plan.confirm.halting_examples > 0
     done = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.trial_id in measured]
-    found = {arm.name: next(_kept(arm.name, done, measured), None) for arm in plan.arms}
+    of_arms = by_arm(done)
+    found = {arm.name: next(_kept(arm.name, of_arms[arm.name], measured), None) for arm in plan.arms}
     ran = {each.arm for each in done}
     return HaltingMaps(
         arms=tuple(each for each in found.values() if each is not None),
@@ -89,7 +90,7 @@ def _kept(
     arm: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ArmMaps]:
     """Seed by seed."""
-    for record in sorted((each for each in records if each.arm == arm), key=lambda each: each.seed):
+    for record in sorted(records, key=lambda each: each.seed):
         last = measured[record.trial_id][-1:]
         maps = (each for one in last for each in one.examples if each.get("kind", "map") == "map")
         examples = tuple(map(_example, maps))

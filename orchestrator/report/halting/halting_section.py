@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from orchestrator.report.figures.course_figures import depth_panels
 from orchestrator.report.halting.halting_maps import ArmMaps
 from orchestrator.report.halting.map_figures import map_panels
-from orchestrator.report.halting.tallies import BinnedDepth
+from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report, worded
 from orchestrator.report.writers.page_parts import PageSection, Part, pictures
+from orchestrator.report.writers.tables import Grid
 from search_spaces.wording import amount
 
 DEPTH = (
@@ -36,6 +37,10 @@ EXPERTS = (
     "Rows add up to all choices of a class of words, over all layers that its words kept, and then, layer by "
     "layer, to all choices of the words that kept it, on up to 256 examples of each test split; of each arm "
     "the first seed that finished. Experts have no order that seeds share. Exploratory."
+)
+WORDS = (
+    "Of each expert the words that chose it most often, each with how often, over all layers that they kept, "
+    "on the same examples; words that are frequent in the data come first in many experts. Exploratory."
 )
 MAPS = (
     "Halting maps: a column a word, layers upwards. Where a layer was run it is blue, the fuller the more "
@@ -79,6 +84,21 @@ def _tallies(details: Details, over: str) -> Iterator[Part]:
         texts=(EXPERTS,),
         panels=pictures(expert_panels(details.experts)),
     )
+    yield Part(
+        title="Words of experts",
+        texts=(WORDS,),
+        grids=tuple(_words_of_experts(each) for each in details.experts if each.words),
+    )
+
+
+def _words_of_experts(use: ExpertUse) -> Grid:
+    chosen = map(sum, zip(*use.uses, strict=True))
+    rows = (
+        (str(number), str(times), ", ".join(f"{word} ({n})" for word, n in words))
+        for number, (times, words) in enumerate(zip(chosen, use.words, strict=True), start=1)
+    )
+    title = f"{use.arm}, {use.mixture}, seed {use.seed}"
+    return Grid(title, ("expert", "chosen", "words that chose it most often"), tuple(rows))
 
 
 def _maps(details: Details) -> Iterator[Part]:

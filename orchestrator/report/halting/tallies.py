@@ -11,7 +11,7 @@ from orchestrator.report.results.statistics import estimate
 from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
-BINS, CLASSES, EXPERTS, LAYERS = 64, 32, 256, 64
+BINS, CLASSES, EXPERTS, LAYERS, WORDS = 64, 32, 256, 64, 5
 """At most that are read of a record from elsewhere."""
 
 
@@ -68,6 +68,9 @@ class ExpertUse:
     layers: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """Number of each layer, from 1, with how often each expert was chosen there, over all classes; empty in
     trials of earlier versions, which did not count that."""
+    words: tuple[tuple[tuple[str, int], ...], ...] = ()
+    """By expert: the words that chose it most often, each with how often, over all layers; empty in trials of
+    earlier versions."""
 
     @property
     def shares(self) -> Shares:
@@ -154,6 +157,10 @@ def expert_uses(
                     layers=tuple(
                         (int(layer), tuple(map(int, row[:EXPERTS])))
                         for layer, row in mixture.get("layers", ())[:LAYERS]
+                    ),
+                    words=tuple(
+                        tuple((str(word), int(times)) for word, times in row[:WORDS])
+                        for row in mixture.get("words", ())[:EXPERTS]
                     ),
                 )
 

@@ -1,6 +1,6 @@
 """Reports of one context each, in which nothing of another context can stand beside its arms."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
@@ -41,22 +41,31 @@ def context_notes(report: Report) -> list[str]:
     return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
 
 
-def _inside(report: Report, context: ReportContext) -> Report:
+def only(found: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
+    """Return what belongs to one of the arms."""
+    return tuple(each for each in found if each.arm in arms)
+
+
+def of_arms(report: Report, arms: Sequence[str]) -> Report:
+    """Return the report of some of its arms, given in its order."""
+    kept = frozenset(arms)
+
     def own(found: Iterable[T]) -> tuple[T, ...]:
-        return tuple(each for each in found if each.arm in context.arms)
+        return only(found, kept)
+
+    def of_context(context: ReportContext) -> ReportContext:
+        return replace(context, arms=tuple(arm for arm in context.arms if arm in kept))
 
     cells, posthoc = own(report.cells), own(report.posthoc)
     measured = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
     return replace(
         report,
-        arms=context.arms,
+        arms=tuple(arms),
         metrics=tuple(metric for metric in report.metrics if metric in measured),
         cells=cells,
         posthoc=posthoc,
         effects=own(report.effects),
         tallies=own(report.tallies),
-        floors=context.floors,
-        prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
         verdicts=own(report.verdicts),
         controls=own(report.controls),
         crossed=own(report.crossed),
@@ -65,9 +74,18 @@ def _inside(report: Report, context: ReportContext) -> Report:
         equal_costs=own(report.equal_costs),
         setting_effects=own(report.setting_effects),
         changes=own(report.changes),
-        factorial=tuple(each for each in report.factorial if each.cell in context.arms),
+        factorial=tuple(each for each in report.factorial if each.cell in kept),
         failed_readings=own(report.failed_readings),
-        unranked={arm: many for arm, many in report.unranked.items() if arm in context.arms},
+        unranked={arm: many for arm, many in report.unranked.items() if arm in kept},
+        contexts=tuple(each for each in map(of_context, report.contexts) if each.arms),
+    )
+
+
+def _inside(report: Report, context: ReportContext) -> Report:
+    return replace(
+        of_arms(report, context.arms),
+        floors=context.floors,
+        prior_work=tuple(each for each in report.prior_work if _belongs(each, context.values)),
         contexts=(),
         pooled=(),
     )

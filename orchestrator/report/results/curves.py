@@ -8,7 +8,7 @@ from typing import TypeVar
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.spec.metric_splits import SELECTION_SPLIT
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
 
 POINTS = 150
@@ -45,9 +45,10 @@ def learning_curves(
     own = [
         each for each in records if each.phase == "confirm" and not each.rank and each.trial_id in measured
     ]
+    of_arms = by_arm(own)
     for metric in _metrics(plan, own, measured):
         for arm in plan.arms:
-            curve = _curve(arm.name, metric, [each for each in own if each.arm == arm.name], measured)
+            curve = _curve(arm.name, metric, of_arms[arm.name], measured)
             if curve.steps or curve.failed:
                 yield curve
 

@@ -1,7 +1,8 @@
 """All that the page shows beside the tables: arms, searches, curves, costs, depth, origin. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from orchestrator.plan.types import Plan
 from orchestrator.report.halting.depth import DepthCurve, depth_curves
@@ -16,6 +17,7 @@ from orchestrator.report.results.searches import SearchCourse, searches
 from orchestrator.report.results.summary import declared_by
 from orchestrator.report.results.types import Report
 from orchestrator.trials import Record, with_usable, with_usable_metrics
+from trainables.metrics import metric_name
 from trainables.protocol import Measurement
 
 
@@ -59,7 +61,7 @@ def details(
         settings=tuple(first_settings(plan)),
         searches=tuple(searches(plan, records)),
         curves=tuple(learning_curves(plan, records, measured)),
-        costs=tuple(cost_curves(plan, report.outcomes, readings, again)),
+        costs=tuple(cost_curves(plan, [*report.outcomes, *_only_read_again(plan, report)], readings, again)),
         depths=tuple(depth_curves(plan, readings, plan.confirm.splits if plan.confirm else ())),
         maps=halting_maps(plan, confirmed, measured),
         lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
@@ -69,6 +71,15 @@ def details(
         listings=tuple(listings(records)),
         wall_clock_s=_wall_clock(records),
     )
+
+
+def _only_read_again(plan: Plan, report: Report) -> Iterator[str]:
+    """Yield the metrics beside primary outcomes that are shown of readings under other settings alone."""
+    if not plan.posthoc:
+        return
+    quantities = [each.name for each in report.quantities if each.shown == ("posthoc",)]
+    for outcome, quantity in product(report.outcomes, quantities):
+        yield metric_name(report.splits.split(outcome), quantity)
 
 
 def _wall_clock(records: Sequence[Record]) -> float | None:

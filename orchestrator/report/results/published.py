@@ -9,7 +9,7 @@ from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.readings.published_rows import Row, name_of, of_cell, of_reading
 from orchestrator.plan.types import Arm, Plan
-from orchestrator.report.results.types import Cell, PriorWork
+from orchestrator.report.results.types import Cell, PriorWork, PublishedSize
 from orchestrator.spec.metric_splits import MetricSplits
 
 MEDIAN = "median"
@@ -47,10 +47,29 @@ def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     return of_reading(row, overrides) and of_cell(row, arm.settings)
 
 
+def beside_readings(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
+    """Return the fields of a report about published rows that stand beside no reading, and about sizes."""
+    return {
+        "prior_work": tuple(prior_work(plan)),
+        "published_sizes": tuple(sizes(plan)),
+        "unmet_published": tuple(unmet(plan, metrics, cells)),
+    }
+
+
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
     """Rows of published tables that are of no arm."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     return (_as_published(row, names) for row in plan.published if row.get("alone"))
+
+
+def sizes(plan: Plan) -> Iterator[PublishedSize]:
+    """Yield the published size of every system of which one is given, once."""
+    seen = set()
+    for row in plan.published:
+        size = row.get("parameters"), row.get("macs")
+        if any(size) and (row["arm"], *size) not in seen:
+            seen.add((row["arm"], *size))
+            yield PublishedSize(str(row["arm"]), *size, str(row.get("source", "")))
 
 
 def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:

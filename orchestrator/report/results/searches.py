@@ -272,10 +272,10 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
         return ()
     objectives = plan.search.objectives
     wanted = [each.metric for each in objectives]
+    finished = by_arm(each for each in records if _finished(each, wanted))
     found = []
     for arm in plan.arms:
-        mine = [each for each in records if each.arm == arm.name and _finished(each, wanted)]
-        own = dict(enumerate(sorted(mine, key=lambda each: (each.repeat, each.number))))
+        own = dict(enumerate(sorted(finished[arm.name], key=lambda each: (each.repeat, each.number))))
         values = {number: each.judged_by(wanted) for number, each in own.items()}
         candidates = [Candidate(number, own[number].assignment, each) for number, each in values.items()]
         for best in best_first(candidates, objectives)[:1]:
@@ -296,9 +296,10 @@ def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
     if plan.search is None:
         return {}
     wanted = [each.metric for each in plan.search.objectives]
+    finished = by_arm(each for each in records if _finished(each, wanted))
     found = {}
     for arm in plan.arms:
-        own = [each for each in records if each.arm == arm.name and _finished(each, wanted)]
+        own = finished[arm.name]
         several = len({canonical(dict(each.assignment)) for each in own}) > 1
         if several and len({each.judged_by(wanted) for each in own}) == 1:
             found[arm.name] = len(own)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import floor, log10
 from typing import Final, Literal
 
@@ -72,6 +73,17 @@ class PriorWork:
     source: str
     cell: Mapping[str, object] = field(default_factory=dict)
     """Values of contexts and grid by field path."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSize:
+    """Size of a published system, be it an arm or none, where its table prints one."""
+
+    system: str
+    parameters: float | None
+    macs: float | None
+    """Multiply-adds of a forward pass, as the publication counts them."""
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +249,7 @@ class SearchBest:
     """Reports of the trial whose best value is shown; 1 unless the scope is `best`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """All that the tables and figures show; a pure function of plan and records."""
 
@@ -261,6 +273,8 @@ class Report:
     power: str
     prior_work: tuple[PriorWork, ...] = field(default=(), kw_only=True)
     """What was published of systems that no arm is."""
+    published_sizes: tuple[PublishedSize, ...] = field(default=(), kw_only=True)
+    """Parameters and multiply-adds that published tables print, one item a system."""
     unmet_published: tuple[PriorWork, ...] = field(default=(), kw_only=True)
     """What stands nowhere in the tables, because nothing was measured there or every seed failed."""
     answer: AnswerPlan | None = field(default=None, kw_only=True)
@@ -357,7 +371,7 @@ class Report:
     def finished(self, arm: str) -> str:
         """`8`, or where seeds failed `5 of 8 finished`, where some lack a primary outcome `5 of 8 measured`;
         from the confirm trials that have ended."""
-        tally = next((each for each in self.tallies if each.arm == arm), None)
+        tally = self._tallies.get(arm)
         if tally is None or not tally.units[1]:
             return str(tally.units[0] if tally else 0)
         return f"{tally.units[0]} of {sum(tally.units)} {ended_word(tally.failures)}"
@@ -382,11 +396,23 @@ class Report:
 
     def cell(self, arm: str, metric: str) -> Cell | None:
         """The arm's result in `metric`, if it has any."""
-        return next((cell for cell in self.cells if (cell.arm, cell.metric) == (arm, metric)), None)
+        return self._cells.get((arm, metric))
 
     def effect(self, arm: str, metric: str) -> Effect | None:
         """The arm's difference to its reference in `metric`, if there are pairs."""
-        return next((effect for effect in self.effects if (effect.arm, effect.metric) == (arm, metric)), None)
+        return self._effects.get((arm, metric))
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str], Cell]:
+        return {(each.arm, each.metric): each for each in reversed(self.cells)}
+
+    @cached_property
+    def _effects(self) -> dict[tuple[str, str], Effect]:
+        return {(each.arm, each.metric): each for each in reversed(self.effects)}
+
+    @cached_property
+    def _tallies(self) -> dict[str, ArmTally]:
+        return {each.arm: each for each in reversed(self.tallies)}
 
 
 def ended_word(failures: Sequence[tuple[int, str]]) -> str:

@@ -17,7 +17,7 @@ the page shows beyond the tables, the fields of `report.details.Details`:
 | `maps` | what halting does on single examples: words, layers and what was still open, in percent |
 | `lengths` | depth by length of an example in tokens, arm by arm, inside each split |
 | `operators` | the same by number of operators of an example |
-| `experts` | how often each expert was chosen, by mixture and class of word, and by layer |
+| `experts` | how often each expert was chosen, by mixture, class of word and layer, and by which words |
 | `origin` | provenance, as pairs of name and value |
 | `listings` | installed packages, changes to the code: names and lines |
 | `wall_clock_s` | from the first start of a trial to the last end of one |

@@ -1,26 +1,28 @@
-"""The report for a paper: booktabs tables and PDF figures, as one document to take them from."""
+"""Writes the report as a LaTeX document of booktabs tables and PDF figures, to be copied into a paper."""
+
+# ruff: noqa: RUF001 - letters that look like others are escaped here
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from orchestrator.report.caveats.notices import notices
 from orchestrator.report.figures.style import Panel
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.latex_letters import latex_letter
 from orchestrator.report.writers.tables import Grid, grids
 from search_spaces.wording import one_line, visible
 
 ROWS = 40
-"""Of one table; a longer one goes on in another."""
+"""Maximum number of rows of a table; a longer one is continued in another."""
 LONG = 42
-"""Letters of a cell from which its column is wrapped."""
+"""Number of letters of a cell above which its column is wrapped."""
 WRAPPED = r">{\raggedright\arraybackslash}p{0.34\linewidth}"
 _MINUS = re.compile(r"(?<!\w)\{-\}(?=\d)")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])\{-\}(?=\w)")
-"""Between the parts of a name, which may stand on two lines; a minus may not."""
+"""A hyphen between the parts of a name, after which a line may break. After a minus it may not."""
 WIDEST = 130
-"""Letters of a row, a wrapped column as `LONG`: what is wider would be too small to read once it fits."""
+"""Maximum number of letters of a row, a wrapped column counted as `LONG`. A wider table is split."""
 _NAMED = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -43,7 +45,22 @@ _NAMED = {
     "]": r"{]}",
     "±": r"$\pm$",
     "…": r"\ldots{}",
+    "−": "$-$",
 }
+_GREEK = (
+    "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho varsigma sigma tau "
+    "upsilon varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega epsilon phi"
+)
+_SIGNS = "leq geq neq approx infty rightarrow leftarrow uparrow downarrow in partial nabla sum surd"
+_COMMANDS = dict(
+    zip(
+        "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΥΦΨΩϵϕ≤≥≠≈∞→←↑↓∈∂∇∑√",
+        f"{_GREEK} {_SIGNS}".split(),
+        strict=True,
+    )
+)
+_IN_FONT = frozenset("łŁđĐıœŒŋŊ–—‘’“”„•€")
+"""Letters beyond Latin-1 that LaTeX's fonts have, besides the accented ones of Latin Extended-A."""
 _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -57,7 +74,7 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 
 
 def document(report: Report, figures: Sequence[Panel]) -> str:
-    """A whole document; `figures` lie beside it as `figures/NAME.pdf`."""
+    """Return the document of a report, with `figures` that are stored as `figures/NAME.pdf`."""
     parts = [_PREAMBLE, rf"\section*{{{escaped(report.sweep)}}}"]
     if report.question:
         parts.append(escaped(report.question))
@@ -71,17 +88,24 @@ def document(report: Report, figures: Sequence[Panel]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text as it stands, but for letters that LaTeX's usual fonts lack."""
-    shown = visible(one_line(text))
-    letters = (_NAMED.get(one) or (one if ord(one) < 256 else latex_letter(one)) for one in shown)
-    joined = "".join(letters).replace(r"{-}\textgreater{}", r"$\rightarrow$")
+    """Return `text` so that LaTeX shows it; letters that its usual fonts lack are shown as code points."""
+    joined = "".join(map(_letter, visible(one_line(text)))).replace(r"{-}\textgreater{}", r"$\rightarrow$")
     return _MINUS.sub("$-$", _HYPHEN.sub(r"\g<0>\\allowbreak{}", joined))
 
 
-def side_by_side(grid: Grid) -> Iterator[Grid]:
-    """The table, or, where it is too wide, tables of some of its columns, each with those that name the rows.
+def _letter(one: str) -> str:
+    if known := _NAMED.get(one):
+        return known
+    is_accented = one < "\u0180" and unicodedata.decomposition(one)[:1] not in ("", "<")
+    if ord(one) < 256 or is_accented or one in _IN_FONT:
+        return one
+    return rf"$\{_COMMANDS[one]}$" if one in _COMMANDS else rf"\texttt{{U+{ord(one):04X}}}"
 
-    These are the first ones, up to the first column that holds a number.
+
+def side_by_side(grid: Grid) -> Iterator[Grid]:
+    """Yield the table, or, if it is too wide, tables of some of its columns.
+
+    Each part has the columns that name the rows: the first ones, up to the first column of numbers.
     """
     widths = [
         min(LONG, max(len(line[place]) for line in (grid.headers, *grid.rows))) + 2

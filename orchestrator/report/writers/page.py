@@ -10,6 +10,7 @@ from orchestrator.report.caveats.notices import notices
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.searches import NO_CLAIM
 from orchestrator.report.results.types import Report
+from orchestrator.report.writers.first_arms import left_out, shown_arms
 from orchestrator.report.writers.page_sections import arms_answered, cost_words, sections
 from search_spaces.wording import one_line, visible
 
@@ -28,16 +29,17 @@ def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
     """What the template names."""
     from markupsafe import Markup
 
+    shown, of_shown = shown_arms(report, details)
     return {
         "title": report.sweep,
         # Ours, and no text of others: a style sheet's quotes must stay quotes.
         "style": Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # nosec B704
         "question": report.question,
-        "notices": notices(report),
+        "notices": [*notices(report), *left_out(report)],
         "verdicts": list(arms_answered(report, details)),
         "caveat": NO_CLAIM if report.searched else "",
         "cost": cost_words(report, details),
-        "sections": list(sections(report, details)),
+        "sections": list(sections(shown, of_shown)),
         "notes": notes(report),
     }
 

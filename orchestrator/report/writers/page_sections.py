@@ -18,6 +18,7 @@ from orchestrator.report.results.details import Details
 from orchestrator.report.results.searches import SearchCourse
 from orchestrator.report.results.types import UNRUN, Report, interval_words, number_words, worded
 from orchestrator.report.writers import tables
+from orchestrator.report.writers.first_arms import DRAWN, drawn_arms, not_drawn
 from orchestrator.report.writers.page_parts import Card, PageSection, Part, pictures
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import numbered
@@ -57,8 +58,9 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """All that have something to show."""
     found = [_outcome(report), _arms(report, details)]
     if details is not None:
-        found += [_searches(details), _compute(report, details), _curves(report, details)]
-        found.append(halting(report, details))
+        drawn = drawn_arms(report, details)
+        found += [_searches(report, details), _compute(report, drawn), _curves(report, drawn)]
+        found.append(halting(report, drawn))
     else:
         found.append(_compute_section(report, "", ()))
     found.append(_metrics(report))
@@ -212,18 +214,19 @@ def _span(ends: tuple[float, float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _searches(details: Details) -> PageSection:
+def _searches(report: Report, details: Details) -> PageSection:
     parts = tuple(
         Part(
             title=course.arm,
             facts=tuple(_search_facts(course)),
             flags=course.edges,
-            panels=pictures(search_panels(course, place)),
+            panels=pictures(search_panels(course, place)) if place <= DRAWN else (),
         )
         for place, course in enumerate(details.searches, start=1)
     )
     known = any(course.importance is not None for course in details.searches)
-    return PageSection("search", "Search", (SEARCH, IMPORTANCE) if known else (SEARCH,), parts)
+    texts = (SEARCH, IMPORTANCE) if known else (SEARCH,)
+    return PageSection("search", "Search", (*texts, *not_drawn(report)), parts)
 
 
 def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
@@ -279,7 +282,7 @@ def _curves(report: Report, details: Details) -> PageSection:
     )
     several = "Mean over the seeds that finished, the band from the lowest to the highest of them"
     lines = "The one seed that finished" if all(each.seeds <= 1 for each in details.curves) else several
-    return PageSection("curves", "Learning curves", (CURVES.format(lines=lines),), parts)
+    return PageSection("curves", "Learning curves", (CURVES.format(lines=lines), *not_drawn(report)), parts)
 
 
 def _metrics(report: Report) -> PageSection:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.plan.display.format import setting_words
+from orchestrator.plan.display.format import count, setting_words
 from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, factorial_tables, repeat_tables
 from orchestrator.report.results import arm_changes
 from orchestrator.report.results.contexts import by_context, titled
@@ -75,8 +75,21 @@ def _metrics(report: Report) -> list[Grid]:
 
 
 def costs(report: Report) -> list[Grid]:
-    """Return tables of re-evaluations, and of arms at equal cost, by context."""
-    return _in_each_context(report, _costs)
+    """Return tables of re-evaluations, and of arms at equal cost, by context, then of published sizes."""
+    return [*_in_each_context(report, _costs), *_published_sizes(report)]
+
+
+def _published_sizes(report: Report) -> list[Grid]:
+    rows = tuple(
+        (each.system, _whole(each.parameters), _whole(each.macs), each.source)
+        for each in report.published_sizes
+    )
+    headers = ("system", "parameters", "multiply-adds", "source")
+    return [Grid("sizes as published; publications differ in what they count", headers, rows)] if rows else []
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else count(round(value))
 
 
 def _costs(report: Report) -> list[Grid]:

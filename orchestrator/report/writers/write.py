@@ -18,6 +18,7 @@ from orchestrator.report.results.contexts import by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
+from orchestrator.report.writers.first_arms import shown_arms
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.latex import document
 from orchestrator.report.writers.page import page
@@ -42,7 +43,8 @@ def write(
     fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
     fresh.mkdir()  # with the rights that the umask leaves; a temporary folder would be the owner's alone
     try:
-        pictures = [*outcome_panels(report), *metric_panels(report)]
+        shown, _ = shown_arms(report, None)
+        pictures = [*outcome_panels(shown), *metric_panels(shown)]
         for each in pictures:
             (fresh / f"{each.name}.png").write_bytes(rendered(each, "png"))
         (fresh / "report.md").write_text(markdown(report, pictures), encoding="utf-8")

@@ -1,23 +1,22 @@
-"""What every MLflow run of a sweep should look like, computed from the log. Pure: knows no MLflow.
+"""Computes from the ledger what every MLflow run of a sweep should be, without using MLflow.
 
 Statuses, chosen so that a colour in the UI means one thing:
 
-- FINISHED: the trial gave a result that stands. A pruned trial is one of them: it was judged, not broken;
-  its tag `haltsweep.outcome` says `pruned`.
-- FAILED: diverged, out of memory, timed out or crashed; `haltsweep.outcome` and `haltsweep.reason` say which.
-- KILLED: stopped, or its process is gone; it goes on with `haltsweep resume`.
+- FINISHED: the trial has a result. A pruned trial is finished too; its tag `haltsweep.outcome` is `pruned`.
+- FAILED: the trial diverged, ran out of memory, timed out or crashed; the tags `haltsweep.outcome` and
+  `haltsweep.reason` tell which.
+- KILLED: the trial was stopped, or its process is gone; `haltsweep resume` continues it.
 - RUNNING: a living process holds the sweep and the trial is open.
 
-An arm is FAILED where every confirm trial failed; where some did, `haltsweep.reason` counts them. It begins
-with the first of its trials and ends with the last one; how long trials ran between, without the time between
-two launches or before an extension, is its metric `time/running_seconds`. It carries their learning curves,
-averaged.
+An arm is FAILED if every confirm trial failed; if some did, `haltsweep.reason` counts them. It begins with
+the first of its trials and ends with the last. Its metric `time/running_seconds` is the time in which trials
+ran, without the time between two sessions. It has the averaged learning curves of its confirm trials.
 """
 
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from types import MappingProxyType
@@ -48,17 +47,15 @@ Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
 NOT_APPLICABLE = "-"
 MAX_NOTE = 5000
-"""Characters of a description, what is escaped counted in."""
+"""Maximum number of characters of a description, after escaping."""
 MAX_TEXT = 1000
-"""Characters of a reason that are kept in a tag; the ledger has all of them."""
-PROJECTION = "4"
-"""What runs are made of, raised when that changes: an MLflow written before is behind, not damaged."""
+"""Maximum number of characters of a reason in a tag; the ledger has the whole text."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
 
 
 @dataclass(slots=True)
 class DesiredRun:
-    """One run as it should be; `points` are those heard since the desired was last written."""
+    """One run as it should be."""
 
     key: str
     """`sweep`, `arm/<name>` or `trial/<id>`."""
@@ -70,6 +67,7 @@ class DesiredRun:
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
+    """Points since the run was last written."""
     retried_ms: int = 0
     """Time of the last retry, in Unix milliseconds.
 
@@ -79,7 +77,7 @@ class DesiredRun:
 
 
 class DesiredRuns:
-    """All runs of a sweep, kept up to date event by event; `dirty` are the keys to look at again."""
+    """All runs of a sweep as they should be, updated event by event."""
 
     def __init__(self, plan: Plan, ledger_uid: str, inputs: Inputs = MappingProxyType({})) -> None:
         self._plan = plan
@@ -97,13 +95,13 @@ class DesiredRuns:
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
         self.at_close: dict[str, list[Point]] = {}
-        """Curves and running time of arms, by their keys, logged when the sweep is done. Written after what
-        is published: MLflow opens on what came first."""
+        """Curves and running time of arms by key. They are written after a report's metrics, since MLflow
+        shows metrics in the order of writing."""
         self.dirty: dict[str, None] = {}
-        """Keys in the order in which they must be written: parents first."""
+        """Keys of changed runs in the order in which they must be written: parents first."""
 
     def hear(self, event: Event) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         self._last_ms = max(self._last_ms, milliseconds(event.at))
         if SWEEP not in self.runs:
             self._begin(milliseconds(event.at))
@@ -123,58 +121,46 @@ class DesiredRuns:
             self._hear_trial(event)
 
     def hold(self, *, held: bool) -> None:
-        """Say whether a living process holds the sweep: without one, nothing is running."""
+        """Set whether a living process holds the sweep: without one, no run is RUNNING."""
         if held != self._held:
             self._held = held
             self.dirty |= dict.fromkeys(
                 key for key, desired in self.runs.items() if desired.status == "RUNNING"
             )
 
-    def seen(self, key: str) -> DesiredRun:
-        """The run as it should be shown now: as heard, unless its process is gone."""
+    def current(self, key: str) -> DesiredRun:
+        """Return the run as it should be shown now: KILLED if it was running and its process is gone."""
         desired = self.runs[key]
-        if desired.status == "RUNNING" and not self._held:
-            tags = desired.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
-            return DesiredRun(
-                key,
-                desired.parent,
-                desired.name,
-                desired.start_ms,
-                "KILLED",
-                self._last_ms,
-                tags,
-                desired.params,
-                desired.points,
-                desired.retried_ms,
-                desired.inputs,
-            )
-        return desired
+        if desired.status != "RUNNING" or self._held:
+            return desired
+        tags = desired.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
+        return replace(desired, status="KILLED", end_ms=self._last_ms, tags=tags)
 
-    def publish(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-        """Finite values by run key, for those arms that have a run."""
-        keyed = {f"arm/{arm}": dict(metrics) for arm, metrics in values.items()}
+    def summary_metrics(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+        """Return the finite values of the arms that have a run, by the key of the run."""
         return {
-            key: {metric_key(name): value for name, value in metrics.items() if math.isfinite(value)}
-            for key, metrics in keyed.items()
-            if key in self.runs
+            f"arm/{arm}": {metric_key(name): value for name, value in metrics.items() if math.isfinite(value)}
+            for arm, metrics in values.items()
+            if f"arm/{arm}" in self.runs
         }
 
-    def publish_words(self, words: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-        """Tags by run key, for those arms that have a run."""
-        keyed = {f"arm/{arm}": tags for arm, tags in words.items()}
+    def summary_tags(self, texts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+        """Return the tags of the arms that have a run, by the key of the run."""
         return {
-            key: {metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()}
-            for key, tags in keyed.items()
-            if key in self.runs
+            f"arm/{arm}": {
+                metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()
+            }
+            for arm, tags in texts.items()
+            if f"arm/{arm}" in self.runs
         }
 
     @property
     def last_ms(self) -> int:
-        """Time of the newest event heard, Unix milliseconds."""
+        """Time of the newest event in Unix milliseconds."""
         return self._last_ms
 
     def _begin(self, start_ms: int) -> None:
-        tags = self._tags("sweep") | {f"{PREFIX}projection": PROJECTION}
+        tags = self._tags("sweep")
         if self._plan.question:
             tags["mlflow.note.content"] = markdown_text(_cut(self._plan.question, MAX_TEXT))
         self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
@@ -187,52 +173,46 @@ class DesiredRuns:
             f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
             **self._source,
         }
-        for key in (SWEEP, *self._open_arms()):
-            self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
+        self._mark(SWEEP, "RUNNING", None, "running", NOT_APPLICABLE)
+        self._mark_arms()
 
     def _close(self, event: Event) -> None:
         reason, at_ms = event.payload["reason"], milliseconds(event.at)
         done = reason == "done"
         outcome = OutcomeKind.FINISHED if done else OutcomeKind.STOPPED
-        status: Status = "FINISHED" if done else "KILLED"
-        self._mark(SWEEP, status, at_ms, outcome.value, reason)
+        self._mark(SWEEP, "FINISHED" if done else "KILLED", at_ms, outcome.value, reason)
         for arm in self._plan.arms if done else ():
             if f"arm/{arm.name}" not in self.runs:  # none of its trials had to run
                 self._add(self._arm_run(arm, at_ms))
-                self._mark(f"arm/{arm.name}", status, at_ms, outcome.value, reason)
             if points := [*self._curves[arm.name].points(at_ms), *self._running[arm.name].points(at_ms)]:
                 self.at_close.setdefault(f"arm/{arm.name}", []).extend(points)
-        for key in self._open_arms():
-            self._mark(key, status, self._arm_end(key) or at_ms, outcome.value, reason)
+        self._mark_arms()
 
-    def _open_arms(self) -> list[str]:
-        """Arms that have begun and have trials to go."""
-        keys = [f"arm/{arm.name}" for arm in self._plan.arms if self._to_go[arm.name] > 0]
-        return [key for key in keys if key in self.runs]
+    def _mark_arms(self) -> None:
+        for arm in self._plan.arms:
+            if f"arm/{arm.name}" in self.runs:
+                self._mark_arm(arm.name)
 
-    def _arm_end(self, key: str) -> int | None:
-        """When the last of the arm's trials ended."""
+    def _mark_arm(self, arm: str) -> None:
+        """Set the status of an arm: that of the sweep while trials are open, then by its confirm trials."""
+        key, sweep = f"arm/{arm}", self.runs[SWEEP]
         ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
-        return max(ends, default=None)
-
-    def _arm_ended(self, arm: str) -> None:
-        """All of its trials have ended: its status is that of those that were confirmed."""
-        key, ended = f"arm/{arm}", self._confirmed.get(arm, {}).values()
-        if key not in self.runs:
+        kinds = self._confirmed.get(arm, {}).values()
+        failed = Counter(kind.value for kind in kinds if kind.failed)
+        if self._to_go[arm] > 0:
+            end_ms = None if sweep.status == "RUNNING" else max(ends, default=sweep.end_ms)
+            outcome, reason = (sweep.tags[f"{PREFIX}{name}"] for name in ("outcome", "reason"))
+            self._mark(key, sweep.status, end_ms, outcome, reason)
             return
-        end_ms = self._arm_end(key) or self.runs[key].start_ms
-        self._mark(key, "FINISHED", end_ms, OutcomeKind.FINISHED.value, "done")
-        if any(kind.failed for kind in ended):
-            self._mark_failures(key, ended, end_ms)
-
-    def _mark_failures(self, key: str, ended: Collection[OutcomeKind], end_ms: int) -> None:
-        """An arm whose confirm trials failed is judged by them; where none finished it has failed itself."""
-        failed = Counter(kind.value for kind in ended if kind.failed)
-        finished = sum(kind is OutcomeKind.FINISHED for kind in ended)
-        words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
-        reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
-        outcome = OutcomeKind.FINISHED.value if finished else failed.most_common(1)[0][0]
-        self._mark(key, "FINISHED" if finished else "FAILED", end_ms, outcome, reason)
+        status: Status = "FINISHED"
+        outcome, reason = OutcomeKind.FINISHED.value, "done"
+        if failed:
+            finished = sum(kind is OutcomeKind.FINISHED for kind in kinds)
+            words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
+            reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
+            if not finished:
+                status, outcome = "FAILED", failed.most_common(1)[0][0]
+        self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
 
     def _retry(self, event: Event) -> None:
         """Reopen the run of a retried trial."""
@@ -241,7 +221,7 @@ class DesiredRuns:
         self._to_go[planned.arm] += 1
         self._confirmed.get(planned.arm, {}).pop(event.trial_id, None)
         if f"arm/{planned.arm}" in self.runs:
-            self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+            self._mark_arm(planned.arm)
         if "cause" in event.payload:  # the trial will be asked for again, perhaps with other settings
             del self._trials[event.trial_id]
         else:
@@ -252,10 +232,10 @@ class DesiredRuns:
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
         at_ms = milliseconds(event.at)
         skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
-        if key not in self.runs and not skipped:  # what was skipped never began: there is nothing to show
+        if key not in self.runs and not skipped:  # a skipped trial never began
             if f"arm/{planned.arm}" not in self.runs:
                 self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
-                self._mark(f"arm/{planned.arm}", "RUNNING", None, "running", NOT_APPLICABLE)
+                self._mark_arm(planned.arm)
             self._add(self._trial_run(self._trials[event.trial_id], at_ms))
         running = self._running[planned.arm]
         if event.kind is EventKind.ATTRIBUTES:
@@ -283,7 +263,7 @@ class DesiredRuns:
                 self.dirty[key] = None
 
     def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
-        """Add the value that counts so far, as `valid/accuracy.best`, unless the scope is the last report."""
+        """Add the value that counts so far, as `valid/accuracy.best`, if the scope is not the last report."""
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
         unusual = [each for each in objectives if each.scope != "last"]
         if planned.phase != "search" or not unusual:
@@ -304,8 +284,8 @@ class DesiredRuns:
         if kind.final:
             self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
             self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
-            if not self._to_go[planned.arm]:
-                self._arm_ended(planned.arm)
+            if not self._to_go[planned.arm] and f"arm/{planned.arm}" in self.runs:
+                self._mark_arm(planned.arm)
 
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
         desired = self.runs[key]
@@ -353,7 +333,7 @@ class DesiredRuns:
             trial=planned.trial_id,
         )
         tags |= self._source
-        # The settings in which arms differ, and what this trial chose: what one compares trials by.
+        # Users compare trials by the settings in which arms differ and by params.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
         own = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
         return DesiredRun(
@@ -368,7 +348,7 @@ class DesiredRuns:
 
 
 def status_of(kind: OutcomeKind) -> Status:
-    """The status of a trial that ended so."""
+    """Return the status of a trial with this outcome."""
     if kind is OutcomeKind.STOPPED:
         return "KILLED"
     return "FAILED" if kind.failed else "FINISHED"
@@ -385,14 +365,14 @@ def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
-    """Names that MLflow accepts, and values as text: strings as they are, the rest as JSON."""
+    """Return parameters with names that MLflow accepts; values other than strings as JSON."""
     return {metric_key(name): visible(_text(value)) for name, value in values.items()}
 
 
 def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Where a run comes from, in MLflow's own tags: the command without folders, the commit of the code."""
+    """Return MLflow's own tags for the source of a run: command without folders, commit."""
     program, *arguments = provenance.get("command") or [""]
-    # Of a source MLflow shows what comes after the last slash.
+    # MLflow shows the part of a source after the last slash.
     command = " ".join(PurePath(each).name for each in (program, *arguments)).strip()
     tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
     if commit := provenance.get("commit"):
@@ -413,7 +393,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _differing(arms: Sequence[Arm]) -> frozenset[str]:
-    """Dotted paths that are not the same in all arms, or not in all of them."""
+    """Return the dotted paths that differ between arms or are missing in some."""
     flats = [dict(leaves(arm.settings)) for arm in arms]
     paths = {path for flat in flats for path in flat}
     missing = object()

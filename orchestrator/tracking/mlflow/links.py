@@ -1,4 +1,4 @@
-"""Where in the MLflow UI a sweep is, asked of the server that shows it. Loads no MLflow."""
+"""Finds the pages of a sweep in the MLflow UI, by MLflow's REST API, without the import of MLflow."""
 
 import base64
 import json
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.tracking.mlflow.arms_view import KEY, TAG
+from orchestrator.tracking.mlflow.arms_view import KEY
 from orchestrator.tracking.mlflow.points import PREFIX
 
 TIMEOUT_S = 30.0
 MOST_RUNS = 1000
-ARMS = f"tags.`{PREFIX}kind` = 'arm'"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -24,17 +23,24 @@ class Links:
     """Pages of one sweep."""
 
     runs: str
-    """All runs of the sweep, trials below their arms."""
+    """All runs of the sweep, with trials below their arms."""
     arms: str
-    """The runs of the arms alone, with their answers as columns, ready to be selected and compared."""
+    """The runs of the arms, with estimate, difference, p, n and verdict as columns."""
     comparison: str
     """The arms side by side, in the order of the plan."""
 
 
 def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
-    """The pages of `sweep`, whose arms are `arms`, on the MLflow at `server`.
+    """Return the pages of a sweep.
 
-    Raises InputError if the sweep is not there, StoreError if the server does not answer.
+    Args:
+        server: URL of the MLflow server, which may have a user and password.
+        sweep: Name of the sweep.
+        arms: Names of its arms, in the order in which they are compared.
+
+    Raises:
+        InputError: MLflow does not have the sweep.
+        StoreError: The server does not answer.
     """
     base = server.rstrip("/")
     shown = without_user(base)
@@ -53,31 +59,26 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
             run_ids[tags.get(f"{PREFIX}arm", "")] = arm["info"]["run_id"]
     compared = [run_ids[arm] for arm in arms if arm in run_ids]
     page = f"/#/experiments/{experiment}/runs"
-    views = {tag["key"] for tag in found["experiment"].get("tags", ())}
-    # What an earlier haltsweep wrote has no view.
-    flat = {"searchFilter": ARMS, "orderByKey": "tags.`mlflow.runName`", "orderByAsc": "true"}
-    arms_page = {"viewStateShareKey": KEY} if TAG in views else flat
     return Links(
         runs=_link(shown, page),
-        arms=_link(shown, page, **arms_page),
+        arms=_link(shown, page, viewStateShareKey=KEY),
         comparison=_link(shown, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
     )
 
 
 def without_user(url: str) -> str:
-    """The page at `url`, without the user and password who may see it."""
+    """Return `url` without user and password."""
     parts = urllib.parse.urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _link(base: str, page: str, **query: str) -> str:
-    """A page of the UI, in the part of it that is about training models."""
-    # Last, because the page that compares looks for "?runs", the question mark included.
+    # `workflowType` stands last, because the page that compares runs looks for "?runs".
     return f"{base}{page}?{urllib.parse.urlencode({**query, 'workflowType': 'machine_learning'})}"
 
 
 def _runs(base: str, experiment: str, which: str) -> list[dict[str, Any]]:
-    """Runs that `which` admits, newest first."""
+    """Return the runs that match the filter `which`, newest first."""
     wanted = {
         "experiment_ids": [experiment],
         "filter": which,
@@ -90,7 +91,7 @@ def _runs(base: str, experiment: str, which: str) -> list[dict[str, Any]]:
 
 
 def _ask(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """The server's answer; None if it says that there is no such thing."""
+    """Return the server's answer; None for a resource that does not exist."""
     data = None if body is None else json.dumps(body).encode()
     place = without_user(base)
     headers = {"Content-Type": "application/json", **_authorization(base)}
@@ -111,7 +112,7 @@ def _ask(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[st
 
 
 def _authorization(url: str) -> dict[str, str]:
-    # urllib takes user and password for a part of the host.
+    # urllib reads user and password as a part of the host.
     parts = urllib.parse.urlsplit(url)
     if parts.username is None:
         return {}
@@ -120,7 +121,7 @@ def _authorization(url: str) -> dict[str, str]:
 
 
 def _opener(base: str) -> urllib.request.OpenerDirector:
-    # A proxy of the environment knows nothing of this machine's loopback address.
+    # A proxy of the environment cannot reach this machine's loopback address.
     local = urllib.parse.urlsplit(base).hostname in LOOPBACK
     return urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
 

@@ -1,94 +1,49 @@
-"""Takes the runs of one sweep out of MLflow, and nothing of anybody else's."""
+"""Deletes the runs of one sweep from MLflow, and nothing else."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.files.sqlite_files import file_of
-from orchestrator.tracking.mlflow.mlflow_runs import PAGE, check_uri, open_store, outages
+from orchestrator.tracking.mlflow.mlflow_runs import check_uri, is_server, open_client, outages, runs_of
 from orchestrator.tracking.mlflow.moved_store import follow_move
-from orchestrator.tracking.mlflow.points import PREFIX
-
-
-def count_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> int:
-    """How many runs `delete_runs` would delete. Raises as that does."""
-    return _each(uri, experiment, ledger_uid, artifacts, delete=False)
 
 
 def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> int:
-    """Delete the runs made from that ledger, and their experiment if it has no others; how many that were.
+    """Delete the runs of a ledger, and their experiment if it has no other runs; return their number.
 
-    A database forgets them for good, files in `artifacts` too; a server only marks runs as deleted, until
-    `mlflow gc`. What is gone already is no error. Raises Outage if MLflow cannot be reached.
+    Artifacts below `artifacts` are deleted. MLflow marks the runs themselves as deleted, until `mlflow gc`.
+
+    Raises:
+        InputError: `check_uri` refuses the URI.
+        TrackingOutage: MLflow cannot be reached.
     """
-    return _each(uri, experiment, ledger_uid, artifacts, delete=True)
-
-
-def _each(uri: str, experiment: str, ledger_uid: str, artifacts: Path, *, delete: bool) -> int:
     check_uri(uri)
     file = file_of(uri)
     if file is not None and not file.is_file():
         return 0
     with outages(uri):
-        if delete:
-            follow_move(uri, artifacts)
-        store = open_store(uri, artifacts)
-        try:
-            found = store.get_experiment_by_name(experiment)
-            if found is None:
-                return 0
-            ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
-            runs = list(_runs(store, found.experiment_id, ours))
-            if delete:
-                for run in runs:
-                    _delete_run(store, run, artifacts)
-                _delete_experiment_if_empty(store, found, artifacts)
-            return len(runs)
-        finally:
-            engine = getattr(store, "engine", None)
-            if engine is not None:
-                engine.dispose()
+        follow_move(uri, artifacts)
+        client = open_client(uri, artifacts)
+        found = client.get_experiment_by_name(experiment)
+        if found is None or found.lifecycle_stage == "deleted":
+            return 0
+        runs = list(runs_of(client, found.experiment_id, ledger_uid))
+        for run in runs:
+            client.delete_run(run.run_id)
+            if not is_server(uri):
+                _delete_folder(run.artifact_uri, artifacts)
+        if not client.search_runs([found.experiment_id], max_results=1):
+            # A sweep of the same name must find no experiment: to restore one restores its deleted runs too.
+            client.rename_experiment(found.experiment_id, f"{experiment} (deleted {found.experiment_id})")
+            client.delete_experiment(found.experiment_id)
+            if not is_server(uri):
+                _delete_folder(found.artifact_location, artifacts)
+        return len(runs)
 
 
-def _runs(store: Any, experiment_id: str, which: str) -> Iterator[Any]:
-    from mlflow.entities import ViewType
-
-    token: str | None = None
-    while True:
-        page = store.search_runs([experiment_id], which, ViewType.ALL, max_results=PAGE, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
-
-
-def _delete_run(store: Any, run: Any, artifacts: Path) -> None:
-    if run.info.lifecycle_stage != "deleted":
-        store.delete_run(run.info.run_id)
-    if _is_database(store):
-        # As `mlflow gc` does.
-        store._hard_delete_run(run.info.run_id)
-        _delete_files(run.info.artifact_uri, artifacts)
-
-
-def _delete_experiment_if_empty(store: Any, experiment: Any, artifacts: Path) -> None:
-    if next(_runs(store, experiment.experiment_id, ""), None) is not None:
-        return
-    if experiment.lifecycle_stage != "deleted":
-        store.delete_experiment(experiment.experiment_id)
-    if _is_database(store):
-        store._hard_delete_experiment(experiment.experiment_id)
-        _delete_files(experiment.artifact_location, artifacts)
-
-
-def _is_database(store: Any) -> bool:
-    return hasattr(store, "engine")
-
-
-def _delete_files(uri: str, artifacts: Path) -> None:
-    """The folder that `uri` names, if it is one below `artifacts`: elsewhere nothing is ours."""
+def _delete_folder(uri: str, artifacts: Path) -> None:
+    """Delete the folder that `uri` names, if it is below `artifacts`."""
     parts = urlsplit(uri)
     folder = Path(unquote(parts.path))
     if parts.scheme == "file" and folder.resolve() == folder and artifacts.resolve() in folder.parents:

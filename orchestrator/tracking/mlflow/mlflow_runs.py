@@ -1,7 +1,4 @@
-"""MLflow's tracking store, as little of it as a projection needs.
-
-The store is used directly: `MlflowClient` reads a run back before it ends it, and prints.
-"""
+"""Access to MLflow's tracking store through its public client, as far as a projection needs it."""
 
 import logging
 import os
@@ -9,54 +6,53 @@ import re
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.files import disk
-from orchestrator.files.abandoned import clear_folders
 from orchestrator.files.known_addresses import require_known
 from orchestrator.files.redact import MASK, needs_encoding, redact_url
 from orchestrator.files.sqlite_files import file_of, url_for_mlflow, url_of
-from orchestrator.ledger.sql.engine import MOUNTS, hurried, refuse_network_file_system, relax
+from orchestrator.ledger.sql.engine import MOUNTS, refuse_network_file_system
 from orchestrator.tracking.inputs import Input
 from orchestrator.tracking.mlflow.arms_view import view_tags
 from orchestrator.tracking.mlflow.desired_runs import DesiredRun, Status
 from orchestrator.tracking.mlflow.moved_store import follow_move
-from orchestrator.tracking.mlflow.points import PREFIX, Point, batches
+from orchestrator.tracking.mlflow.points import PREFIX, Point
 from trainables.atomic import PRIVATE, flush
 from trainables.process_identity import process_label
 
-MOST_METRICS = 800
-MOST_PARAMS = MOST_TAGS = 100
-"""MLflow takes 1000 items a request, at most 100 of them parameters and 100 tags."""
-MOST_PARAM_TEXT = 6000
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+MAX_PARAM = 6000
+"""Maximum number of characters of a parameter in MLflow."""
 PAGE = 1000
 CONTEXT = "mlflow.data.context"
-"""MLflow's tag for what data were used for."""
-REFUSED = re.compile(r"error code (?P<code>401|403)\b|\A(?P<word>UNAUTHENTICATED|PERMISSION_DENIED):")
-"""In what MLflow raises for an answer of its server: not logged in, or not allowed to."""
-CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
-MOST_OF_CAUSE = 600
-"""Characters: a page that answers in place of MLflow is quoted by it whole."""
+"""MLflow's tag for the use of a dataset: train, valid or test."""
 SERVER_SCHEMES = ("http", "https", "databricks")
 DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
-SQLITE_BEGINS = b"SQLite format 3\0"
 TABLES = {"alembic_version", "experiments", "runs"}
 """Some tables of every MLflow store."""
-QUIET = {
+SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
-    # Outages are waited for by the projection, which can say so; a request gives up soon.
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    # The projection waits for the end of outages itself, and reports them. A request gives up soon.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
-
-
+MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it  # nosec B108
+"""Folder whose files are in memory: MLflow makes its tables in hundreds of transactions."""
+_REFUSED = re.compile(r"error code (?P<code>401|403)\b|\A(?P<word>UNAUTHENTICATED|PERMISSION_DENIED):")
+"""Matches MLflow's errors for requests with missing or wrong credentials."""
+_CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+_MAX_CAUSE = 600
+"""Maximum number of characters of an error's cause: MLflow quotes whole pages."""
 _DAMAGED = "its database is damaged: keep a copy of it and restore it from a backup, or move it away"
 _REMEDIES = {
     "out-of-date database schema": (
@@ -71,11 +67,11 @@ _REMEDIES = {
         "what answers there is no MLflow, but perhaps a page to log in or a proxy: give the address of MLflow"
     ),
 }
-"""What to do about what does not mend itself, by words of the error."""
+"""What to do about errors that last, by a part of the error's text."""
 
 
 class TrackingOutage(StoreError):
-    """MLflow could not be reached or refused a request; nothing is lost, the projection catches up."""
+    """MLflow could not be reached or refused a request; nothing is lost, since the ledger has everything."""
 
 
 @dataclass(slots=True)
@@ -89,13 +85,13 @@ class Stored:
     tags: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     latest: dict[str, tuple[int, float, int]] = field(default_factory=dict)
-    """Newest step of each metric, with its value and its time in Unix milliseconds."""
+    """Step, value and time in Unix milliseconds of the newest point of each metric."""
     inputs: set[tuple[str, str, str]] = field(default_factory=set)
-    """Name, digest and context of the data that it read."""
+    """Name, digest and context of the datasets that the run read."""
 
     @property
     def key(self) -> str:
-        """The desired this run belongs to."""
+        """Key of the `DesiredRun` that this run was made from."""
         kind = self.tags.get(f"{PREFIX}kind")
         return {
             "arm": f"arm/{self.tags.get(f'{PREFIX}arm')}",
@@ -104,163 +100,167 @@ class Stored:
 
 
 def default_uri(sweep_folder: Path) -> str:
-    """The embedded store that all sweeps of one runs folder share."""
+    """Return the URI of the SQLite store that all sweeps of one runs folder share."""
     return url_of(sweep_folder.resolve().parent / "mlflow.db")
 
 
+def is_server(uri: str) -> bool:
+    """Return whether `uri` names an MLflow server rather than a database."""
+    return uri == "databricks" or urlsplit(uri).scheme in SERVER_SCHEMES
+
+
 def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
-    """Raises InputError for a place that MLflow cannot be trusted with."""
+    """Refuse the URI of a store that cannot hold runs.
+
+    Raises:
+        InputError: The URI is malformed or of a kind that MLflow does not maintain, or its file is on a
+            network file system or belongs to another program.
+    """
+    shown = repr(redact_url(uri))
     if needs_encoding(uri):
         raise InputError(
             "user and password in --tracking must be percent-encoded (@ as %40, / as %2F, a space as %20), "
-            f"got {redact_url(uri)!r}; encode them"
+            f"got {shown}; encode them"
         )
     try:
-        scheme, host = urlsplit(uri).scheme, urlsplit(uri).hostname
-        urlsplit(uri).port  # noqa: B018 - raises if it is no number
+        parts = urlsplit(uri)
+        host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise InputError(
-            f"an MLflow store must be at a URL, got {redact_url(uri)!r}; "
-            "use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
-        ) from error
-    if scheme in ("", "file") and uri != "databricks":
-        raise InputError(
-            f"an MLflow store must be a database or a server, and {redact_url(uri)!r} is a file store, which "
-            "MLflow no longer maintains; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
-        )
-    if uri != "databricks" and scheme.partition("+")[0] not in (*SERVER_SCHEMES, *DATABASE_SCHEMES):
-        raise InputError(
-            f"an MLflow store must be one of {', '.join((*SERVER_SCHEMES, *DATABASE_SCHEMES))}, got "
-            f"{redact_url(uri)!r}; use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
-        )
-    if scheme in ("http", "https") and not host:
-        raise InputError(f"an MLflow server must have a host, got {redact_url(uri)!r}; use http://HOST:PORT")
-    if scheme.partition("+")[0] == "sqlite" and (urlsplit(uri).netloc or _in_memory(uri)):
-        raise InputError(
-            "an MLflow store in SQLite must be a file, without user or host, got "
-            f"{redact_url(uri)!r}; use sqlite:////absolute/path/mlflow.db"
-        )
-    if (file := file_of(uri)) is not None:
-        refuse_network_file_system(file.resolve(), mounts)
-        _refuse_other_files(file.resolve())
-
-
-def _in_memory(uri: str) -> bool:
-    """Whether it is a database that ends with the process."""
-    return urlsplit(uri).path.removeprefix("/") in ("", ":memory:")
-
-
-def _refuse_other_files(file: Path) -> None:
-    """Raises InputError for what is there and no SQLite database: MLflow would fail on it to the end.
-
-    To a database of another program MLflow would add its tables.
-    """
-    if file.is_file():
-        with file.open("rb") as stream:
-            begin = stream.read(len(SQLITE_BEGINS))
-        if begin in (b"", SQLITE_BEGINS):
-            if (tables := _tables(file)) and not tables >= TABLES:
-                raise InputError(
-                    f"an MLflow store must have tables {', '.join(sorted(TABLES))}, and {str(file)!r} is a "
-                    "database of another program; choose another file"
-                )
-            return
-    elif not file.exists():
+        raise InputError(f"an MLflow store must be at a URL, got {shown}; {_examples()}") from error
+    scheme = parts.scheme.partition("+")[0]
+    if uri == "databricks":
         return
-    raise InputError(
-        f"an MLflow store must be a SQLite database, and {str(file)!r} is something else; choose another file"
-    )
+    if scheme in ("", "file"):
+        raise InputError(
+            f"an MLflow store must be a database or a server, and {shown} is a file store, which MLflow no "
+            f"longer maintains; {_examples()}"
+        )
+    if scheme not in (*SERVER_SCHEMES, *DATABASE_SCHEMES) or (scheme in ("http", "https") and not host):
+        raise InputError(
+            f"an MLflow store must be one of {', '.join((*SERVER_SCHEMES, *DATABASE_SCHEMES))}, got {shown}; "
+            f"{_examples()}"
+        )
+    if scheme == "sqlite":
+        file = file_of(uri)
+        if file is None:
+            raise InputError(
+                f"an MLflow store in SQLite must be a file, without user or host, got {shown}; {_examples()}"
+            )
+        refuse_network_file_system(file.resolve(), mounts)
+        _refuse_foreign_file(file.resolve())
 
 
-def _tables(file: Path) -> set[str]:
-    """Return the names of the tables in a SQLite file; none for one that cannot be read."""
-    try:
-        # Immutable: SQLite makes no files beside it, and leaves its journal alone.
-        place = f"{file.absolute().as_uri()}?immutable=1"
-        with closing(sqlite3.connect(place, uri=True)) as connection:
-            return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    except sqlite3.Error:  # whoever opens it reports what is wrong
-        return set()
+def _examples() -> str:
+    return "use sqlite:////absolute/path/mlflow.db or http://HOST:PORT"
+
+
+def _refuse_foreign_file(file: Path) -> None:
+    """Refuse a file that is no MLflow store: MLflow would add its tables to any database.
+
+    The file is opened by SQLite alone. Closing it otherwise would release the locks that SQLite has on it in
+    this process.
+    """
+    if not file.exists():
+        return
+    tables: set[str] | None = None
+    if file.is_file():
+        try:
+            # Immutable: SQLite makes no files beside the database and leaves its journal alone.
+            place = f"{file.absolute().as_uri()}?immutable=1"
+            with closing(sqlite3.connect(place, uri=True)) as connection:
+                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        except sqlite3.Error as error:
+            if error.sqlite_errorname != "SQLITE_NOTADB":
+                return  # the store's own connection reports it
+    if tables is None:
+        raise InputError(
+            f"an MLflow store must be a SQLite database, and {str(file)!r} is something else; choose another "
+            "file"
+        )
+    if tables and not tables >= TABLES:
+        raise InputError(
+            f"an MLflow store must have tables {', '.join(sorted(TABLES))}, and {str(file)!r} is a "
+            "database of another program; choose another file"
+        )
 
 
 class RunStore:
     """The runs of one experiment."""
 
     def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
-        """Connect, and create the experiment unless it is there.
+        """Connect, and create the experiment unless it exists.
 
-        `artifacts` holds the files of a store that has no server to take them. Raises InputError for a file
-        store, TrackingOutage if MLflow cannot be reached.
+        Args:
+            uri: MLflow's URI of the store.
+            experiment: Name of the experiment.
+            artifacts: Folder for artifacts of runs in a database. A server keeps artifacts itself.
+
+        Raises:
+            InputError: `check_uri` refuses the URI.
+            TrackingOutage: MLflow cannot be reached.
         """
         check_uri(uri)
         self._uri = uri
-        # Texts of trials are as private here as in the sweep's folder.
+        # Texts of trials are as private in MLflow as in the sweep's folder.
         mode = _mode_of(artifacts.parent / experiment)
         with outages(uri):
             follow_move(uri, artifacts)
-            self._store = open_store(uri, artifacts, mode & 0o666)
-            self._is_local = urlsplit(uri).scheme not in SERVER_SCHEMES and uri != "databricks"
-            files = artifacts.resolve() / experiment if self._is_local else None
-            self.experiment_id = self._experiment(experiment, files, mode)
+            self._client: Any = open_client(uri, artifacts, mode & 0o666)
+            folder = None if is_server(uri) else artifacts.resolve() / experiment
+            self.experiment_id = self._open_experiment(experiment, folder, mode)
 
     def search(self, ledger_uid: str) -> dict[str, Stored]:
-        """The runs made from that ledger, by their desired's key.
+        """Return the runs of a ledger, by their key.
 
-        One that is there twice, because a server took a request whose answer was lost, is deleted but for
-        the fuller copy.
+        If a run is stored twice, because a server took a request whose answer was lost, the fuller one is
+        kept and the other deleted.
         """
         found: dict[str, Stored] = {}
         with outages(self._uri):
-            runs = runs_of(self._store, self.experiment_id, ledger_uid)
+            runs = runs_of(self._client, self.experiment_id, ledger_uid)
             for stored in sorted(runs, key=lambda one: (-len(one.latest), one.run_id)):
                 if stored.key in found:
-                    self._store.delete_run(stored.run_id)
+                    self._client.delete_run(stored.run_id)
                 else:
                     found[stored.key] = stored
         return found
 
     def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> Stored:
-        """A new run, open, with its tags."""
-        from mlflow.entities import RunTag
-
+        """Create a run with `tags`, and return it."""
         with outages(self._uri):
-            run = self._store.create_run(
-                experiment_id=self.experiment_id,
-                user_id=tags.get("mlflow.user", "unknown"),
-                start_time=desired.start_ms,
-                tags=[RunTag(key, value) for key, value in tags.items()],
-                run_name=desired.name,
-            )
+            run = self._client.create_run(self.experiment_id, desired.start_ms, dict(tags), desired.name)
         return Stored(run.info.run_id, run.info.artifact_uri, tags=dict(tags))
 
     def log(
         self, stored: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
-        """Write in as few requests as MLflow's limits allow; `stored` says afterwards what is there."""
+        """Write points, parameters and tags, and note in `stored` that they are there.
+
+        Steps of a metric must increase. The client writes them in order, so the newest stored step of a
+        metric tells which points are there, even after an outage between two requests.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
-        parts = zip_longest(
-            batches(points, MOST_METRICS),
-            _chunks(params, MOST_PARAMS),
-            _chunks(tags, MOST_TAGS),
-            fillvalue=(),
-        )
+        cut = {name: value[:MAX_PARAM] for name, value in params.items()}
         with outages(self._uri):
-            for some_points, some_params, some_tags in parts:
-                self._store.log_batch(
-                    stored.run_id,
-                    [Metric(point.key, point.value, point.at_ms, point.step) for point in some_points],
-                    [Param(key, value[:MOST_PARAM_TEXT]) for key, value in some_params],
-                    [RunTag(key, value) for key, value in some_tags],
-                )
-                stored.latest |= {point.key: (point.step, point.value, point.at_ms) for point in some_points}
-                stored.params |= {key: value[:MOST_PARAM_TEXT] for key, value in some_params}
-                stored.tags |= dict(some_tags)
-        if long := {key: value for key, value in params.items() if len(value) > MOST_PARAM_TEXT}:
-            self.upload_texts(stored, long)
+            self._client.log_batch(
+                stored.run_id,
+                [Metric(point.key, point.value, point.at_ms, point.step) for point in points],
+                [Param(name, value) for name, value in cut.items()],
+                [RunTag(name, value) for name, value in tags.items()],
+                synchronous=True,
+            )
+            stored.latest |= {point.key: (point.step, point.value, point.at_ms) for point in points}
+            stored.params |= cut
+            stored.tags |= tags
+            for name, value in params.items():
+                if len(value) > MAX_PARAM:  # the whole text becomes an artifact
+                    self._require_known(stored)
+                    file = f"params/{name.replace('/', '_')}.txt"
+                    self._client.log_text(stored.run_id, value, file)
 
     def log_inputs(self, stored: Stored, inputs: Sequence[Input]) -> None:
-        """The data that a run read."""
+        """Write the datasets that a run read."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         made = [
@@ -270,86 +270,60 @@ class RunStore:
             for each in inputs
         ]
         with outages(self._uri):
-            self._store.log_inputs(stored.run_id, made)
+            self._client.log_inputs(stored.run_id, made)
         stored.inputs |= {(each.name, each.digest, each.context) for each in inputs}
 
-    def end(self, stored: Stored, status: Status, end_ms: int | None) -> None:
-        """Set the status; RUNNING opens a run again."""
-        from mlflow.entities import RunStatus
-
+    def set_status(self, stored: Stored, status: Status, end_ms: int | None) -> None:
+        """Set the status of a run; RUNNING reopens it."""
         with outages(self._uri):
-            self._store.update_run_info(stored.run_id, RunStatus.from_string(status), end_ms, None)
+            if status == "RUNNING":
+                self._client.update_run(stored.run_id, status)
+            else:
+                self._client.set_terminated(stored.run_id, status, end_ms)
         stored.status = status
         stored.end_ms = stored.end_ms if end_ms is None else end_ms
 
     def upload(self, stored: Stored, file: Path, folder: str) -> None:
-        """Put `file` beside the run, under `folder` (empty: at the top)."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-        if self._is_local:  # an experiment that somebody else made may name any server
-            require_known(stored.artifact_uri, "--tracking")
+        """Add `file` to the artifacts of a run, under `folder` (empty: at the top)."""
+        self._require_known(stored)
         with outages(self._uri):
-            repository: Any = get_artifact_repository(stored.artifact_uri, tracking_uri=self._uri)
-            repository.log_artifact(str(file), folder or None)
+            self._client.log_artifact(stored.run_id, str(file), folder or None)
 
-    def upload_texts(self, stored: Stored, texts: Mapping[str, str]) -> None:
-        """Parameters longer than MLflow keeps, whole, one file each."""
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in texts.items():
-                file = Path(folder) / f"{name.replace('/', '_')}.txt"
-                file.write_text(text, encoding="utf-8")
-                self.upload(stored, file, "params")
+    def _require_known(self, stored: Stored) -> None:
+        if not is_server(self._uri):  # another user's experiment in a shared database may name any server
+            require_known(stored.artifact_uri, "--tracking")
 
-    def close(self) -> None:
-        """Close the connections of a database; a server has none."""
-        engine = getattr(self._store, "engine", None)
-        if engine is not None:
-            engine.dispose()
-
-    def _experiment(self, name: str, files: Path | None, mode: int) -> str:
-        """Return the id of the experiment; a new one gets the folder `files`, with `mode`."""
-        from mlflow.entities import ExperimentTag
+    def _open_experiment(self, name: str, folder: Path | None, mode: int) -> str:
+        """Return the id of the experiment. A new one keeps its artifacts in `folder`, made with `mode`."""
         from mlflow.exceptions import MlflowException
 
-        found = self._store.get_experiment_by_name(name)
+        client = self._client
+        found = client.get_experiment_by_name(name)
         if found is None:
+            # The kind spares the user MLflow's question whether the experiment is about agents or models.
+            kind = {"mlflow.experimentKind": "custom_model_development"}
             try:
-                # The kind spares the user MLflow's question whether these are agents or models.
-                kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")
-                location = files.as_uri() if files is not None else None
-                made = str(self._store.create_experiment(name, location, tags=[kind]))
-                if files is not None:
-                    files.mkdir(mode=mode, parents=True, exist_ok=True)
-            except MlflowException as error:
+                client.create_experiment(name, folder.as_uri() if folder is not None else None, kind)
+                if folder is not None:
+                    folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            except MlflowException as error:  # another sweep may just have created it
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
-                found = self._store.get_experiment_by_name(name)
-            else:
-                self._show_arms(made, {})
-                return made
+            found = client.get_experiment_by_name(name)
         if found.lifecycle_stage == "deleted":
-            self._store.restore_experiment(found.experiment_id)
-        self._show_arms(str(found.experiment_id), found.tags)
+            client.restore_experiment(found.experiment_id)
+        for key, value in view_tags(str(found.experiment_id), found.tags).items():
+            with suppress(MlflowException):  # another sweep may just have set it
+                client.set_experiment_tag(found.experiment_id, key, value)
         return str(found.experiment_id)
 
-    def _show_arms(self, experiment_id: str, present: Mapping[str, str]) -> None:
-        """Tags by which MLflow's page offers the view of the arms, as far as they are missing."""
-        from mlflow.entities import ExperimentTag
 
-        for key, value in view_tags(experiment_id, present).items():
-            self._store.set_experiment_tag(experiment_id, ExperimentTag(key, value))
-
-
-def runs_of(store: Any, experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
-    """Every run that was made from a ledger."""
-    from mlflow.entities import ViewType
-
-    ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
+def runs_of(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
+    """Yield every active run that was made from a ledger."""
     token: str | None = None
+    ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
     while True:
-        page = store.search_runs(
-            [experiment_id], ours, ViewType.ACTIVE_ONLY, max_results=PAGE, page_token=token
-        )
+        page = client.search_runs([experiment_id], ours, max_results=PAGE, page_token=token)
         yield from map(_stored, page)
         token = page.token
         if not token:
@@ -358,13 +332,12 @@ def runs_of(store: Any, experiment_id: str, ledger_uid: str) -> Iterator[Stored]
 
 @contextmanager
 def outages(uri: str) -> Iterator[None]:
-    """Raises TrackingOutage for whatever MLflow, its database or the network raises inside."""
+    """Raise TrackingOutage for any error of MLflow, its database or the network inside."""
     try:
         yield
     except Exception as error:
-        # Its stores raise their driver's, their HTTP library's and their own errors alike.
-        cause = _cause(error)
-        if (refusal := REFUSED.search(str(error))) is not None:
+        # MLflow raises errors of its own, of its database's driver and of its HTTP library.
+        if (refusal := _REFUSED.search(str(error))) is not None:
             raise TrackingOutage(
                 f"MLflow at {redact_url(uri)} must take the user and password it is given, and refuses them "
                 f"({refusal['code'] or refusal['word']}); give others, as http://USER:PASSWORD@HOST:PORT in "
@@ -373,79 +346,74 @@ def outages(uri: str) -> Iterator[None]:
             ) from error
         remedy = next((do for part, do in _REMEDIES.items() if part in str(error)), None)
         raise TrackingOutage(
-            f"MLflow at {redact_url(uri)} failed ({cause}); nothing is lost"
+            f"MLflow at {redact_url(uri)} failed ({_cause(error)}); nothing is lost"
             f"{f': {remedy}, then' if remedy else ','} `haltsweep sync` catches up"
             f"{'' if remedy else ' once it answers again'}"
         ) from error
 
 
 def _cause(error: Exception) -> str:
-    """What was raised, in a line, without what the environment has for the server: that may quote it."""
+    """Return the first line of an error, without the credentials of the environment, which it may quote."""
     text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    for value in filter(None, map(os.environ.get, CREDENTIALS)):
+    for value in filter(None, map(os.environ.get, _CREDENTIALS)):
         text = text.replace(value, MASK)
-    return text if len(text) <= MOST_OF_CAUSE else f"{text[:MOST_OF_CAUSE]}..."
+    return text if len(text) <= _MAX_CAUSE else f"{text[:_MAX_CAUSE]}..."
 
 
 def _mode_of(folder: Path) -> int:
-    """Return the permissions of a sweep's folder; those of a private one if it is not there."""
+    """Return the permissions of a folder; those of a private one if it does not exist."""
     try:
         return folder.stat().st_mode & 0o777
     except OSError:
         return 0o700
 
 
-def open_store(uri: str, artifacts: Path, mode: int = PRIVATE) -> Any:
-    """MLflow's own store; an SQLite database that is not there is made, with `mode`."""
-    for name, value in QUIET.items():
+def open_client(uri: str, artifacts: Path, mode: int = PRIVATE) -> "MlflowClient":
+    """Return a client of the store at `uri`; an SQLite database that does not exist is made, with `mode`."""
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if (file := file_of(uri)) is not None:
+        # Without open connections between requests, a file that was replaced or restored is noticed.
+        os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
         _make_database(file, artifacts, mode)
-    from mlflow.tracking._tracking_service import utils
+    from mlflow import MlflowClient
 
-    tracking: Any = utils
-    store = tracking._get_store(url_for_mlflow(uri), artifacts.resolve().as_uri())
-    if uri.startswith("sqlite:"):
-        relax(store.engine)
-    return store
+    return MlflowClient(url_for_mlflow(uri))
 
 
 def _make_database(file: Path, artifacts: Path, mode: int) -> None:
-    """A database with MLflow's tables, unless there is one.
+    """Make a database with MLflow's tables, unless it exists.
 
-    MLflow makes them in many steps and cannot go on after half of them: a full disk or a kill would leave a
-    file that is of no use to anybody. So they are made elsewhere and put in place whole.
+    MLflow makes its tables in many steps and cannot continue after an interruption. So they are made in
+    another folder, and the finished file is put in place.
     """
     if file.exists():
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    clear_folders(file.parent, f".{file.name}-")  # of processes that were killed here
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    with tempfile.TemporaryDirectory(prefix=f".{file.name}-{process_label()}-", dir=file.parent) as folder:
-        fresh = Path(folder) / file.name
-        make: Any = SqlAlchemyStore
-        with hurried(fresh):  # MLflow makes its tables in hundreds of transactions
-            make(url_for_mlflow(url_of(fresh)), artifacts.resolve().as_uri()).engine.dispose()
-        with sqlite3.connect(fresh) as connection:
+    with tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+        made = Path(folder) / file.name
+        SqlAlchemyStore(url_for_mlflow(url_of(made)), artifacts.resolve().as_uri())  # type: ignore[no-untyped-call]
+        with closing(sqlite3.connect(made)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
-        connection.close()
+        content = made.read_bytes()
+    fresh = file.with_name(f".{file.name}-{process_label()}")
+    try:
+        fresh.touch(mode)
+        fresh.write_bytes(content)
         fresh.chmod(mode)
         flush(fresh)
-        try:
-            # Not renamed: another sweep may have been faster, and writes into its file already.
+        # Not renamed: another sweep may have made the database meanwhile, and may write to it already.
+        with suppress(FileExistsError):
             file.hardlink_to(fresh)
-        except FileExistsError:
-            return
-        except OSError:  # a file system without hard links
-            fresh.rename(file)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _stored(run: Any) -> Stored:
-    # Only the private list has the steps, and asking for each metric's history is a request a metric.
-    latest = {metric.key: (metric.step, metric.value, metric.timestamp) for metric in run.data._metric_objs}
     return Stored(
         run_id=run.info.run_id,
         artifact_uri=run.info.artifact_uri,
@@ -453,7 +421,8 @@ def _stored(run: Any) -> Stored:
         end_ms=run.info.end_time,
         tags=dict(run.data.tags),
         params=dict(run.data.params),
-        latest=latest,
+        # Only the message of a run has the steps of its metrics.
+        latest={each.key: (each.step, each.value, each.timestamp) for each in run.data.to_proto().metrics},
         inputs={
             (each.dataset.name, each.dataset.digest, tag.value)
             for each in (run.inputs.dataset_inputs if run.inputs else ())
@@ -461,8 +430,3 @@ def _stored(run: Any) -> Stored:
             if tag.key == CONTEXT
         },
     )
-
-
-def _chunks(values: Mapping[str, str], most: int) -> list[list[tuple[str, str]]]:
-    items = list(values.items())
-    return [items[at : at + most] for at in range(0, len(items), most)]

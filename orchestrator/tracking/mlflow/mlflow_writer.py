@@ -1,7 +1,7 @@
-"""Brings MLflow in line with the log: compares what each run should be with what is there, writes the rest.
+"""Compares each run of a sweep with the run in MLflow, and writes the difference.
 
-Correct from any starting point, because nothing but the store itself says what was written: after a crash of
-the writer, a deleted database or an outage, a new writer finds out and writes what is missing, once.
+A new writer looks up in MLflow what was written. So it is correct after a crash of the last writer, after an
+outage, and after the database was deleted.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ from orchestrator.tracking.summary import ArmSummary
 from search_spaces.wording import amount
 
 NOTICE_TAG = f"{PREFIX}notice"
-"""What must be known before an arm's verdict, as `report.summary.arm_tags` names it."""
-NONE_LOGGED = (-1, 0.0, 0)
-"""Default for a metric without stored points."""
+"""Tag with the warning before an arm's verdict, as `report.results.summary.arm_tags` names it."""
+NOT_LOGGED = (-1, 0.0, 0)
+"""Latest point of a metric without stored points."""
 EVENTS_AT_ONCE = 5000
-"""Bounds the memory of a rebuild."""
-OnAsk = Callable[[str], None]
-"""Called before MLflow is asked for something, with what it is and how much is left."""
+"""Number of events between two writes of points: bounds the memory of a rebuild."""
+OnProgress = Callable[[str], None]
+"""Called before each request to MLflow with a description of the request and how much is left."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was written."""
+    """Number of items written, by kind."""
 
     runs: int = 0
     points: int = 0
@@ -53,12 +53,12 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """0 if everything was up to date."""
+        """Number of items of all kinds; 0 if everything was up to date."""
         return sum(getattr(self, one.name) for one in fields(Counts))
 
 
 class MlflowWriter:
-    """One sweep's runs in MLflow. After an Outage it is useless: make a new one."""
+    """The runs of one sweep in MLflow. After a TrackingOutage, make a new writer."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class MlflowWriter:
         plan: Plan,
         ledger: Ledger,
         artifacts: Path,
-        on_progress: OnAsk = lambda _: None,
+        on_progress: OnProgress = lambda _: None,
         *,
         inputs: Inputs = MappingProxyType({}),
     ) -> None:
-        """Connect and find the runs that are there. Raises InputError, Outage."""
+        """Connect and look up the runs that exist. Raises InputError, TrackingOutage."""
         self._on_progress = on_progress
         self._on_progress("looking up what is in MLflow")
         self._ledger = ledger
@@ -79,12 +79,12 @@ class MlflowWriter:
         self._stored = self._store.search(ledger.uid)
         self._counts = Counts()
         self.position = 0
-        """The newest event that is in MLflow."""
+        """Position of the newest event that is in MLflow."""
 
     def update(self) -> Counts:
-        """Write all that happened since the last call. Raises Outage."""
+        """Write everything that happened since the last call. Raises TrackingOutage."""
         self._counts = Counts()
-        # Asked first: an ending written by a holder that has gone since is then read below.
+        # Read before the events: if the holder ends now, its last events are read below.
         held = self._ledger.held()
         events = self._ledger.events(self.position)
         while some := list(islice(events, EVENTS_AT_ONCE)):
@@ -92,58 +92,55 @@ class MlflowWriter:
                 self._desired.hear(event)
             self.position = some[-1].seq or self.position
             if len(some) == EVENTS_AT_ONCE:
-                self._spill()
+                self._write_points()
         self._desired.hold(held=held)
-        self._write()
-        self._close_strangers()
+        for key in list(self._desired.dirty):
+            self._on_progress(f"{amount(len(self._desired.dirty), 'run')} to write")
+            self._write(self._desired.current(key))
+            self._desired.runs[key].points = []
+            del self._desired.dirty[key]
         return self._counts
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._store.close()
-
     def publish(self, summary: ArmSummary) -> Counts:
-        """Metrics and tags of the arms' runs; a changed value is a new step. Then their curves and how
-        long they ran. Raises Outage."""
+        """Write a report's metrics and tags of the arms, then their curves. Raises TrackingOutage.
+
+        A changed value becomes a new step of its metric.
+        """
         self._counts = Counts()
-        for key, tags in self._desired.publish_words(summary.tags).items():
-            stored = self._stored[key]
-            # A notice that holds no longer is taken back.
-            old = {NOTICE_TAG: NOT_APPLICABLE} if NOTICE_TAG in stored.tags else {}
-            self._fill(stored, (), {}, old | tags)
-        published = self._desired.publish(summary.metrics)
+        for key, tags in self._desired.summary_tags(summary.tags).items():
+            # A notice that no longer applies is overwritten.
+            old = {NOTICE_TAG: NOT_APPLICABLE} if NOTICE_TAG in self._stored[key].tags else {}
+            self._fill(self._stored[key], (), {}, old | tags)
+        published = self._desired.summary_metrics(summary.metrics)
         for number, (key, metrics) in enumerate(published.items()):
             self._on_progress(f"the arms' means: {amount(len(published) - number, 'run')} to write")
-            stored = self._stored[key]
-            changed = {
-                name: value
-                for name, value in metrics.items()
-                if stored.latest.get(name, (0, None, 0))[1] != value
-            }
+            latest = self._stored[key].latest
             points = [
-                Point(name, value, self._desired.last_ms, stored.latest.get(name, NONE_LOGGED)[0] + 1)
-                for name, value in changed.items()
+                Point(name, value, self._desired.last_ms, latest.get(name, NOT_LOGGED)[0] + 1)
+                for name, value in metrics.items()
+                if name not in latest or latest[name][1] != value
             ]
-            if points:
-                self._store.log(stored, points, {}, {})
-                self._counts.points += len(points)
+            self._fill(self._stored[key], points, {}, {})
         for key, points in self._desired.at_close.items():
             self._fill(self._stored[key], points, {}, {})
         return self._counts
 
     def upload(self, folder: SweepFolder) -> Counts:
-        """Spec, plan, provenance and report beside the sweep's run, the report as text and its figures beside
-        those of its arms, kept files beside those of trials, unless these very files are there."""
+        """Upload files as artifacts, unless these very files are there. Raises StoreError.
+
+        The sweep's run gets spec, plan, provenance and report, the runs of arms get the report as text and
+        its figures, and the runs of trials their kept files.
+        """
         self._counts = Counts()
-        files = list(_artifacts(folder))
-        figures = [each for each in files if each[0] == folder.report / "report.md" or _figure(each[0])]
+        files = list(_sweep_files(folder))
+        figures = [each for each in files if each[0] == folder.report / "report.md" or _is_figure(each[0])]
         for key in self._stored:
             if key == SWEEP:
                 self._upload(key, files)
             elif key.startswith("arm/"):
                 self._upload(key, figures)
             else:
-                self._upload(key, list(_kept(folder.kept(key.removeprefix("trial/")))))
+                self._upload(key, list(_kept_files(folder.kept(key.removeprefix("trial/")))))
         return self._counts
 
     def _upload(self, key: str, files: Sequence[tuple[Path, str]]) -> None:
@@ -151,38 +148,27 @@ class MlflowWriter:
         for file, place in files:
             digest.update(f"{place}/{file.name}\0".encode() + hashlib.blake2b(file.read_bytes()).digest())
         tag, stored = {f"{PREFIX}artifacts": digest.hexdigest()}, self._stored[key]
-        if files and stored.tags.get(f"{PREFIX}artifacts") != digest.hexdigest():
+        if files and not tag.items() <= stored.tags.items():
             for number, (file, place) in enumerate(files):
                 self._on_progress(f"the report and the sweep's files: {len(files) - number} to write")
                 self._store.upload(stored, file, place)
             self._store.log(stored, [], {}, tag)
             self._counts.files += len(files)
 
-    def _write(self) -> None:
-        for key in list(self._desired.dirty):
-            self._on_progress(f"{amount(len(self._desired.dirty), 'run')} to write")
-            desired = self._desired.seen(key)
-            stored = self._find(desired)
-            self._fill(stored, desired.points, desired.params, self._tags(desired), desired.retried_ms)
-            lacking = [each for each in desired.inputs if each[:3] not in stored.inputs]
-            if lacking:
-                self._store.log_inputs(stored, lacking)
-                self._counts.inputs += len(lacking)
-            if (stored.status, stored.end_ms) != (desired.status, desired.end_ms or stored.end_ms):
-                self._store.end(stored, desired.status, desired.end_ms)
-                self._counts.endings += 1
-            self._desired.runs[key].points = []
-            del self._desired.dirty[key]
+    def _write(self, desired: DesiredRun) -> None:
+        """Write what the run lacks."""
+        stored = self._find(desired)
+        self._fill(stored, desired.points, desired.params, self._tags(desired), desired.retried_ms)
+        inputs = [each for each in desired.inputs if each[:3] not in stored.inputs]
+        if inputs:
+            self._store.log_inputs(stored, inputs)
+            self._counts.inputs += len(inputs)
+        if (stored.status, stored.end_ms) != (desired.status, desired.end_ms or stored.end_ms):
+            self._store.set_status(stored, desired.status, desired.end_ms)
+            self._counts.endings += 1
 
-    def _close_strangers(self) -> None:
-        # Runs of events that the log no longer has, as after a restored backup, must not run for ever.
-        for key, stored in self._stored.items():
-            if stored.status == "RUNNING" and key not in self._desired.runs:
-                self._store.end(stored, "KILLED", self._desired.last_ms)
-                self._counts.endings += 1
-
-    def _spill(self) -> None:
-        # Points alone: how a run ended may be in events not read yet.
+    def _write_points(self) -> None:
+        """Write points alone, to free their memory. Events not read yet may change all else."""
         for key in self._desired.dirty:
             desired = self._desired.runs[key]
             if desired.points:
@@ -213,6 +199,7 @@ class MlflowWriter:
         tags: Mapping[str, str],
         retried_ms: int = 0,
     ) -> None:
+        """Write those points, parameters and tags that the run lacks."""
         points = [each for each in points if _is_new(each, stored, retried_ms)]
         params = {name: value for name, value in params.items() if name not in stored.params}
         tags = {name: value for name, value in tags.items() if stored.tags.get(name) != value}
@@ -229,28 +216,27 @@ def _is_new(point: Point, stored: Stored, retried_ms: int) -> bool:
     The newest stored step of a retried trial may belong to an earlier attempt. MLflow ignores points that it
     already has.
     """
-    step, _, at_ms = stored.latest.get(point.key, NONE_LOGGED)
+    step, _, at_ms = stored.latest.get(point.key, NOT_LOGGED)
     return point.step > step or at_ms < retried_ms <= point.at_ms
 
 
-def _kept(folder: Path) -> Iterator[tuple[Path, str]]:
+def _kept_files(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the kept files of a trial, each with its artifact path."""
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             yield file, (Path("kept") / file.relative_to(folder).parent).as_posix()
 
 
-def _figure(file: Path) -> bool:
+def _is_figure(file: Path) -> bool:
     return file.suffix in {".png", ".svg", ".pdf"}
 
 
-def _artifacts(folder: SweepFolder) -> Iterator[tuple[Path, str]]:
-    """Files with their place beside the run. Raises StoreError for one of the launch that is damaged."""
+def _sweep_files(folder: SweepFolder) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a sweep, each with its artifact path. Raises StoreError for a damaged file."""
     for file in (folder.spec, folder.plan, folder.provenance):
         if file.is_file():
             read_sound(file, "restore it from a backup; all else is in MLflow")
             yield file, ""
     for file in sorted(folder.report.rglob("*")):
         if file.is_file():
-            place = Path("report") / file.relative_to(folder.report).parent
-            yield file, place.as_posix()
+            yield file, (Path("report") / file.relative_to(folder.report).parent).as_posix()

@@ -1,8 +1,7 @@
-"""An MLflow in a file keeps its artifacts beside it, wherever both were moved or copied to.
+"""Makes a moved or copied MLflow database use the artifacts beside it.
 
-MLflow writes the place of artifacts into its database, from the root, of every experiment and run. Of a copy
-these are the files of the original: reports of the one would replace those of the other, and a store that was
-moved would make its old folder again.
+MLflow stores absolute paths of artifacts. A copied database would overwrite the artifacts of the original,
+and a moved one would make its old folder again.
 """
 
 import sqlite3
@@ -14,15 +13,14 @@ from orchestrator.files.sqlite_files import file_of
 
 _WAIT_S = 30.0
 _DEFAULT = "0"
-"""MLflow's own experiment, which it makes with the database: where that lies, the database was made."""
+"""Id of the experiment that MLflow makes with the database, whose path tells where that was made."""
 _COLUMNS = (("experiments", "artifact_location"), ("runs", "artifact_uri"))
 
 
 def follow_move(uri: str, artifacts: Path) -> None:
-    """Let experiments and runs of the database beside `artifacts` have their files there.
+    """Let experiments and runs in the database beside `artifacts` keep their files there.
 
-    Those that other folders of sweeps keep in it, and stores that are elsewhere, stay as they are. Raises
-    sqlite3.Error.
+    Databases elsewhere, and experiments of other folders, stay as they are. Raises sqlite3.Error.
     """
     file, here = file_of(uri), artifacts.resolve()
     if file is None or not file.is_file() or file.resolve().parent != here.parent:
@@ -42,12 +40,12 @@ def follow_move(uri: str, artifacts: Path) -> None:
 
 
 def _made_for(connection: sqlite3.Connection) -> Path | None:
-    """The folder of artifacts with which the database was made."""
+    """Return the folder of artifacts with which the database was made."""
     query = "SELECT artifact_location FROM experiments WHERE experiment_id = ?"
     try:
         found = connection.execute(query, (_DEFAULT,)).fetchone()
     except sqlite3.OperationalError as error:
-        if "no such table" in str(error):  # of no MLflow, or not yet
+        if "no such table" in str(error):  # not MLflow's, or not finished
             return None
         raise
     parts = urlsplit(found[0] if found is not None and found[0] else "")
@@ -55,7 +53,7 @@ def _made_for(connection: sqlite3.Connection) -> Path | None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether both names lead to one folder, or would."""
+    """Return whether both paths lead to one folder, or would."""
     try:
         return one.samefile(other)
     except OSError:

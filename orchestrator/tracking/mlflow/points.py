@@ -1,4 +1,4 @@
-"""Values of metrics as MLflow stores them: names that it takes, times that a resend does not change."""
+"""Converts metrics to names and values that MLflow accepts."""
 
 import math
 import re
@@ -11,9 +11,9 @@ from search_spaces.wording import visible
 from trainables.protocol import Measurement
 
 PREFIX = "haltsweep."
-"""Of our tags."""
+"""Prefix of haltsweep's tags."""
 MAX_NAME = 250
-"""Characters of a name in MLflow."""
+"""Maximum number of characters of a name in MLflow."""
 MAX_TAG = 1000
 """Maximum number of characters of a metric's name in a tag."""
 EMPTY_PART = "_x_"
@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
-    """Finite values in the order of their names; the time is the event's, so that a resend is the same."""
+    """Return the finite values, by name, with the time of the event, so that MLflow ignores a resend."""
     values = {**measurement.metrics, "time/seconds": measurement.seconds}
     return [
         Point(metric_key(name), float(value), at_ms, measurement.step)
@@ -53,7 +53,7 @@ def metric_key(name: str) -> str:
     """
     parts = _REFUSED.sub(_code_point, name).split("/")
     key = "/".join(_ONLY_DOTS.sub(_code_point, part) if part else EMPTY_PART for part in parts)
-    if key.startswith(".."):  # MLflow takes it for a parent folder
+    if key.startswith(".."):  # MLflow reads it as a parent folder
         key = _LEADING_DOTS.sub(_code_point, key)
     if len(key) <= MAX_NAME:
         return key
@@ -80,22 +80,3 @@ def original_names(names: Iterable[str]) -> dict[str, str]:
 def milliseconds(at: float) -> int:
     """Unix milliseconds, MLflow's unit."""
     return round(at * 1000)
-
-
-def batches(points: Iterable[Point], most: int) -> list[list[Point]]:
-    """Parts of at most `most` points. A step is split only if it alone is larger.
-
-    A part is stored whole or not at all, and parts go out in order: so the newest step of a metric in the
-    store says exactly what is there.
-    """
-    found: list[list[Point]] = [[]]
-    step: list[Point] = []
-    for point in [*points, None]:
-        if step and (point is None or point.step != step[0].step):
-            if found[-1] and len(found[-1]) + len(step) > most:
-                found.append([])
-            found[-1] += step
-            step = []
-        if point is not None:
-            step.append(point)
-    return [part[at : at + most] for part in found for at in range(0, len(part), most)]

@@ -1,53 +1,53 @@
-"""How long an arm's trials have run: without the time between a stop, or a last trial, and what came next."""
+"""Computes how long the trials of an arm ran, without the time between two sessions."""
 
 from dataclasses import dataclass, field
 
 from orchestrator.tracking.mlflow.points import Point
 
 KEY = "time/running_seconds"
-"""Metric of an arm's run. MLflow's own duration is from start to end, whatever lies between."""
+"""Metric of an arm's run. MLflow's own duration is the time from its start to its end."""
 
 
 @dataclass(slots=True)
 class RunningTime:
-    """Adds up when at least one trial of an arm was running; trials side by side count once.
+    """Adds up the time in which at least one trial of an arm was running.
 
-    Times are those of the ledger's events, Unix milliseconds.
+    Times are those of events in the ledger, in Unix milliseconds.
     """
 
     _running: set[str] = field(default_factory=set)
     _since_ms: int = 0
     _heard_ms: int = 0
-    """When a running trial was last heard of."""
+    """Time of the last event of a running trial."""
     _total_ms: int = 0
     _written: list[int] = field(default_factory=list)
 
     def start(self, trial_id: str, at_ms: int) -> None:
-        """An attempt at a trial begins."""
+        """Begin an attempt at a trial."""
         if not self._running:
             self._since_ms = at_ms
         self._running.add(trial_id)
         self._heard_ms = at_ms
 
     def hear(self, trial_id: str, at_ms: int) -> None:
-        """A trial shows that it runs."""
+        """Note an event of a trial."""
         if trial_id in self._running:
             self._heard_ms = at_ms
 
     def end(self, trial_id: str, at_ms: int) -> None:
-        """A trial ends, for good or not; nothing of one that was never started."""
+        """End an attempt at a trial, which may never have started."""
         self.hear(trial_id, at_ms)
         self._running.discard(trial_id)
         if not self._running:
             self._add()
 
     def abandon(self) -> None:
-        """The process that ran the trials is gone: they ran for as long as something was heard of them."""
+        """End all attempts at the last event of any of them: the process that ran them is gone."""
         self._running.clear()
         self._add()
 
     def points(self, at_ms: int) -> list[Point]:
-        """All that they ran until now, in seconds; nothing if that was returned before."""
+        """Return the total in seconds as a point; nothing if it was returned before."""
         if self._total_ms == (self._written or [0])[-1]:
             return []
         self._written.append(self._total_ms)

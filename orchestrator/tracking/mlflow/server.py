@@ -1,6 +1,6 @@
-"""MLflow's own server as a child of this process, for looking at a store on this machine.
+"""Runs MLflow's server as a child of this process, to show a store on this machine.
 
-It listens on the loopback address alone, and answers only those who know the secret in its address.
+The server listens on the loopback address alone, and its address contains a secret.
 """
 
 import json
@@ -26,12 +26,12 @@ from orchestrator.files.sqlite_files import url_for_mlflow
 HOST = "127.0.0.1"
 USUAL_PORT = 5000
 START_S = 180.0
-"""Most that importing MLflow may take, on a machine that is busy with trials."""
+"""Maximum number of seconds until the server answers, on a machine that is busy with trials."""
 END_S = 10.0
 POLL_S = 0.1
 LOG_CHARACTERS = 2000
 KEPT = "MLFLOW_S3_"
-"""Settings of MLflow in the environment that its server needs; all others are ours to choose."""
+"""Prefix of the MLflow variables of the environment that the server gets."""
 NO_STORE = 3
 """Exit code of a server that cannot use its store."""
 MODULE = "orchestrator.tracking.mlflow.server_process"
@@ -47,14 +47,14 @@ class Server:
     log: IO[bytes]
 
     def wait(self) -> None:
-        """Until it ends by itself, which it should not. Raises StoreError with what it said."""
+        """Wait until the server ends by itself. Raises StoreError with its output."""
         self.process.wait()
         raise _ended(self.process, self.log)
 
 
 @contextmanager
 def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
-    """Serve a store on the loopback address; afterwards no process is left.
+    """Serve a store on the loopback address, until the context ends.
 
     Args:
         uri: MLflow's URI of the store, a database.
@@ -76,7 +76,7 @@ def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[listener.fileno()],
-                start_new_session=True,  # its processes are ended together, and no Ctrl-C reaches it past us
+                start_new_session=True,  # Ctrl-C reaches this process alone
             )
             settings = {
                 "fd": listener.fileno(),
@@ -86,7 +86,7 @@ def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
             }
         try:
             assert process.stdin is not None, "it is started with a pipe"
-            with suppress(BrokenPipeError), process.stdin as pipe:  # one that has ended is noticed below
+            with suppress(BrokenPipeError), process.stdin as pipe:  # the end of the process is noticed below
                 pipe.write(json.dumps(settings).encode())
             _wait_until_healthy(url, uri, process, log)
             yield Server(url, process, log)
@@ -124,9 +124,9 @@ def _environment() -> dict[str, str]:
 
 
 def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
-    """Until the server of `process` answers."""
+    """Wait until the server answers."""
     deadline = time.monotonic() + START_S
-    # A proxy of the environment knows nothing of this machine's loopback address.
+    # A proxy of the environment cannot reach this machine's loopback address.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         if process.poll() == NO_STORE:
@@ -161,7 +161,7 @@ def _tail(log: IO[bytes]) -> str:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the server and all it started: asked first, then made to."""
+    """Terminate the server, and kill what is left of its processes."""
     if process.poll() is None:
         process.terminate()
     with suppress(subprocess.TimeoutExpired):

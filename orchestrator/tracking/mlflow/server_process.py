@@ -11,7 +11,6 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -28,10 +27,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 """Types of ASGI."""
-ARTIFACT_FOLDERS = {"mlartifacts", "mlruns"}
-"""Names of the folders in which haltsweep and MLflow keep artifacts."""
 GRACE_S = 2
-"""Seconds that requests in progress get when the server is asked to end."""
+"""Seconds that open requests get when the server is asked to end."""
 
 
 class TokenPath:
@@ -74,33 +71,6 @@ async def _refuse(scope: Scope, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def confine_artifacts(served: Path) -> None:
-    """Let MLflow use local artifacts only in `served` and in folders called as in `ARTIFACT_FOLDERS`.
-
-    An experiment of somebody else may name any folder as its own, or be a symbolic link to one. Links out of
-    the folder of a run are refused by MLflow itself.
-    """
-    from mlflow.exceptions import MlflowException
-    from mlflow.store.artifact import artifact_repository_registry
-    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
-
-    registry: Any = artifact_repository_registry._artifact_repository_registry
-    allowed = served.resolve()
-
-    def open_confined(artifact_uri: str, **settings: Any) -> LocalArtifactRepository:
-        found = LocalArtifactRepository(artifact_uri, **settings)
-        folder = Path(found.artifact_dir).resolve()
-        if not (folder.is_relative_to(allowed) or ARTIFACT_FOLDERS.intersection(folder.parts)):
-            names = " or ".join(sorted(ARTIFACT_FOLDERS))
-            raise MlflowException.invalid_parameter_value(
-                f"`haltsweep ui` shows artifacts in folders called {names} only, got {str(folder)!r}"
-            )
-        return found
-
-    for scheme in ("", "file"):
-        registry.register(scheme, open_confined)
-
-
 def require_tables(uri: str) -> None:
     """Raise StoreError unless the database is an MLflow store; MLflow would add its tables to any other."""
     if missing := TABLES - table_names(uri):
@@ -114,7 +84,6 @@ def main() -> int:
     `uri` of the store and its folder `artifacts`.
     """
     settings = json.load(sys.stdin)
-    artifacts = Path(settings["artifacts"])
     from mlflow.server import constants, handlers
 
     root = "mlflow-artifacts:/"  # of experiments that name no folder, as `mlflow server` has it
@@ -122,7 +91,7 @@ def main() -> int:
         constants.BACKEND_STORE_URI_ENV_VAR: settings["uri"],
         constants.REGISTRY_STORE_URI_ENV_VAR: settings["uri"],
         constants.ARTIFACT_ROOT_ENV_VAR: root,
-        constants.ARTIFACTS_DESTINATION_ENV_VAR: str(artifacts),
+        constants.ARTIFACTS_DESTINATION_ENV_VAR: settings["artifacts"],
         constants.SERVE_ARTIFACTS_ENV_VAR: "true",
     }
     try:
@@ -131,7 +100,6 @@ def main() -> int:
     except Exception as error:  # of MLflow, SQLAlchemy, or any database driver
         print(redact(error).strip().splitlines()[0], file=sys.stderr)
         return NO_STORE
-    confine_artifacts(artifacts)
     from mlflow.server.fastapi_app import app
 
     config = uvicorn.Config(

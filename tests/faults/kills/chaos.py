@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from orchestrator.execution.ray.node_check import origin_of
+from orchestrator.execution.code_digests import origin_of
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.execution.sweep.open_sweep import SweepResult

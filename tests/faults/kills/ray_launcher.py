@@ -4,14 +4,14 @@ It writes MLflow where there is a file ROOT/mlflow.db, which may be empty: MLflo
 takes. With a third argument it is the cluster instead: it writes its address there and waits.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
 
 from orchestrator.errors import HaltsweepError
 from orchestrator.execution.live_view import Listeners
-from orchestrator.execution.ray import ray_child
-from orchestrator.execution.ray.ray_settings import ray_environment, without_spare_servers
+from orchestrator.execution.ray.environment import SETTINGS, ray_environment
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
 from tests.faults.kills.chaos import Place, go
@@ -19,7 +19,7 @@ from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 STEPS = 20
 MLFLOW = "mlflow.db"
-HEAD_GONE_S = 3.0
+HEAD_GONE_S = "3"
 """Instead of the patience for busy networks: without its head, Ray's driver takes a whole processor."""
 
 
@@ -47,12 +47,12 @@ def place(root: Path) -> Place:
 
 def be_a_cluster(file: Path) -> None:
     """Ends with its process."""
-    with ray_environment(private=False), without_spare_servers():
-        import ray
+    os.environ.update(ray_environment(private=False))
+    import ray
 
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
-        file.write_text(ray.get_runtime_context().gcs_address)
-        time.sleep(600)
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    file.write_text(ray.get_runtime_context().gcs_address)
+    time.sleep(600)
 
 
 if __name__ == "__main__":
@@ -61,7 +61,7 @@ if __name__ == "__main__":
     address = sys.argv[2] if len(sys.argv) > 2 else None
     root = Path(sys.argv[1])
     (root / "data").mkdir(parents=True, exist_ok=True)
-    ray_child.HEAD_GONE_S = HEAD_GONE_S
+    SETTINGS["RAY_gcs_rpc_server_reconnect_timeout_s"] = HEAD_GONE_S
     try:
         go(
             place(root),

@@ -99,7 +99,7 @@ class Empty:
                 from orchestrator.tracking.mlflow.mlflow_runs import RunStore
 
                 file = Path(folder) / "mlflow.db"
-                RunStore(f"sqlite:///{file}", "none", Path(folder)).close()
+                RunStore(f"sqlite:///{file}", "none", Path(folder))
                 with closing(sqlite3.connect(file)) as store:
                     store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 cls._content = file.read_bytes()

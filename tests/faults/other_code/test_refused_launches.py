@@ -9,15 +9,16 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from orchestrator.execution.ray.node_check import needs_of
+from orchestrator.execution.ray.survey import require_nodes
+from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.spec.section import Resources
 from tests.support.processes.commands import PATIENCE_S, Shell
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.workloads import PATH
 
 pytestmark = pytest.mark.slow
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-ASK = (
-    "import sys; from orchestrator.plan.types import Resources;"
-    "from orchestrator.execution.ray.survey import require_nodes;"
-    "require_nodes(sys.argv[1], Resources(gpus=1), None)"
-)
 
 
 @contextmanager
@@ -53,18 +54,20 @@ def test_what_no_node_of_a_cluster_has(tmp_path):
             assert [path.name for path in shell.folder.iterdir()] == ["tiny.yaml"]
 
 
-def test_a_cluster_that_can_grow_is_asked_all_the_same(tmp_path):
+def test_a_cluster_that_can_grow_is_asked_all_the_same(tmp_path, monkeypatch):
     with cluster(tmp_path, RAY_NODE_TYPE_NAME="workers") as address:
-        asking = psutil.Popen([sys.executable, "-c", ASK, address], env={**os.environ, **TOKEN})
-        assert asking.wait(PATIENCE_S) == 0
+        for name, value in TOKEN.items():
+            monkeypatch.setenv(name, value)
+        needs = needs_of(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+        require_nodes(address, Resources(gpus=1), needs)
 
 
 def test_another_ray_in_the_environment_is_not_mistaken_for_this_machine():
     code = (
-        "from orchestrator.execution.ray.ray_settings import ray_environment\n"
-        "with ray_environment(private=True):\n"
-        "    from orchestrator.execution.ray.ray_cluster import cluster, ray\n"
-        "    with cluster(None, 3): assert ray.cluster_resources()['CPU'] == 3"
+        "from tests.support.ray.connection import private_ray\n"
+        "with private_ray(3):\n"
+        "    import ray\n"
+        "    assert ray.cluster_resources()['CPU'] == 3"
     )
     elsewhere = {**os.environ, "RAY_ADDRESS": "ray://127.0.0.1:1"}
     assert psutil.Popen([sys.executable, "-c", code], env=elsewhere).wait(PATIENCE_S) == 0

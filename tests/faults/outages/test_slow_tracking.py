@@ -265,24 +265,16 @@ def test_an_mlflow_that_dies_half_way_is_told_and_caught_up_with(
 
 
 @pytest.mark.slow
-def test_a_killed_writer_is_started_again_and_goes_on(
-    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0.01)
+def test_a_killed_writer_is_started_again_to_finish(folder: SweepFolder, tmp_path: Path) -> None:
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
-        first = follower.pid
-        os.kill(first, signal.SIGKILL)
-        until(lambda: follower.pid != first)
-        until(lambda: len(mlflow.runs) == RUNS)
+        os.kill(follower.pid, signal.SIGKILL)
         assert follower.drain(PATIENCE_S) is None, (folder.root / LOG).read_text()
+        assert len(mlflow.runs) == RUNS
 
 
 @pytest.mark.slow
-def test_a_writer_killed_while_it_is_waited_for_is_started_again(
-    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0.01)
+def test_a_writer_killed_while_it_is_waited_for_is_started_again(folder: SweepFolder, tmp_path: Path) -> None:
     with slow_mlflow(tmp_path / "artifacts", delay_s=0.3) as mlflow:
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
         killed: list[int] = []
@@ -300,10 +292,7 @@ def test_a_writer_killed_while_it_is_waited_for_is_started_again(
         assert any("test/accuracy" in str(run["data"]) for run in mlflow.runs.values()), "handed over again"
 
 
-def test_a_writer_that_is_killed_again_and_again_is_given_up(
-    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0.01)
+def test_a_writer_that_is_killed_again_and_again_is_given_up(folder: SweepFolder) -> None:
     pids: set[int] = set()
 
     def killed_at_once() -> "background.subprocess.Popen[bytes]":
@@ -312,30 +301,11 @@ def test_a_writer_that_is_killed_again_and_again_is_given_up(
         process.kill()
         return process
 
-    follower = Follower(killed_at_once, folder, "http://mlflow", SummaryFile())
-    until(lambda: (noted := read_state(folder)) is not None and noted.error != "")
+    follower = Follower(killed_at_once, folder, SummaryFile())
     state = follower.drain(PATIENCE_S)
     assert state is not None
-    assert f"the background writer died {1 + background.MOST_RESTARTS} times in a row; see" in state.error
-    assert state.store == "http://mlflow", "so that `status` tells it"
-    assert len(pids) == 1 + background.MOST_RESTARTS
-
-
-def test_a_long_life_makes_restarts_count_anew(folder: SweepFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "RESTART_S", 0.0)
-    monkeypatch.setattr(background, "HEALTHY_S", 0.0)
-    starts: list[int] = []
-
-    def killed_at_once() -> "background.subprocess.Popen[bytes]":
-        process = background.subprocess.Popen(["sleep", "600"], stdin=background.subprocess.PIPE)
-        starts.append(process.pid)
-        process.kill()
-        return process
-
-    follower = Follower(killed_at_once, folder, "", SummaryFile())
-    until(lambda: len(starts) > 2 * background.MOST_RESTARTS)
-    assert read_state(folder) is None, "it was not given up"
-    follower.kill()
+    assert background.LOG in state.error
+    assert len(pids) == 1 + background.MAX_RESTARTS
 
 
 def test_a_damaged_note_is_no_note(folder: SweepFolder) -> None:

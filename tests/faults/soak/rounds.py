@@ -238,7 +238,7 @@ def _rows(place: Place, shown: Told) -> Rows:
 
 def _make_mlflow(file: Path) -> None:
     fresh = file.with_suffix(".new")
-    RunStore(f"sqlite:///{fresh}", "none", file.parent / "artifacts").close()
+    RunStore(f"sqlite:///{fresh}", "none", file.parent / "artifacts")
     fresh.rename(file)
 
 

@@ -23,7 +23,7 @@ TRIES = 6
 """Sessions in a row that ended by themselves without a step."""
 MODULES = {
     "follower": "orchestrator.tracking.follower",
-    "ray-driver": "orchestrator.execution.ray.ray_process",
+    "ray-driver": "orchestrator.execution.ray.driver_main",
 }
 NAMES = {"worker": WORKERS, "raylet": "raylet", "gcs": "gcs_server"}
 

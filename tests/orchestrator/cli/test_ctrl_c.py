@@ -41,7 +41,8 @@ except KeyboardInterrupt:
 """
 FAILING = """
 import os, signal, sys
-from orchestrator.cli import main, status
+from orchestrator.cli import main
+from orchestrator.cli.commands import status
 def fails(*_):
     try:
         os.kill(os.getpid(), signal.SIGINT)

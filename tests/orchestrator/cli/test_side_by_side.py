@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from orchestrator.cli import side_by_side
-from orchestrator.cli.guard import may_be_copied
+from orchestrator.cli.side_by_side import may_be_copied
 from tests.support.processes.commands import PATIENCE_S, TINY, Shell, answer
 from tests.support.training_code.own_code import forgotten
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, outlook_of, remaining
+from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, remaining
 from orchestrator.ledger.fold import records
 from tests.support.processes.logs import Clock, MemoryLog, record
 from tests.support.specs.plans import make_plan
+from tests.support.sweeps.overviews import overview
 from trainables.protocol import Measurement
 
 
@@ -78,7 +79,7 @@ def test_a_running_trial_is_watched_by_the_first_objective():
     (seen,) = recorder.outlook().running
     assert (seen.step, seen.steps, seen.rate, seen.left_s) == (2, 4, 0.5, 4.0)
     assert (seen.metric, seen.value) == ("valid/score", 0.75)
-    assert outlook_of(plan, records(log.written, plan), held=True, now=0.0) == recorder.outlook()
+    assert overview(plan, records(log.written, plan)).outlook(held=True, now=0.0) == recorder.outlook()
 
 
 def test_the_silence_of_a_trial_is_counted_from_its_newest_report():
@@ -91,7 +92,7 @@ def test_the_silence_of_a_trial_is_counted_from_its_newest_report():
     recorder.hear(attempt.trial_id, attempt.token, Measurement(1, 2.0, {"valid/score": 0.75}))
     clock.now = 1030.0
     assert [each.silent_s for each in recorder.outlook().running] == [900.0]
-    seen = outlook_of(plan, records(log.written, plan), held=True, now=1030.0)
+    seen = overview(plan, records(log.written, plan)).outlook(held=True, now=1030.0)
     assert [each.silent_s for each in seen.running] == [900.0]
 
 

@@ -102,16 +102,6 @@ def test_the_owner_gets_what_was_sent_and_the_exit_code(server, tmp_path, how, c
     assert end_of(server) == (0, ["last words"]), "the next child runs"
 
 
-def test_a_child_that_stops_within_a_message_does_not_block_its_owner(server):
-    server.start(order(children.stop_within_message, 1000))
-    began = time.monotonic()
-    assert server.receive(1.0) is None
-    assert time.monotonic() - began < PATIENCE_S / 4
-    server.kill()
-    server.start(order(children.end, "return"))
-    assert end_of(server) == (0, ["last words"])
-
-
 def test_large_messages_arrive_whole(server):
     large = os.urandom(3 << 20)
     server.start(order(children.echo, large))

@@ -282,7 +282,8 @@ class TestUpgrade:
         to_version_1(any_url)
         script = (
             "import os, signal, sys\n"
-            "from orchestrator.ledger import chain, upgrade\n"
+            "from orchestrator.ledger import chain\n"
+            "from orchestrator.ledger.sql import upgrade\n"
             "from orchestrator.ledger.store import Ledger\n"
             "upgrade.ROWS, left, link = 5, [12], chain.link\n"
             "def dying(*row):\n"

@@ -2,7 +2,6 @@
 
 import sqlite3
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -40,24 +39,8 @@ def test_the_newest_of_each_trial_tells_as_much_as_all_events(filled):
         assert (quick.trial_id, quick.outcome, quick.last) == (full.trial_id, full.outcome, full.last)
 
 
-def test_a_brief_look_leaves_out_what_ended_trials_were_given_and_tells_how_they_ended(filled):
-    quick = {each.trial_id: each for each in records(filled.newest(brief=True), PLAN, brief=True)}
-    full = records(filled.newest(), PLAN)
-    assert sorted(quick) == sorted(each.trial_id for each in full)
-    for whole in full:
-        ended = whole.outcome is not None and whole.outcome.final
-        left_out: dict[str, Any] = {"assignment": {}, "settings": {}} if ended else {}
-        if ended and not whole.outcome.failed:
-            left_out |= {"attempts": 0, "started_at": None}
-        assert quick[whole.trial_id] == replace(whole, best=whole.last, **left_out)
-    assert any(each.attempts == 0 for each in quick.values())
-    begun = {each.outcome for each in quick.values() if each.attempts}
-    assert begun == {OutcomeKind.STOPPED, *(kind for kind in OutcomeKind if kind.failed)}
-
-
-@pytest.mark.parametrize("brief", [False, True])
 @pytest.mark.parametrize("step", [-1, 1])
-def test_of_a_retried_trial_the_quick_look_tells_what_counts(ledger, step, brief):
+def test_of_a_retried_trial_the_quick_look_tells_what_counts(ledger, step):
     """Until its new attempt has reported, that is what stood at the checkpoint it goes on from."""
     trial, lease = trial_of(PLAN, 0), ledger.claim(Holder.current())
     name, crashed = trial.trial_id, Outcome(OutcomeKind.CRASHED, "a mistake")
@@ -71,7 +54,7 @@ def test_of_a_retried_trial_the_quick_look_tells_what_counts(ledger, step, brief
     ledger.append([log.retried(5.0, name, step), log.started(5.0, name, 2)], lease)
 
     def last():
-        (quick,) = records(ledger.newest(brief=brief), PLAN, brief=brief)
+        (quick,) = records(ledger.newest(), PLAN)
         (full,) = records(ledger.events(), PLAN)
         assert (quick.last, quick.best, quick.outcome) == (full.last, full.best, full.outcome)
         assert (full.outcome, full.attempts, full.retried) == (None, 2, (5.0,))
@@ -93,8 +76,7 @@ def test_a_changed_row_shows_in_the_quick_look_too(filled, url):
         list(filled.newest())
 
 
-@pytest.mark.parametrize("brief", [False, True])
-def test_an_end_of_a_trial_that_is_not_of_the_plan_is_refused(filled, brief):
+def test_an_end_of_a_trial_that_is_not_of_the_plan_is_refused(filled):
     (end,) = [each for each in filled.events() if each.kind is EventKind.ENDED][:1]
     with pytest.raises(StoreError, match="must hold trials of its plan, and f00"):
-        records([replace(end, trial_id="f00")], PLAN, brief=brief)
+        records([replace(end, trial_id="f00")], PLAN)

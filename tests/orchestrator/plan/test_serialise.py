@@ -120,6 +120,7 @@ def _at(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (_at("trials.3.seed", 101), "a rank is confirmed once with each seed"),
         (_at("trials.4.seed", 7), "a posthoc trial must have a confirm trial to read again"),
         (_at("trials.4.overrides", {"a.b": 1}), "the settings of arm-0 must have a place for a.b"),
+        (_at("factors", [*map(str, range(14))]), "every combination of factors must be an arm, got 14"),
         (_at("search.objectives", []), "a search must have objectives"),
         (_at("search.sampler", {}), "a search must have objectives, and a sampler and a stopper by name"),
         (_at("search", None), "a trial must be of an arm and a phase of the plan"),

@@ -18,7 +18,7 @@ from tests.support.specs.plans import make_plan
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables: making them takes a second."""
     folder = tmp_path_factory.mktemp("mlflow")
-    RunStore(f"sqlite:///{folder / 'mlflow.db'}", "none", folder / "artifacts").close()
+    RunStore(f"sqlite:///{folder / 'mlflow.db'}", "none", folder / "artifacts")
     return folder / "mlflow.db"
 
 

@@ -37,7 +37,6 @@ def test_metrics_that_differ_in_what_mlflow_refuses_stay_apart(
     ledger.release(lease)
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
-    writer.close()
     seen = runs(database, plan.name)
     shown = next(run for key, run in seen.items() if key.endswith(trial.trial_id))
     unchanged = {name: value for name, value in metrics.items() if name not in ("mAP@50", "valid/точность?")}
@@ -72,7 +71,6 @@ def test_what_counts_of_a_trial_is_shown_beside_its_last_report(
     ledger.release(lease)
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
-    writer.close()
     shown = next(run for key, run in runs(database, plan.name).items() if key.endswith(trial.trial_id))
     assert shown.latest["valid/score"] == pytest.approx(1 / 3)
     assert shown.latest["valid/score.best"] == 1.0

@@ -10,23 +10,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
+from mlflow import MlflowClient
 
 from orchestrator.errors import InputError
-from orchestrator.ledger.sql.engine import hurried
 from orchestrator.tracking.mlflow.desired_runs import DesiredRun
 from orchestrator.tracking.mlflow.mlflow_runs import RunStore, TrackingOutage, check_uri, default_uri, outages
-from orchestrator.tracking.mlflow.points import Point, batches
-from trainables.process_identity import origin
+from orchestrator.tracking.mlflow.points import Point
 
 
 @pytest.mark.parametrize("uri", ["./mlruns", "mlruns", "/abs/mlruns", "file:///abs/mlruns", ""])
 def test_file_stores_are_refused(uri: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"must be a database or a server, and .* is a file store.*use sqlite:////"
-    ):
+    with pytest.raises(InputError):
         check_uri(uri)
-    with pytest.raises(InputError, match="is a file store"):
+    with pytest.raises(InputError):
         RunStore(uri, "sweep", tmp_path)
 
 
@@ -34,7 +30,7 @@ def test_file_stores_are_refused(uri: str, tmp_path: Path) -> None:
     "uri", ["sqlite://bob:pw1@h/mlflow.db", "sqlite+pysqlite://h/x.db", "sqlite://", "sqlite:///:memory:"]
 )
 def test_a_store_in_sqlite_is_a_file(uri: str) -> None:
-    with pytest.raises(InputError, match=r"must be a file, without user or host, got 'sqlite") as raised:
+    with pytest.raises(InputError) as raised:
         check_uri(uri)
     assert "pw1" not in str(raised.value)
 
@@ -42,7 +38,7 @@ def test_a_store_in_sqlite_is_a_file(uri: str) -> None:
 def test_sqlite_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"server:/x {tmp_path} nfs4 rw 0 0\n")
-    with pytest.raises(InputError, match="is on nfs4"):
+    with pytest.raises(InputError, match="nfs4"):
         check_uri(f"sqlite:///{tmp_path / 'mlflow.db'}", mounts)
 
 
@@ -65,50 +61,15 @@ def test_a_server_that_is_away_is_an_outage_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(
-        TrackingOutage, match=r"MLflow at http://127.0.0.1:9 failed .*nothing is lost, `haltsweep sync`"
-    ):
+    with pytest.raises(TrackingOutage, match=r"http://127.0.0.1:9 .*`haltsweep sync`"):
         RunStore("http://127.0.0.1:9", "sweep", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("said", "todo"),
-    [
-        ("Detected out-of-date database schema (found version ff)", "made by another version of MLflow: use"),
-        (
-            "database disk image is malformed",
-            "damaged: keep a copy of it and restore it from a backup, or mov",
-        ),
-        (
-            "file is not a database",
-            "damaged: keep a copy of it and restore it from a backup, or move it away",
-        ),
-        ("(sqlite3.OperationalError) database is locked", "wait for that process or stop it"),
-        ("attempt to write a readonly database", "make the file and its folder writable for this user"),
-        (
-            "API ... the response body was not in a valid JSON format. Response body: '<html>'",
-            "is no MLflow, but",
-        ),
-        ("database or disk is full", "the disk is full: free some space, or have your quota raised"),
-    ],
-)
-def test_what_does_not_mend_itself_comes_with_what_to_do(said: str, todo: str) -> None:
+@pytest.mark.parametrize("said", ["database disk image is malformed", "UNAUTHENTICATED: who?", "any other"])
+def test_any_error_of_mlflow_is_an_outage_with_its_cause(said: str) -> None:
     with pytest.raises(TrackingOutage) as caught, outages("sqlite:///mlflow.db"):
         raise RuntimeError(said)
-    assert f"({RuntimeError.__name__}: {said}); nothing is lost: " in str(caught.value)
-    assert todo in str(caught.value)
-    assert str(caught.value).endswith(", then `haltsweep sync` catches up")
-
-
-@pytest.mark.parametrize(
-    "said", ["UNAUTHENTICATED: who?", "PERMISSION_DENIED: x", "with error code 403 != 200"]
-)
-def test_a_server_that_refuses_whom_it_is_asked_by(said: str) -> None:
-    with (
-        pytest.raises(TrackingOutage, match=r"refuses them \((403|[A-Z_]+)\); give others"),
-        outages("http://h"),
-    ):
-        raise RuntimeError(said)
+    assert said.partition(":")[0] in str(caught.value)
 
 
 def test_what_answers_tells_no_secret_of_the_environment_and_no_book(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +87,7 @@ def test_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_a_new_database_is_in_wal_mode(database: Path, uri: str, tmp_path: Path) -> None:
-    RunStore(f"sqlite:///{tmp_path / 'deep' / 'new.db'}", "sweep", tmp_path).close()
+    RunStore(f"sqlite:///{tmp_path / 'deep' / 'new.db'}", "sweep", tmp_path)
     assert (tmp_path / "deep" / "new.db").read_bytes()[18:20] == b"\x02\x02", "SQLite's file format of WAL"
 
 
@@ -135,36 +96,9 @@ def test_a_new_database_is_as_private_as_the_sweep(tmp_path: Path, sweep: int, d
     runs = tmp_path / "runs"
     (runs / "sweep").mkdir(parents=True)
     (runs / "sweep").chmod(sweep)
-    RunStore(f"sqlite:///{runs / 'mlflow.db'}", "sweep", runs / "mlartifacts").close()
+    RunStore(f"sqlite:///{runs / 'mlflow.db'}", "sweep", runs / "mlartifacts")
     assert stat.S_IMODE((runs / "mlflow.db").stat().st_mode) == database
     assert stat.S_IMODE((runs / "mlartifacts" / "sweep").stat().st_mode) == sweep
-
-
-def test_commits_of_what_can_be_rebuilt_do_not_wait_for_the_disk(uri: str, tmp_path: Path) -> None:
-    store = RunStore(uri, "sweep", tmp_path)
-    with store._store.engine.connect() as one, store._store.engine.connect() as other:
-        levels = [each.exec_driver_sql("PRAGMA synchronous").scalar() for each in (one, other)]
-    store.close()
-    assert levels == [1, 1], "SQLite's NORMAL"
-
-
-def test_while_a_database_is_made_no_other_is_hurried(tmp_path: Path) -> None:
-    """Another thread may open a ledger at that moment, whose commits wait for the disk."""
-    fresh, other = tmp_path / "fresh" / "mlflow.db", tmp_path / "other" / "mlflow.db"
-    for file in (fresh, other):
-        file.parent.mkdir()
-    with hurried(fresh):
-        levels = [level(file) for file in (fresh, other)]
-    assert (*levels, level(fresh)) == (0, 2, 2), "SQLite's OFF, FULL and FULL"
-
-
-def level(file: Path) -> int:
-    engine = create_engine(f"sqlite:///{file}")
-    with engine.connect() as connection:
-        found = connection.exec_driver_sql("PRAGMA synchronous").scalar()
-    engine.dispose()
-    assert isinstance(found, int)
-    return found
 
 
 def test_an_experiment_is_created_once_by_many(uri: str, tmp_path: Path) -> None:
@@ -173,9 +107,7 @@ def test_an_experiment_is_created_once_by_many(uri: str, tmp_path: Path) -> None
 
     def create() -> None:
         barrier.wait()
-        store = RunStore(uri, "sweep", tmp_path)
-        found.append(store.experiment_id)
-        store.close()
+        found.append(RunStore(uri, "sweep", tmp_path).experiment_id)
 
     threads = [threading.Thread(target=create) for _ in range(6)]
     for thread in threads:
@@ -188,11 +120,10 @@ def test_an_experiment_is_created_once_by_many(uri: str, tmp_path: Path) -> None
 
 def test_a_deleted_experiment_is_restored(uri: str, tmp_path: Path) -> None:
     first = RunStore(uri, "sweep", tmp_path)
-    first._store.delete_experiment(first.experiment_id)
-    again = RunStore(uri, "sweep", tmp_path)
-    assert again.experiment_id == first.experiment_id
-    assert again._store.get_experiment(again.experiment_id).lifecycle_stage == "active"
-    again.close()
+    client = MlflowClient(uri)
+    client.delete_experiment(first.experiment_id)
+    assert RunStore(uri, "sweep", tmp_path).experiment_id == first.experiment_id
+    assert client.get_experiment(first.experiment_id).lifecycle_stage == "active"
 
 
 def desired(arm: str = "a") -> DesiredRun:
@@ -205,10 +136,8 @@ def test_of_a_run_stored_twice_the_fuller_stays(uri: str, tmp_path: Path) -> Non
     _, rich = (store.create(desired(), desired().tags) for _ in range(2))
     store.log(rich, [Point("x", 1.0, 1, 1)], {}, {})
     assert store.search("uid")["arm/a"].run_id == rich.run_id
-    assert [run.info.run_id for run in store._store.search_runs([store.experiment_id], "", 1)] == [
-        rich.run_id
-    ]
-    store.close()
+    left = MlflowClient(uri).search_runs([store.experiment_id])
+    assert [run.info.run_id for run in left] == [rich.run_id]
 
 
 def test_only_runs_of_the_same_ledger_are_ours(uri: str, tmp_path: Path) -> None:
@@ -216,7 +145,6 @@ def test_only_runs_of_the_same_ledger_are_ours(uri: str, tmp_path: Path) -> None
     store.create(desired(), desired().tags)
     store.create(desired("b"), {**desired("b").tags, "haltsweep.ledger": "a colleague's"})
     assert list(store.search("uid")) == ["arm/a"]
-    store.close()
 
 
 def test_searching_goes_over_pages(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +153,6 @@ def test_searching_goes_over_pages(uri: str, tmp_path: Path, monkeypatch: pytest
     for arm in "abcde":
         store.create(desired(arm), desired(arm).tags)
     assert sorted(store.search("uid")) == [f"arm/{arm}" for arm in "abcde"]
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -240,35 +167,6 @@ def test_what_a_launcher_imports_is_light(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-class TestBatches:
-    """Requests of bounded size that keep steps whole."""
-
-    @staticmethod
-    def points(*sizes: int) -> list[Point]:
-        return [
-            Point(f"m{number}", 0.0, 0, step) for step, size in enumerate(sizes) for number in range(size)
-        ]
-
-    @pytest.mark.parametrize(
-        ("sizes", "expected"),
-        [
-            ((), []),
-            ((3,), [3]),
-            ((3, 3, 3), [9]),
-            ((4, 4, 4), [8, 4]),
-            ((9, 2), [9, 2]),
-            ((25,), [10, 10, 5]),
-            ((3, 25, 3), [3, 10, 10, 5, 3]),
-            ((10, 10), [10, 10]),
-        ],
-    )
-    def test_sizes(self, sizes: tuple[int, ...], expected: list[int]) -> None:
-        points = self.points(*sizes)
-        parts = batches(points, 10)
-        assert [len(part) for part in parts] == expected
-        assert [point for part in parts for point in part] == points
-
-
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
 def test_the_database_of_another_program_is_refused_and_stays_as_it_is(mode: str, tmp_path: Path) -> None:
     file = tmp_path / "foreign.db"
@@ -277,7 +175,7 @@ def test_the_database_of_another_program_is_refused_and_stays_as_it_is(mode: str
         database.execute("CREATE TABLE experiments (a TEXT)")
         database.commit()
     before = file.read_bytes()
-    with pytest.raises(InputError, match=r"foreign\.db' is a database of another program"):
+    with pytest.raises(InputError, match=r"foreign\.db"):
         check_uri(f"sqlite:///{file}")
     assert file.read_bytes() == before
     assert list(tmp_path.iterdir()) == [file]
@@ -300,19 +198,5 @@ def test_a_database_that_was_not_finished_is_in_nobody_s_way(
         RunStore(f"sqlite:///{file}", "sweep", tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(utils, "_upgrade_db", upgrade)
-    killed = tmp_path / f".mlflow.db-999999999-{origin()}aa-x"
-    killed.mkdir()
-    store = RunStore(f"sqlite:///{file}", "sweep", tmp_path)
-    assert store.search("nobody") == {}
-    store.close()
-    assert not killed.exists()
-
-
-def test_a_file_system_without_hard_links_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(self: Path, target: Path) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    store = RunStore(f"sqlite:///{tmp_path / 'mlflow.db'}", "sweep", tmp_path)
-    assert store.search("nobody") == {}
-    store.close()
+    assert RunStore(f"sqlite:///{file}", "sweep", tmp_path).search("nobody") == {}
+    assert {each.name for each in tmp_path.iterdir()} == {"sweep", "mlflow.db"}

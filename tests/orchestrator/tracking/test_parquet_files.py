@@ -219,14 +219,10 @@ def _parquet(table: pa.Table) -> bytes:
 
 
 def test_reading_what_is_no_records_file(folder: SweepFolder) -> None:
-    with pytest.raises(
-        StoreError, match=r"must be a Parquet file of haltsweep .*make it with `haltsweep sync`"
-    ):
+    with pytest.raises(StoreError, match="`haltsweep sync`"):
         read_records(folder)
     Projections(folder).put(folder.records, _parquet(pa.table({"a": [1]})))
-    with pytest.raises(
-        StoreError, match=r"must have schema version 1, got ''; make it again with `haltsweep sync`"
-    ):
+    with pytest.raises(StoreError, match="`haltsweep sync`"):
         read_records(folder)
 
 
@@ -236,10 +232,7 @@ def test_a_folder_that_cannot_be_written_says_what_to_do(
     ledger.append(list(history(plan, 2)), lease)
     folder.measurements.write_text("in the way")
     files = ParquetFiles(folder, plan, ledger)
-    with pytest.raises(
-        StoreError,
-        match=r"could not be written .*put that right, then run `haltsweep sync`",
-    ):
+    with pytest.raises(StoreError, match="`haltsweep sync`"):
         files.update()
     folder.measurements.unlink()
     files.update()

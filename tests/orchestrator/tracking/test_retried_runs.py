@@ -1,6 +1,5 @@
 """The MLflow run of a trial that failed and runs again."""
 
-from contextlib import closing
 from pathlib import Path
 
 from orchestrator.identity import SweepFolder
@@ -27,8 +26,7 @@ def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(
     ledger.append([log.opened(0.0, DEAD, "digest", {}), *first, log.ended(4.0, name, crashed)], lease)
 
     def update() -> int:
-        with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder))) as other:
-            return other.update().total
+        return MlflowWriter(uri, plan, ledger, artifact_root(folder)).update().total
 
     writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
     writer.update()
@@ -45,7 +43,6 @@ def test_the_run_of_a_retried_trial_is_reopened_and_gets_its_new_measurements(
     assert runs(database, plan.name)[f"arm/{trial.planned.arm}/-"].status == "RUNNING"
     done = Outcome(OutcomeKind.FINISHED, "ran to step 2")
     ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, done)], lease)
-    writer.close()
     update()
     found = runs(database, plan.name)
     assert len([each for each in found if each.startswith("trial/")]) == 1

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 
 class SlowMlflow:
@@ -34,7 +35,7 @@ class SlowMlflow:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self._answer({})
+                self._answer(dict(parse_qsl(urlsplit(self.path).query)))
 
             def do_POST(self) -> None:
                 self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}"))
@@ -86,6 +87,8 @@ class SlowMlflow:
                     return {"run": self._create(body)}
                 case "runs/search":
                     return {"runs": list(self.runs.values())}
+                case "runs/get":
+                    return {"run": self.runs[body["run_id"]]}
                 case "runs/log-batch":
                     self._log(self.runs[body["run_id"]]["data"], body)
                     return {}

@@ -73,15 +73,6 @@ def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
             time.sleep(1e6)
 
 
-def stop_within_message(payload: int, connection: Connection, files: LaunchFiles) -> None:
-    """Send half of a message of `payload` bytes, and stop; when continued, send the rest."""
-    content = bytes(payload)
-    half = len(content) // 2
-    os.write(connection.fileno(), len(content).to_bytes(4, "big") + content[:half])
-    os.kill(os.getpid(), signal.SIGSTOP)
-    os.write(connection.fileno(), content[half:])
-
-
 def close_descriptors(payload: int, connection: Connection, files: LaunchFiles) -> None:
     """Close all descriptors below `payload`, then send."""
     os.closerange(0, payload)

@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.execution.ray.ray_settings import SETTINGS
+from orchestrator.execution.ray.environment import SETTINGS
 
-RAY = [sys.executable, "-P", str(Path(__file__).with_name("ray_node.py"))]
+RAY = [sys.executable, "-P", "-m", "ray.scripts.scripts"]
 PATIENCE_S = 300.0
 COVERED = 'for folder in "${@:2}"; do mount -t tmpfs none "$folder" || exit 99; done; exec $1'
 """Run by a shell in a namespace of its own: cover the folders, then be the command."""

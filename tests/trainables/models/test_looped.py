@@ -18,7 +18,9 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.models.looped import Config
 from trainables.training.config import train_config
+from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner, one_step
+from trainables.training.work import Work
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 SHAPE = TaskShape("positions", 8, num_classes=4, pad_id=7, length_max=9, steps_max=6)
@@ -128,6 +130,44 @@ def test_confidence_rules_are_for_evaluation_and_run_all_loops() -> None:
     assert fixed.computed.tolist() == [6.0] * 3
     unshared = build(stop="instance", loops=2, recurrence="unshared").eval()(given).encoded
     assert unshared.computed.tolist() == unshared.bound.tolist() == [2.0] * 3
+
+
+def test_a_number_stops_every_evaluation_after_as_many_loops() -> None:
+    told, given = build().eval(), batch([4, 4, 4], [9, 5, 7])
+    stopped = build(stop=4)
+    assert stopped.train()(given).encoded.depth.tolist() == [4] * 3
+    found = stopped.eval()(Batch(given.tokens, given.mask, given.labels, torch.tensor([1, 2, 6])))
+    torch.testing.assert_close(found.encoded.states, told(given).encoded.states)
+    assert found.encoded.depth.tolist() == found.encoded.computed.tolist() == [4.0] * 3
+    assert found.encoded.bound.tolist() == [4.0] * 3
+    beyond = build(stop=9, loops=2).eval()(given).encoded
+    assert beyond.depth.tolist() == [9.0] * 3
+    unshared = build(stop=9, loops=2, recurrence="unshared").eval()(given).encoded
+    whole = build(loops=2, recurrence="unshared").eval()(given).encoded
+    torch.testing.assert_close(unshared.states, whole.states)
+    assert unshared.depth.tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"stop": 4}, {"stop": "instance"}, {"loops": 3}, {"loops": 3, "stop": 5}]
+)
+def test_flops_of_an_evaluation_are_those_of_the_loops_that_were_run(changes: dict[str, Any]) -> None:
+    config, given = model_config(SMALL | changes), batch([2, 5, 3], [9, 4, 7])
+    learner = Learner(build(**changes), train_config({"steps": 1}), seed=0)
+    work = Work(config, SHAPE, learner.config)
+    found = evaluate(learner, [given], work.samples)["flops"]
+    loops = build(**changes).eval()(given).encoded.computed.tolist()
+    expected = [costs.flops(config, SHAPE, *each) for each in zip((9, 4, 7), map(int, loops), strict=True)]
+    assert found == pytest.approx(sum(expected) / 3)
+
+
+def test_the_most_confident_loop_is_that_of_least_uncertainty_among_all() -> None:
+    given = batch([2, 5, 3], [9, 9, 9])
+    after = [build(stop=number).eval()(given).shares["uncertainty"] for number in range(1, 7)]
+    found = build(stop="instance").eval()(given)
+    least, place = torch.stack(after).min(0)
+    torch.testing.assert_close(found.shares["uncertainty"], least)
+    assert found.encoded.depth.tolist() == [float(each) + 1 for each in place]
 
 
 def test_confidence_does_not_hide_that_a_training_diverged() -> None:

@@ -219,7 +219,6 @@ def test_content_is_pinned() -> None:
     ("settings", "message"),
     [
         ({"test_lengths": [30, 30]}, "test_lengths must differ, got [30, 30]"),
-        ({"test_lengths": [12, 30]}, "must exceed length_max, so that no query is trained on, got [12] with"),
         ({"carry_step": True}, "carry_step needs problem 'addition', got 'parity': drop it"),
         ({"length_max": 0}, "greater than 0"),
     ],
@@ -227,6 +226,17 @@ def test_content_is_pinned() -> None:
 def test_settings_that_cannot_be_met_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
         task_catalog.task_config({"name": "algorithms"} | settings)
+
+
+def test_a_test_split_may_have_a_training_length() -> None:
+    config = task.Config(test_lengths=(3, 20, 25), test_examples=30)
+    for name, length in (("length-3", 3), ("length-20", 20), ("length-25", 25)):
+        table = task.build(config, name)
+        queries = [task.decode(row).split().index(">") for row in table["tokens"].to_pylist()]
+        assert queries == [length] * 30
+        assert table["steps"].to_pylist() == [length] * 30
+    alone = task.build(task.Config(test_lengths=(25,), test_examples=30), "length-25")
+    assert alone.equals(task.build(config, "length-25"))
 
 
 def test_what_is_streamed_cannot_be_bucketed() -> None:

@@ -58,7 +58,7 @@ def test_the_most_wanted_come_first_and_each_once():
     shown = [each.name for each in metrics_of(["wmt14", "wmt14"]) if each.shown]
     assert shown == [
         *("bleu", "sacrebleu", "exact_match", "accuracy", "accuracy_last", "accuracy_whole"),
-        *("depth", "saved", "ponder", "loss", "tokens_per_s", "seconds_per_epoch"),
+        *("uncertainty", "depth", "saved", "ponder", "loss", "tokens_per_s", "seconds_per_epoch"),
     ]
 
 

@@ -1,5 +1,6 @@
 """Depth by length and by operators and use of experts are counts of what forward passes did."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from tests.trainables.training.test_examples import PAIRS, SUT, TOKEN, TREES, learner, pair, tree
 from trainables.task_catalog import stream, task_config, token_classes
 from trainables.training.examples import seen_of
-from trainables.training.tallies import BOUNDARY, tallied
+from trainables.training.tallies import BOUNDARY, WORD, tallied
 from trainables.types import Batch
 
 NESTED = [11, 1, 11, 2, 3, 14, 11, 4, 14, 14]
@@ -129,6 +130,44 @@ def test_experts_are_counted_by_class(halt: Any, early_exit: str) -> None:
         assert [layer for layer, _ in mixture["layers"]] == [*range(1, len(mixture["layers"]) + 1)]
         if halt is None:
             assert {sum(uses) for _, uses in mixture["layers"]} == {active * 18}, "18 words, in every layer"
+
+
+def test_words_of_an_expert_are_those_that_chose_it_most_often() -> None:
+    """Without halting every word chooses `active` experts in each of six layers; there are four words."""
+    found = kept({**SUT, "halt": None, "max_layers": 6}, TREES, trees([11, 1, 1, 14], [2, 1, 1, 14]))
+    for mixture, active in zip(found["experts"]["mixtures"], (2, 1), strict=True):
+        total: dict[str, int] = {}
+        for words in mixture["words"]:
+            times = [each for _, each in words]
+            assert times == sorted(times, reverse=True)
+            for word, each in words:
+                total[word] = total.get(word, 0) + each
+        assert total == {"[MAX": 6 * active, "1": 24 * active, "]": 12 * active, "2": 6 * active}
+        of_words = [
+            uses for kind, uses in zip(mixture["classes"], mixture["uses"], strict=True) if kind != BOUNDARY
+        ]
+        assert [sum(times for _, times in words) for words in mixture["words"]] == np.sum(
+            of_words, axis=0
+        ).tolist()
+
+
+def test_an_expert_keeps_five_words_at_most() -> None:
+    found = kept({**SUT, "halt": None, "max_layers": 1}, TREES, trees([*range(10), 0]))
+    counts = [len(words) for mixture in found["experts"]["mixtures"] for words in mixture["words"]]
+    assert max(counts) == 5
+    assert all(
+        words[0] == ["0", 2] for words in found["experts"]["mixtures"][1]["words"] if ["0", 2] in words
+    )
+
+
+def test_words_of_experts_are_counted_without_classes_of_words_too() -> None:
+    task = task_config({"name": "digits"})
+    found = kept({**SUT, "halt": None, "max_layers": 2}, task, trees([5, 5, 7]))["experts"]["mixtures"][1]
+    assert set(found["classes"]) == {WORD, BOUNDARY}
+    total = Counter(dict[str, int]())
+    for words in found["words"]:
+        total.update(dict(words))
+    assert sorted(total.values()) == [2, 4]
 
 
 def test_both_sentences_of_a_pair_are_counted() -> None:

@@ -294,7 +294,7 @@ def test_an_oversized_file_is_refused_before_it_takes_memory(bundled, name, befo
     assert why in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("limit", ["MAX_ARMS", "MOST_TRIALS"])
+@pytest.mark.parametrize("limit", ["MAX_ARMS", "MOST_TRIALS", "MAX_CELLS"])
 def test_more_arms_or_trials_than_a_report_is_made_of(haltsweep, bundled, monkeypatch, limit):
     monkeypatch.setattr(contents, limit, 1)
     shown = haltsweep("verify", "synthetic.bundle.zip")

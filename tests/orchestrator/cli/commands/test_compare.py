@@ -67,6 +67,25 @@ def test_of_data_that_haltsweep_does_not_store_no_sameness_is_claimed(haltsweep,
     assert json.loads(haltsweep("compare", "reading", "other", "--json").out)[0]["data_known"] is False
 
 
+def test_sweeps_with_other_test_examples_have_no_difference(haltsweep, tmp_path):
+    measured = READING.replace("/ 100})", '/ 100, "test/digest": Path("digest.txt").read_text()})')
+    Path("reading.py").write_text(measured)
+    Path("values.txt").write_text("0.5")
+    Path("reading.yaml").write_text(SPEC)
+    with forgotten(tmp_path):
+        for name, digest in (("first", "a" * 32), ("second", "b" * 32)):
+            Path("digest.txt").write_text(digest)
+            launched = haltsweep("launch", "reading.yaml", f"name={name}", "--driver", "inline")
+            assert launched.code == 0, launched
+    shown = haltsweep("compare", "first", "second")
+    assert shown.code == 0, shown
+    assert "no difference in test/accuracy: baseline of second was measured on other examples" in shown.out
+    assert "Each interval" not in shown.out
+    (found,) = json.loads(haltsweep("compare", "first", "second", "--json").out)
+    assert found["arms"][0]["difference"] is None
+    assert "bbbbbbbb" in found["arms"][0]["different_tests"]
+
+
 def test_a_name_in_both_is_not_said_to_be_in_one_alone():
     found = SimpleNamespace(first="one", second="two", alone=(("base", "a"), ("base", "b")))
     assert list(compare._unmatched(found)) == [

@@ -150,19 +150,6 @@ def test_splits_are_read_of_kept_checkpoints_as_the_trials_themselves_would_have
     assert "and tiny reads near-iid, length-20-40 already" in again.err
 
 
-def test_planning_is_tried_in_a_copy_first(haltsweep, tmp_path, monkeypatch):
-    """Code of others that ends the interpreter is told as by `launch`, see test_guard.py."""
-    folder, tried = with_spec(finished(tmp_path, make_plan(1))), []
-
-    def ended(_, paths, overrides):
-        tried.append(([each.resolve() for each in paths], overrides))
-        raise SystemExit(2)
-
-    monkeypatch.setattr("orchestrator.cli.guard.rehearse", ended)
-    assert haltsweep("extend", "synthetic", "--seeds", "[7]").code == 2
-    assert tried == [([folder.spec.resolve()], ["confirm.seeds=[101, 102, 7]"])]
-
-
 def test_what_cannot_be_added_is_refused_before_anything_is_planned(haltsweep, tmp_path, monkeypatch):
     """Planning proves arms, says how far it is, and need not be begun for a refusal."""
     with_spec(finished(tmp_path, make_plan(1)))

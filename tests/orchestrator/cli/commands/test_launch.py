@@ -39,7 +39,7 @@ def handed_on(monkeypatch):
         (("--storage", "sqlite:///tiny.yaml"), 1, "file is not a database"),
         (("--storage", "sqlite:///nowhere/x.db"), 2, "a ledger must be kept in a folder that is there"),
         (("--tracking", "ftp://host"), 2, "an MLflow store must be one of http, https, databricks, sqlite"),
-        (("--tracking", "http://"), 2, "an MLflow server must have a host, got 'http://'"),
+        (("--tracking", "http://"), 2, "an MLflow store must be one of http, https, databricks, sqlite"),
         (("--tracking", "sqlite:///tiny.yaml"), 2, "an MLflow store must be a SQLite database"),
         (("--address", "nohost"), 2, "got 'nohost': it is not of the form HOST:PORT; see `ray status`"),
         (("--address", "127.0.0.1:1"), 2, "must be that of a running Ray cluster, got '127.0.0.1:1': [Errno"),

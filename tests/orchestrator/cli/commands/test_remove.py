@@ -172,8 +172,12 @@ def test_rows_without_a_folder_here(haltsweep, tmp_path):
 
 
 def runs_of(database):
+    """Experiments of the runs that MLflow shows."""
     with sqlite3.connect(database) as connection:
-        query = "SELECT e.name FROM runs r JOIN experiments e USING (experiment_id)"
+        query = (
+            "SELECT e.name FROM runs r JOIN experiments e USING (experiment_id) "
+            "WHERE r.lifecycle_stage = 'active'"
+        )
         return sorted(name for (name,) in connection.execute(query))
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.commands.status import SHOWN_FAILURES
 from orchestrator.cli.display.progress import REASON_CHARACTERS
+from orchestrator.conductor.overview import FAILURES_KEPT
 from orchestrator.execution.sweep import launch as pipeline
 from orchestrator.execution.sweep.open_sweep import SweepResult
 from orchestrator.ledger import events as log
@@ -135,7 +135,7 @@ def test_many_failures_are_cut_but_not_for_scripts(haltsweep, sweep):
     with holding(sweep, *ends):
         pass
     out = haltsweep("status", "synthetic").out
-    assert out.count("\nfailed: ") == SHOWN_FAILURES
+    assert out.count("\nfailed: ") == FAILURES_KEPT
     assert out.endswith("... and 2 more failures; all with --json\n")
     found = json.loads(haltsweep("status", "synthetic", "--json").out)
     assert [each["outcome"] for each in found["trials"]] == ["diverged"] * 12

@@ -74,7 +74,7 @@ def test_a_server_elsewhere_is_opened_at_the_arms(
     printed = capsys.readouterr().out
     assert f"compared: {there.url}/#/compare-runs?runs=%5B%22id-arm-0%22%2C%22id-arm-1%22%5D" in printed
     assert len(opened) == 1
-    assert opened[0].startswith(f"{there.url}/#/experiments/7/runs?searchFilter=")
+    assert opened[0].startswith(f"{there.url}/#/experiments/7/runs?viewStateShareKey=")
 
 
 def test_the_server_a_sweep_was_launched_with_is_known(

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.cli.display import progress
-from orchestrator.cli.display.progress import PLAIN_EVERY_S, View, duration, line, progress_of, table
+from orchestrator.cli.display.progress import PLAIN_EVERY_S, View, duration, line, table
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, outlook_of
+from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial
 from orchestrator.execution.live_view import Snapshot
 from orchestrator.execution.signals import Heard
 from orchestrator.ledger.fold import records
@@ -21,6 +21,7 @@ from orchestrator.trials import OutcomeKind, Record
 from tests.support.processes.logs import Clock, MemoryLog, record
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.sweeps.driving import run_in_turn
+from tests.support.sweeps.overviews import overview
 from trainables.protocol import Measurement
 
 
@@ -71,10 +72,10 @@ def test_records_tell_what_the_conductor_knows(goal):
         conductor = Conductor(plan)
         for event in log.written[:cut]:
             conductor.replay(event)
-        seen = progress_of(plan, records(log.written[:cut], plan), held=True)
+        seen = overview(plan, records(log.written[:cut], plan)).progress(held=True)
         known = conductor.progress()
         ledger, live = (
-            outlook_of(plan, records(log.written[:cut], plan), held=False, now=0.0),
+            overview(plan, records(log.written[:cut], plan)).outlook(held=False, now=0.0),
             conductor.outlook(),
         )
         assert ledger.phases == live.phases
@@ -87,8 +88,8 @@ def test_nothing_runs_that_nobody_holds():
     for _ in range(2):
         assert recorder.ask() is not None
     found = records(log.written, plan)
-    assert sum(each.running for each in progress_of(plan, found, held=True)) == 2
-    assert sum(each.running for each in progress_of(plan, found, held=False)) == 0
+    assert sum(each.running for each in overview(plan, found).progress(held=True)) == 2
+    assert sum(each.running for each in overview(plan, found).progress(held=False)) == 0
 
 
 def made(outcome, *, last=None, best=None, judged=None, number=0):
@@ -107,15 +108,15 @@ def test_the_best_is_the_last_value_of_finished_search_trials():
         made(OutcomeKind.PRUNED, last=early, best=early, number=1),
         made(OutcomeKind.DIVERGED, number=2),
     ]
-    assert progress_of(plan, found, held=False)[0].best == 0.5
+    assert overview(plan, found).progress(held=False)[0].best == 0.5
     unfinished = made(OutcomeKind.FINISHED, last=without, best=early, judged=late, number=3)
-    assert progress_of(plan, [*found[1:], unfinished], held=False)[0].best == 0.5
-    assert progress_of(plan, found[1:], held=False)[0].best is None
+    assert overview(plan, [*found[1:], unfinished]).progress(held=False)[0].best == 0.5
+    assert overview(plan, found[1:]).progress(held=False)[0].best is None
 
 
 def test_without_a_search_there_is_no_best():
     plan = make_plan(1, trials_per_arm=0)
-    assert progress_of(plan, [], held=False) == (Progress("arm-0", 2, 0, 0, 0, 0, None, 0.0),)
+    assert overview(plan, []).progress(held=False) == (Progress("arm-0", 2, 0, 0, 0, 0, None, 0.0),)
 
 
 ARMS = (Progress("[red]odd[/red]", 9, 1, 3, 2, 1, 0.12345, 75.0), Progress("plain", 4, 0, 0, 0, 0, None, 0.0))

@@ -119,6 +119,41 @@ def test_other_seeds_are_samples_of_their_own(seeds, how):
     assert (found.difference.mean, found.difference.low, found.difference.high) == (mean, low, high)
 
 
+def measured_on(made, digest):
+    """The same sweep, whose trials reported the digest of their test examples by seed."""
+    records = [replace(each, attributes={"test/digest": digest(each.seed)}) for each in made.records]
+    return replace(made, records=records, report=summarise(made.plan, records))
+
+
+@pytest.mark.parametrize("seeds", [SEEDS, (7, 8, 9)], ids=["paired", "Welch"])
+def test_outcomes_on_other_test_examples_are_not_compared(seeds):
+    values = {"arm-0": (0.2, 0.3, 0.5)}
+    second = side(values, label="two", seeds=seeds)
+    first, other = measured_on(FIRST, lambda _: "a" * 32), measured_on(second, lambda _: "b" * 32)
+    (found,) = compare(first, other).arms
+    assert found.difference is None
+    assert (found.first.n, found.second.n) == (3, 3)
+    assert "arm-0 of two was measured on other examples of test (digest bbbbbbbb)" in found.different_tests
+    assert compare(first, other).unchecked_tests == ()
+    (same,) = compare(first, measured_on(second, lambda _: "a" * 32)).arms
+    assert (same.difference, same.different_tests) == (compare(FIRST, second).arms[0].difference, "")
+
+
+def test_seeds_with_examples_of_their_own_are_compared_where_they_are_the_same():
+    first = measured_on(FIRST, str)
+    assert compare(first, first).arms[0].difference is not None
+    disjoint = measured_on(side({"arm-0": (0.2, 0.5)}, seeds=(7, 8)), str)
+    assert compare(first, disjoint).arms[0].difference is not None
+    drawn = measured_on(side({"arm-0": (0.2, 0.5, 0.6)}), lambda seed: str(10 * seed))
+    assert compare(first, drawn).arms[0].difference is None
+
+
+def test_splits_without_digests_in_both_sweeps_are_named():
+    assert compare(FIRST, FIRST).unchecked_tests == ("test",)
+    assert compare(measured_on(FIRST, str), FIRST).unchecked_tests == ("test",)
+    assert compare(measured_on(FIRST, str), measured_on(FIRST, str)).unchecked_tests == ()
+
+
 def test_arms_are_known_by_content_not_by_name():
     second = side({"wide": (0.6, 0.6, 0.9)}, changed=renamed("wide"))
     found = compare(FIRST, second)

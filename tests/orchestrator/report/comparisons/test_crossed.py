@@ -16,6 +16,7 @@ from orchestrator.report.writers.tables import grids
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_repeats import OUTCOME, record
 from tests.support.sweeps.repeated import repeated_plan
+from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
 GAIN = {"arm-1": 0.3, "arm-0": 0.0}
@@ -100,6 +101,41 @@ def test_a_seed_that_failed_or_has_not_run_leaves_the_row_open():
     found = {each.settings_of: each for each in summarise(plan, failed).crossed}
     assert found["arm-0"].text == "undecided: 1 seed failed"
     assert found["arm-0"].seeds == "5 of 6 seeds finished"
+
+
+def test_a_comparison_on_other_test_examples_has_no_verdict_and_leaves_the_others_theirs():
+    plan = made()
+
+    def digest(each):
+        return "b" * 32 if each.phase == "cross" and each.settings_of == "arm-0" else "a" * 32
+
+    records = [
+        measured(plan, each, attributes={f"{OUTCOME.partition('/')[0]}/digest": digest(each)})
+        for each in plan.trials
+    ]
+    report = summarise(plan, records)
+    found = {each.settings_of: each for each in report.crossed}
+    at_baseline = found["arm-0"]
+    assert (at_baseline.kind, at_baseline.p, at_baseline.difference.n) == ("undecided", None, 6)
+    assert "digest bbbbbbbb" in at_baseline.text
+    assert at_baseline.text in at_baseline.line
+    assert found["arm-1"].kind == "better"
+    assert report.verdicts[0].kind == "better"
+
+
+def test_a_cost_that_settings_fix_is_not_compared_at_given_settings():
+    depth = Metric("depth", is_cost=True, high_from="depth_bound", moves_with="depth")
+    plan = replace(made(), metrics=(depth,), answer=AnswerPlan(("iid/depth",), None, 0.05, 1))
+    records = [
+        replace(each, last=Measurement(1, 1.0, {"iid/depth": value, "iid/depth_bound": 5.0}))
+        for planned in plan.trials
+        for each in [measured(plan, planned)]
+        for value in [5.0 if planned.arm == "arm-1" else 3.0 + 0.1 * (planned.seed % 7)]
+        if planned.phase in {"confirm", "cross"}
+    ]
+    found = summarise(plan, records).crossed
+    assert [(each.kind, each.p) for each in found] == [("undecided", None)] * 2
+    assert all(each.text.startswith("fixed by construction: iid/depth of arm-1") for each in found)
 
 
 def test_rows_notes_and_json_name_whose_settings_they_are_at():

@@ -16,6 +16,7 @@ from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import METRICS, NOISE, SEEDS, plan, record
 from tests.support.training_code.own_code import forgotten
 from trainables.custom.extensions import look_in
+from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
 THRESHOLD, LAYERS = "model.halt.threshold", "model.max_layers"
@@ -240,3 +241,17 @@ def test_of_several_assignments_it_is_said_which_is_compared():
     assert "of several assignments the best of each arm alone" not in markdown(summarise(STUDY, study()), [])
     several = replace(STUDY, confirm=replace(STUDY.confirm, best=2))
     assert "; of several assignments the best of each arm alone" in markdown(summarise(several, study()), [])
+
+
+def test_quantities_of_readings_alone_are_drawn_against_cost_too():
+    shown = replace(STUDY, metrics=(*STUDY.metrics, Metric("doubt", shown=("posthoc",))))
+    records = [
+        replace(each, last=replace(each.last, metrics=dict(each.last.metrics) | {"iid/doubt": 0.1}))
+        for each in study()
+    ]
+    drawn = details(shown, summarise(shown, records), records, {}).costs
+    assert {each.outcome for each in drawn} == {"iid/accuracy", "iid/doubt"}
+    without = replace(shown, posthoc=())
+    trained = [each for each in records if each.phase == "confirm"]
+    drawn = details(without, summarise(without, trained), trained, {}).costs
+    assert {each.outcome for each in drawn} == {"iid/accuracy"}

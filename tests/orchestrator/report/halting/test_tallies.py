@@ -108,6 +108,17 @@ def test_shares_of_experts_are_told_layer_by_layer() -> None:
     assert "layer 1: expert 1 75%, expert 3 25%, expert 2 0%; layer 3: expert 2 100%" in message
 
 
+def test_words_of_experts_stand_in_a_table_with_how_often() -> None:
+    kept = experts()
+    kept["mixtures"][0]["words"] = [[["1", 4], ["2", 2]], [["7", 2]], []]
+    made = keeping(study(1, seeds=2, trials=0), every(kept))
+    (use,) = made.details().experts
+    assert use.words == ((("1", 4), ("2", 2)), (("7", 2),), ())
+    text = " ".join(shown(made).text.split())
+    assert "words that chose it most often 161 (4), 2 (2)227 (2)35" in text
+    assert "Words of experts" not in shown(keeping(study(1, seeds=2, trials=0), every(experts()))).text
+
+
 def test_classes_of_others_are_no_mark_up() -> None:
     made = keeping(study(1, seeds=2, trials=0), every(experts(EVIL)))
     html = page(made.report(), made.details())

@@ -201,3 +201,20 @@ def test_values_that_stand_nowhere_are_told_and_not_cited_as_shown(tmp_path: Pat
     )
     assert f"{shown}other[model.width=8], iid/accuracy 0.750 (a paper, Table 1)" in text.replace("\\", "")
     assert not summarise(asked, ran(asked)).unmet_published[1:]
+
+
+def test_published_sizes_stand_in_a_table_of_their_own_once_a_system() -> None:
+    whole = {"parameters": 65e6, "macs": 604e6, "alone": True, "arm": "Transformer base"}
+    found = reported(
+        row(parameters=66e6), row(split="far", parameters=66e6), row(**whole), row(metric="loss")
+    )
+    assert [(each.system, each.parameters, each.macs) for each in found.published_sizes] == [
+        ("other", 66e6, None),
+        ("Transformer base", 65e6, 604e6),
+    ]
+    (table,) = [each for each in grids(found) if "sizes as published" in each.title]
+    assert [each[:3] for each in table.rows] == [
+        ("other", "66,000,000", ""),
+        ("Transformer base", "65,000,000", "604,000,000"),
+    ]
+    assert not [each for each in grids(reported(row())) if "sizes as published" in each.title]

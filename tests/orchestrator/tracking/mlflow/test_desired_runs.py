@@ -11,10 +11,9 @@ from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow.desired_runs import PROJECTION, DesiredRuns, as_params
+from orchestrator.tracking.mlflow.desired_runs import DesiredRuns, as_params
 from orchestrator.tracking.mlflow.mlflow_check import compare
-from orchestrator.tracking.mlflow.mlflow_reading import Kept, read_runs
-from orchestrator.tracking.mlflow.mlflow_runs import Stored
+from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 from orchestrator.tracking.mlflow.points import Point, metric_key
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import Outcome, OutcomeKind
@@ -117,7 +116,7 @@ def test_a_verdict_is_a_tag_of_its_arm() -> None:
     desired.hear(log.asked(1.0, trial_of(plan, begun)))
     desired.hear(log.started(2.0, plan.trials[begun].trial_id, 1))
     words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
-    assert desired.publish_words(words) == {
+    assert desired.summary_tags(words) == {
         "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_x25_b": r"\x1b[2J"}
     }
 
@@ -199,38 +198,6 @@ def test_an_arm_of_which_nothing_had_to_run_is_told_at_the_end() -> None:
     assert (desired.runs["arm/arm-0"].status, desired.runs["arm/arm-0"].end_ms) == ("FINISHED", 2000)
 
 
-def test_what_another_version_wrote_is_behind_and_not_damaged() -> None:
-    """Older ones wrote neither projection nor source, and another end of an arm that failed in all seeds."""
-    plan = make_plan(1, trials_per_arm=0, seeds=(101,))
-    desired = DesiredRuns(plan, "ledger")
-    desired.hear(log.opened(0.0, HOLDER, "d", PROVENANCE))
-    heard(plan, 1, desired)
-    desired.hear(log.closed(50.0, "done"))
-
-    def found(projection: str | None) -> list[str]:
-        kept = []
-        for key, run in desired.runs.items():
-            tags = run.tags | ({"mlflow.parentRunId": run.parent} if run.parent else {})
-            tags = {name: value for name, value in tags.items() if "projection" not in name}
-            late = key == "arm/arm-0"
-            if key == "sweep" and projection:
-                tags["haltsweep.projection"] = projection
-            status = "KILLED" if late else run.status
-            stored = Stored(key, "", status, 1 if late else run.end_ms, tags, dict(run.params))
-            for point in run.points:
-                stored.latest[point.key] = (point.step, point.value, point.at_ms)
-            histories = {
-                name: [(point.step, point.value) for point in run.points if point.key == name]
-                for name in stored.latest
-            }
-            kept.append(Kept(stored, histories))
-        return [each.verdict for each in compare(desired, kept, {}, settled=True, sync="sync")]
-
-    assert found(None) == ["behind"]
-    assert found("1") == ["behind"]
-    assert found(PROJECTION) == ["damaged"]
-
-
 def test_nobody_may_have_told_mlflow_that_a_process_is_gone(
     folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
 ) -> None:
@@ -240,19 +207,15 @@ def test_nobody_may_have_told_mlflow_that_a_process_is_gone(
     sync(folder, ledger, uri)
     ledger.release(lease)
 
-    def verdicts(*, lacks: int = 0) -> set[str]:
+    def verdicts() -> set[str]:
         desired = DesiredRuns(plan, ledger.uid)
         for event in ledger.events():
             desired.hear(event)
         desired.hold(held=False)
         kept = list(read_runs(uri, plan.name, ledger.uid) or ())
-        for each in kept:
-            for name, points in each.histories.items():
-                each.histories[name] = points[: len(points) - lacks]
         return {each.verdict for each in compare(desired, kept, {}, settled=True, sync="sync")}
 
     assert any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())
     assert verdicts() == {"behind"}
-    assert "damaged" in verdicts(lacks=1), "points have been told"
     sync(folder, ledger, uri)
     assert not any(each.run.status == "RUNNING" for each in read_runs(uri, plan.name, ledger.uid) or ())

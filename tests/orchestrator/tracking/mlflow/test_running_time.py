@@ -1,6 +1,5 @@
 """How long an arm's trials have run: what lies between two launches counts for nothing."""
 
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,10 +83,10 @@ def test_mlflow_has_an_arms_duration_without_the_time_before_an_extension(
     for plan, events in ((few, of_seeds(few, 100.0, 0, 1)), (more, of_seeds(more, night, 2))):
         ledger.append(events, lease)
         if plan is more or not rebuilt:
-            with closing(MlflowWriter(uri, plan, ledger, artifact_root(folder))) as writer:
-                writer.update()
-                writer.publish(ArmSummary({}))
-                assert writer.publish(ArmSummary({})).total == 0
+            writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+            writer.update()
+            writer.publish(ArmSummary({}))
+            assert writer.publish(ArmSummary({})).total == 0
     ledger.release(lease)
     arm = runs(database, folder.name)["arm/arm-0/-"]
     assert arm.end_ms == round((night + 10) * 1000)

@@ -61,7 +61,7 @@ def test_a_server_that_does_not_start_is_told_with_its_words(
 ) -> None:
     stand_in(monkeypatch, "import sys; sys.exit('no such table')")
     with (
-        pytest.raises(StoreError, match=r"ended with code 1; it said:\nno such table"),
+        pytest.raises(StoreError, match="no such table"),
         server.serving("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("nothing answers")
@@ -71,7 +71,7 @@ def test_a_server_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest
     stand_in(monkeypatch, "import time; print('still importing', flush=True); time.sleep(600)")
     monkeypatch.setattr(server, "START_S", 1.0)
     with (
-        pytest.raises(StoreError, match=r"must answer within 1 s, got .*; it said:\nstill importing"),
+        pytest.raises(StoreError, match="still importing"),
         server.serving("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("nothing answers")
@@ -81,14 +81,14 @@ def test_a_server_that_ends_by_itself_is_told(tmp_path: Path, monkeypatch: pytes
     stand_in(monkeypatch, SERVES + LISTENS)
     with server.serving("sqlite:///x.db", tmp_path, None) as running:
         running.process.kill()
-        with pytest.raises(StoreError, match="must run until it is asked to end, and ended with code -9"):
+        with pytest.raises(StoreError, match="-9"):
             running.wait()
 
 
 def test_a_port_that_is_taken_is_refused_if_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with server.listen(0) as other:
         taken = other.getsockname()[1]
-        with pytest.raises(InputError, match=rf"--port {taken}: cannot listen .*Choose another --port"):
+        with pytest.raises(InputError, match=f"--port {taken}"):
             server.listen(taken)
         monkeypatch.setattr(server, "USUAL_PORT", taken)
         with server.listen(None) as elsewhere:
@@ -101,7 +101,7 @@ def test_a_store_that_cannot_be_used_is_bad_input(tmp_path: Path, monkeypatch: p
         monkeypatch, f"import sys; print('INFO: noise'); print('of no use.'); sys.exit({server.NO_STORE})"
     )
     with (
-        pytest.raises(InputError, match=r"--tracking sqlite:///x\.db: .* \(of no use\)\. Choose another"),
+        pytest.raises(InputError, match=r"--tracking sqlite:///x\.db: .*of no use"),
         server.serving("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("nothing answers")

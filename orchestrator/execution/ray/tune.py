@@ -1,18 +1,17 @@
-"""Runs a session on Ray: Tune places trials on workers, the recorder says which and when they stop.
+"""Runs a session on Ray: Tune places trials on actors; the recorder decides which trials run and stop.
 
-Our searcher asks, our scheduler hears and tells. Tune cloudpickles both when the Tuner is built and at
-snapshots, so they hold a key into `_SESSIONS` and nothing alive. Tune's results are not read, its files are
-thrown away.
+The searcher asks the session for attempts, and the scheduler passes it reports. Tune cloudpickles both when
+the Tuner is built and at snapshots, so they hold a key into `_SESSIONS`. Results and files of Tune are not
+read.
 
-Tune could retry lost trials (max_failures), but in Ray 2.60 one whose worker dies while it is being reset is
-never started again, and Tune forgets the retries with the driver. So a lost run has ended for Tune; the
-recorder decides whether the trial goes on, and then that is a new run. There is no Callback: what one could
-hear the scheduler hears too, and any Callback makes Tune import MLflow.
+Tune never retries a trial (max_failures=0): in Ray 2.60 a trial whose actor dies during a reset is never
+started again, and Tune forgets the retries with the driver. A lost run has ended for Tune; if the recorder
+continues the trial, that is a new run. There is no Callback, since any Callback makes Tune import MLflow.
 """
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,34 +25,34 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.execution.ray.node_check import NODE_ID
-from orchestrator.execution.ray.ray_nodes import Nodes
-from orchestrator.execution.ray.ray_trainable import DIED, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
+from orchestrator.execution.ray.nodes import Nodes
+from orchestrator.execution.ray.trial_actor import DIED, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
 from orchestrator.execution.session import Hooks, NoAttempt
 from orchestrator.execution.trial.jobs import JobEncoder, decode
 from orchestrator.files.redact import redact
 from orchestrator.trials import DeathCause, OutcomeKind
 
 REASON_CHARACTERS = 500
-RAN_LOW = "running low on memory"
-"""Part of Ray's message for a worker that Ray killed because memory had run out."""
-_RAYS_NAMES = re.compile(r"(class_name|actor_id|namespace|pid|ip)\b|[\^~ ]+\Z")
-"""Lines that name what Ray calls things, and those that only mark places of the line above."""
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+LOW_MEMORY = "running low on memory"
+"""Part of Ray's message for an actor that Ray killed because memory had run out."""
+_NOISE = re.compile(r"^\s*((class_name|actor_id|namespace|pid|ip)\b.*|[\^~ ]+)$|\x1b\[[0-9;]*m", re.MULTILINE)
+"""Lines with names that Ray gives to things, marks below lines of code, and colours."""
 
 
 @dataclass(slots=True)
 class _Link:
-    """What Tune's hooks have to do with a session."""
+    """What Tune's hooks need of a session."""
 
     session: Hooks
     orders: JobEncoder
+    slots: Callable[[], int]
     nodes: Nodes | None
     runs: dict[str, Run] = field(default_factory=dict)
     """Tune's runs that have not ended, by Tune's id."""
     unwritten: set[str] = field(default_factory=set)
-    """Those whose workers know that the ledger is behind."""
+    """Runs whose actors know that the ledger is behind."""
     failure: Exception | None = None
-    """What went wrong first: Tune wraps what its hooks raise, or loses it."""
+    """The first exception in a hook, since Tune wraps or loses exceptions."""
 
     @contextmanager
     def remembered(self) -> Iterator[Hooks]:
@@ -65,7 +64,7 @@ class _Link:
             raise
 
     def kill(self, key: str) -> None:
-        """Kill a worker; Tune then tells that it died."""
+        """Kill an actor; Tune then reports its death."""
         actor: Any = self.runs[key].temporary_state.ray_actor
         ray.kill(actor)
 
@@ -74,7 +73,7 @@ class _Link:
         return [key for key, run in self.runs.items() if run.status == state]
 
     def tell_whether_written(self, run: Run, *, written: bool) -> None:
-        """Before the worker is asked for more: it may save nothing that the ledger could lose."""
+        """Tell the actor, before its next report, whether it may write a checkpoint."""
         if written != (run.trial_id in self.unwritten):
             return
         actor: Any = run.temporary_state.ray_actor
@@ -83,16 +82,26 @@ class _Link:
 
 
 class _Drained(Exception):
-    """The session drains, and no worker has begun what is left: Tune is not to start it any more."""
+    """The session drains, and the remaining runs have not begun, so Tune must not start them."""
 
 
 _SESSIONS: dict[str, _Link] = {}
 
 
-def run_session(session: Hooks, orders: JobEncoder, scratch: Path, nodes: Nodes | None = None) -> None:
-    """Run on the Ray that is connected until the session is over; Tune's own files go below `scratch`."""
+def run_session(
+    session: Hooks, orders: JobEncoder, scratch: Path, slots: Callable[[], int], nodes: Nodes | None = None
+) -> None:
+    """Run on the connected Ray until the session is over.
+
+    Args:
+        session: Hands out attempts and takes reports.
+        orders: What all attempts have in common.
+        scratch: Folder for Tune's files.
+        slots: Returns the number of trials that fit on the cluster now.
+        nodes: Nodes of an existing cluster, some of which may get no trials.
+    """
     key = uuid.uuid4().hex
-    _SESSIONS[key] = link = _Link(session, orders, nodes)
+    _SESSIONS[key] = link = _Link(session, orders, slots, nodes)
     try:
         _tuner(key, scratch).fit()
     except _Drained:
@@ -108,8 +117,8 @@ def _tuner(key: str, scratch: Path) -> tune.Tuner:
         PlacedTrial,
         tune_config=tune.TuneConfig(
             num_samples=-1,
-            search_alg=Asking(key),
-            scheduler=Hearing(key),
+            search_alg=SessionSearcher(key),
+            scheduler=SessionScheduler(key),
             reuse_actors=True,
             trial_dirname_creator=_short_name,
         ),
@@ -124,11 +133,11 @@ def _tuner(key: str, scratch: Path) -> tune.Tuner:
 
 
 class PlacedTrial(TrialActor, tune.Trainable):
-    """What Tune knows of a trial: where one may be placed."""
+    """The trainable of Tune: a trial actor, and where one may be placed."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory | None:
-        """What the trial asks of the cluster; the same for all trials of a sweep."""
+        """Return the resources of a trial, the same for all trials of a sweep."""
         if WORKER_JOB not in config:
             return None
         job = decode(config[WORKER_JOB])
@@ -144,47 +153,47 @@ def _short_name(run: Run) -> str:
     return str(run.trial_id)
 
 
-class Asking(Searcher):
-    """Asks the recorder for a trial when a slot is free."""
+class SessionSearcher(Searcher):
+    """Tune's searcher: asks the session for an attempt when a slot is free."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
         self._key = key
 
     def suggest(self, trial_id: str) -> Any:
-        """The encoded assignment of the next attempt, None for later, FINISHED for never."""
+        """Return the encoded job of the next attempt; None for later, FINISHED for never."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
-            attempt = session.offer(trial_id)
+            attempt = session.offer(trial_id, link.slots())
             if isinstance(attempt, NoAttempt):
                 return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
             kept_out = link.nodes.kept_out if link.nodes is not None else ()
             return {WORKER_JOB: link.orders.encode(attempt, kept_out)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """The scheduler has reported it already."""
+        """Do nothing, since the scheduler has reported the end already."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Nothing to save: the ledger holds it. Tune wants a file."""
+        """Create the file that Tune expects; the ledger holds the state."""
         Path(checkpoint_path).touch()
 
     def restore(self, checkpoint_path: str) -> None:
-        """Never called: Tune's experiments are not restored."""
+        """Do nothing, since Tune's experiments are not restored."""
 
 
-class Hearing(FIFOScheduler):
-    """Passes reports to the recorder and its verdicts to the workers."""
+class SessionScheduler(FIFOScheduler):
+    """Tune's scheduler: passes reports to the session and its decisions to the actors."""
 
     def __init__(self, key: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._key = key
 
     def on_trial_add(self, tune_controller: Any, trial: Run) -> None:
-        """Remember the run, to see whether a worker takes it."""
+        """Remember the run, to see whether an actor takes it."""
         _SESSIONS[self._key].runs[trial.trial_id] = trial
 
     def on_trial_result(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> str:
-        """Record a report. A stop is passed to the worker, which lets go and reports the end."""
+        """Record a report. A stop goes to the actor, which ends the trial and reports the end."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
             stop, written = session.reported(trial.trial_id, result[REPLIES])
@@ -199,11 +208,11 @@ class Hearing(FIFOScheduler):
         return str(TrialScheduler.STOP if result[OVER] else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> None:
-        """The run is over for Tune too."""
+        """Forget the run."""
         del _SESSIONS[self._key].runs[trial.trial_id]
 
     def on_trial_error(self, tune_controller: Any, trial: Run) -> None:
-        """The worker died, or its node can run no trials."""
+        """Report that the actor died, or that its node can run no trials."""
         link = _SESSIONS[self._key]
         del link.runs[trial.trial_id]
         why = _reason(trial)
@@ -214,7 +223,7 @@ class Hearing(FIFOScheduler):
                 session.lost(trial.trial_id, why, _cause(trial, why))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
-        """Called at every turn of Tune's loop, which starts pending runs without our help."""
+        """Look after the session at every turn of Tune's loop, which starts pending runs by itself."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
             turn = session.turn(link.in_state(Run.RUNNING))
@@ -229,23 +238,17 @@ class Hearing(FIFOScheduler):
 
 
 def _cause(run: Run, reason: str) -> DeathCause:
-    """Return why a worker died. An exception in the worker would be raised again on another machine."""
-    if RAN_LOW in reason:
+    """Return why an actor died. An exception in the actor would be raised on another machine, too."""
+    if LOW_MEMORY in reason:
         return DeathCause.MEMORY
     return DeathCause.TRIAL if isinstance(run.get_pickled_error(), RayTaskError) else DeathCause.OUTSIDE
 
 
 def _reason(run: Run) -> str:
-    """What Tune wrote of the failure, on one line, without the names that Ray gives to things.
-
-    Of a long one the middle is left out: a traceback says at its end what happened.
-    """
-    if not run.error_file or not Path(run.error_file).is_file():
+    """Return the error of a run on one line, without the middle if it is long."""
+    if (error := run.get_pickled_error()) is None:
         return "Ray gave no reason"
-    written = _COLOURS.sub("", Path(run.error_file).read_text(errors="replace"))
-    lines = [line.strip() for line in written.splitlines()[1:]]
-    text = " ".join(line for line in lines if line and not _RAYS_NAMES.match(line))
-    text = redact(text.partition(" Some common causes include")[0])
+    text = redact(" ".join(_NOISE.sub("", str(error)).partition("Some common causes include")[0].split()))
     if UNFIT in text:
         return UNFIT
     if len(text) <= REASON_CHARACTERS:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.execution.ray import ray_trainable
+from orchestrator.execution.ray import trial_actor
 from orchestrator.execution.trial.jobs import Attempt, JobEncoder
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
 from tests.support.specs.plans import make_arm
@@ -19,19 +19,19 @@ class Worker:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # No batch ends for its age: what ends it is a checkpoint.
-        monkeypatch.setattr(ray_trainable, "REPORT_S", 1e9)
+        monkeypatch.setattr(trial_actor, "REPORT_S", 1e9)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         settings = make_arm("arm", steps=STEPS, sleep_s=0.01).settings
         trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
         orders = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
         shown = orders.encode(Attempt(trial, 1, root / "checkpoints", None))
-        self._actor = ray_trainable.TrialActor({ray_trainable.WORKER_JOB: shown})
+        self._actor = trial_actor.TrialActor({trial_actor.WORKER_JOB: shown})
 
     def report(self) -> list[Reply]:
         """What one call of `train` brings."""
         result = self._actor.train()
-        assert result[ray_trainable.DIED] is None
-        return list(result[ray_trainable.REPLIES])
+        assert result[trial_actor.DIED] is None
+        return list(result[trial_actor.REPLIES])
 
     def end(self) -> None:
         """End its processes."""

@@ -1,7 +1,7 @@
-"""The trial actor: a class trainable for Ray Tune. It owns a slot, and serves trial after trial.
+"""The trial actor of Tune: it owns a slot and runs trial after trial, each in a child process of the slot.
 
-What Tune sees of a trial is a stream of results that carry replies. Settings are sent once, as JSON. Results
-omit the fields that Tune would add: configuration, host, date. Neither Tune nor PyTorch is imported here.
+Tune sees each trial as a stream of results that carry replies. A job is sent once, as JSON. Results omit the
+fields that Tune would add: configuration, host, date. Neither Tune nor PyTorch is imported here.
 """
 
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.execution.ray.node_check import seen
+from orchestrator.execution.ray.node_check import is_seen
 from orchestrator.execution.trial.jobs import WorkerJob, decode
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
-"""Key of the configuration that holds the encoded assignment."""
+"""Key of the configuration with the encoded job."""
 REPLIES = "replies"
 """Key of a result that holds the replies since the last one, oldest first."""
 OVER = "over"
@@ -24,26 +24,26 @@ OVER = "over"
 DIED = "died"
 """Key of a result with the reason and the cause why the process of the trial died; None if it did not."""
 UNFIT = "this node does not see the folder of sweeps"
-"""Of an error that is no fault of the trial: it goes to another node."""
+"""Message of an error that is no fault of the trial, which goes to another node."""
 REPORT_S = 0.05
-"""Reports are sent together for so long: a trial of many short steps must not wait for a round trip each."""
+"""Seconds in which replies are collected, since a round trip for each would delay trials of short steps."""
 WAIT_S = 60.0
 
 
 class TrialActor:
-    """One worker. Tune creates it, calls `train` for each report, and `reset` for the next trial."""
+    """An actor. Tune creates it, calls `train` for each report, and `reset` for the next trial."""
 
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
         """Start the slot and the first trial."""
         job = decode(config[WORKER_JOB])
-        if job.store is None and job.mark and not seen(Path(job.mark[0]), job.mark[1]):
-            # It joined a moment ago, and nobody has asked it yet.
+        if job.store is None and job.mark and not is_seen(Path(job.mark[0]), job.mark[1]):
+            # The node joined a moment ago and has not been checked yet.
             raise RuntimeError(UNFIT)
         # Tune requires it: forks made by Lightning deadlock with threads of Ray.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
         # Ray hides GPUs only from actors that hold some.
         self._stopping: Instruction | None = None
-        self._written, self._owes_answer = True, False
+        self._is_written, self._must_answer = True, False
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
         self._start(job)
 
@@ -54,10 +54,10 @@ class TrialActor:
 
     def train(self) -> dict[str, Any]:
         """Work on until a report is due."""
-        if self._owes_answer:
-            # Tune calls again after it has passed on all earlier results.
-            self._slot.instruct(self._stopping or Instruction(is_recorded=self._written))
-            self._owes_answer = False
+        if self._must_answer:
+            # Tune calls `train` again after it has processed all earlier results.
+            self._slot.instruct(self._stopping or Instruction(is_recorded=self._is_written))
+            self._must_answer = False
         replies: list[Reply] = []
         due_at = float("inf")
         while True:
@@ -76,9 +76,9 @@ class TrialActor:
                 return {REPLIES: replies, DIED: None, OVER: True}
             is_due = self._stopping is not None or time.monotonic() >= due_at
             if is_due or reply.checkpoint is not None or self._slot.is_checkpoint_pending:
-                self._owes_answer = True
+                self._must_answer = True
                 return {REPLIES: replies, DIED: None, OVER: False}
-            written = self._written and not any(each.measurement for each in replies)
+            written = self._is_written and not any(each.measurement for each in replies)
             self._slot.instruct(Instruction(is_recorded=written))
 
     def let_go(self, outcome: Outcome, save: bool) -> None:
@@ -86,18 +86,18 @@ class TrialActor:
         self._stopping = Instruction(stop=outcome, save=save)
 
     def wait_for_ledger(self, wait: bool) -> None:
-        """Whether what this trial has reported is not written yet: then it makes no checkpoint."""
-        self._written = not wait
+        """Allow or forbid checkpoints: the ledger may lack reports of the trial."""
+        self._is_written = not wait
 
     def get_auto_filled_metrics(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """What Tune takes for the result of a trial that has none: nothing."""
+        """Return no metrics for a trial without a result."""
         return {}
 
     def stop(self) -> None:
-        """The actor is about to exit."""
+        """Close the slot, since the actor is about to exit."""
         self._slot.close()
 
     def _start(self, job: WorkerJob) -> None:
         self._stopping = None
-        self._written, self._owes_answer = True, False
+        self._is_written, self._must_answer = True, False
         self._slot.start(job)

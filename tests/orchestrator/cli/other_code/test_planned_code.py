@@ -1,17 +1,12 @@
-"""Code of others that ends the interpreter is told, by the command as it is run from a shell."""
+"""Custom code that is imported and called while a spec is planned."""
 
 import os
 import signal
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
-from orchestrator.cli import guard
-from orchestrator.cli.display import waiting
-from orchestrator.cli.guard import outside_names
-from orchestrator.cli.planning import planning
+from orchestrator.cli.planning import outside_names, planning
 from orchestrator.plan.planner import plan_file
 from orchestrator.spec.document import read_file
 from tests.support.processes.commands import PATIENCE_S, Shell, wait_for
@@ -40,90 +35,48 @@ haltsweep = {"build": build}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "code", "ended"),
-    [
-        (
-            "check",
-            SEGFAULT,
-            "own.yaml:4: baseline: baseline cannot be built: its process was ended by SIGSEGV",
-        ),
-        ("plan", "import os\n\nos.abort()\n", "own.yaml: the interpreter was ended (SIGABRT) while crashing"),
-        (
-            "launch",
-            SEGFAULT.replace("string_at(0)", "CDLL(None)._exit(0)"),
-            "its process ended with exit code 0",
-        ),
-    ],
-)
-def test_one_spec_whose_code_ends_the_interpreter_is_told(tmp_path, command, code, ended):
+@pytest.mark.parametrize(("command", "end"), [("check", "string_at(0)"), ("launch", "CDLL(None)._exit(0)")])
+def test_a_spec_whose_code_ends_its_process_when_called_is_refused(tmp_path, command, end):
     shell = Shell.at(tmp_path)
-    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "crashing.py").write_text(SEGFAULT.replace("string_at(0)", end))
     (shell.folder / "own.yaml").write_text(SPEC)
     shown = shell.run_fresh(command, "own.yaml")
     assert shown.code == 2
-    assert ended in shown.err
+    assert "its process" in shown.err
     assert "Traceback" not in shown.err
     assert not list(shell.folder.glob("runs/*"))
 
 
 @pytest.mark.slow
-def test_who_stops_a_launch_while_it_plans_in_a_copy_stops_the_copy_too(tmp_path):
+def test_the_line_of_code_is_named_whose_import_ends_the_command(tmp_path):
     shell = Shell.at(tmp_path)
-    code = "import os\nimport time\n\nopen(f'pid-{os.getpid()}', 'w').close()\ntime.sleep(100)\n"
-    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "crashing.py").write_text("import os\n\nos.abort()\n")
     (shell.folder / "own.yaml").write_text(SPEC)
-
-    def copies():
-        return [int(each.name.removeprefix("pid-")) for each in shell.folder.glob("pid-*")]
-
-    with shell.started_fresh("launch", "own.yaml", "--driver", "inline") as process:
-        wait_for(copies, process)
-        process.terminate()
-        process.wait()
-    (copy,) = copies()
-    assert copy != process.pid
-    assert process.returncode == -signal.SIGTERM
-    until = time.monotonic() + PATIENCE_S
-    while runs(copy):
-        assert time.monotonic() < until, "the copy goes on"
-        time.sleep(0.05)
+    shown = shell.run_fresh("plan", "own.yaml")
+    assert shown.code == -signal.SIGABRT
+    assert f'"{shell.folder / "crashing.py"}", line 3' in shown.err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "hangs"),
-    [
-        ("check", "time.sleep(1000)"),
-        ("plan", "sum(itertools.repeat(0))"),
-        ("launch", "time.sleep(1000)"),
-        ("launch", "sum(itertools.repeat(0))"),
-    ],
-)
-def test_ctrl_c_ends_a_command_that_waits_for_code_which_does_not_hear_it(tmp_path, command, hangs):
+def test_the_second_ctrl_c_ends_a_command_whose_code_ignores_the_first(tmp_path):
     shell = Shell.at(tmp_path)
-    code = f"""
-import itertools, os, time
-open(f'pid-{{os.getpid()}}', 'w').close()
+    code = """
+import time
+from pathlib import Path
 while True:
     try:
-        {hangs}
+        Path("is-imported").touch()
+        time.sleep(1000)
     except BaseException:
-        pass
+        Path("has-ignored").touch()
 """
     (shell.folder / "crashing.py").write_text(code)
     (shell.folder / "own.yaml").write_text(SPEC)
-
-    def copies():
-        return [int(each.name.removeprefix("pid-")) for each in shell.folder.glob("pid-*")]
-
-    with shell.started_fresh(command, "own.yaml") as process:
-        wait_for(copies, process)
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_S)
-    said = [line for line in err.splitlines() if not line.startswith("planning with crashing:train: ")]
-    assert (process.returncode, out, said) == (130, "", ["interrupted"])
-    assert not runs(copies()[0])
+    with shell.started_fresh("launch", "own.yaml") as process:
+        for file in ("is-imported", "has-ignored"):
+            wait_for((shell.folder / file).exists, process)
+            os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(PATIENCE_S) == -signal.SIGINT
     assert not (shell.folder / "runs").exists()
 
 
@@ -170,32 +123,10 @@ def test_each_call_of_code_of_others_is_told_before_it_is_made(tmp_path, monkeyp
     assert places == sorted(places)
 
 
-def test_what_a_copy_waits_for_is_told_by_who_waits_for_the_copy(monkeypatch):
-    monkeypatch.setattr(waiting, "_ECHOES", [])
-    heard, said = os.pipe()
-    lines = []
-    waiting.echo(said)
-    with guard._followed(heard, lines.append):
-        waiting.Waiting("hint", "planning").update(IMPORTED)
-        until = time.monotonic() + PATIENCE_S
-        while not lines and time.monotonic() < until:
-            time.sleep(0.01)
-    waiting.Waiting("hint", "planning").update("nobody listens any more")
-    os.close(said)
-    assert lines == [IMPORTED]
-
-
 def test_who_plans_names_the_code_of_others():
     with planning(["mine:train", "kit.gru"]) as named, planning() as nameless:
         assert named._doing == "planning with mine:train, kit.gru"
         assert nameless._doing == "planning"
-
-
-def runs(process):
-    try:
-        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.slow

@@ -1,0 +1,222 @@
+"""What `status` shows of a sweep: sums over the trials that have ended, and records of all others.
+
+Does no I/O. Snapshots of a ledger hold the sums, so that `status` need not read the ended trials.
+"""
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.conductor.messages import Progress
+from orchestrator.conductor.outlook import Outlook, PhaseWork, Watch
+from orchestrator.files.json_values import from_json_values
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, lines
+from orchestrator.plan.types import Plan
+from orchestrator.spec.section import Objective
+from orchestrator.trials import Outcome, OutcomeKind, Phase, PlannedTrial, Record, numbered, standing_of
+from trainables.protocol import Measurement
+
+FAILURES_KEPT = 10
+"""Failed trials that are kept one by one."""
+
+
+@dataclass(slots=True)
+class EndedOfPhase:
+    """Sums over the ended trials of one phase of an arm."""
+
+    outcomes: dict[OutcomeKind, int] = field(default_factory=dict)
+    reported: int = 0
+    """Trials with a report."""
+    seconds: float = 0.0
+    """Of work, of these trials."""
+    finished: int = 0
+    """Finished trials with a report."""
+    finished_s: float = 0.0
+    best: float | None = None
+    """`search`: best value of the first objective among the finished trials."""
+
+    @property
+    def planned(self) -> int:
+        """Number of ended trials of the plan: an infeasible trial has another in its place."""
+        return sum(self.outcomes.values()) - self.outcomes.get(OutcomeKind.INFEASIBLE, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed trial."""
+
+    trial_id: str
+    place: str
+    """Arm, phase and number, for people."""
+    standing: str
+    reason: str
+    """First line of the reason."""
+
+
+@dataclass(slots=True)
+class EndedTrials:
+    """Sums over trials that have ended for good."""
+
+    arms: dict[str, dict[str, EndedOfPhase]] = field(default_factory=dict)
+    """By arm and phase."""
+    failures: list[Failure] = field(default_factory=list)
+    """The first failed trials, at most `FAILURES_KEPT`."""
+    traced: str = ""
+    """Id of the first failed trial whose reason has a traceback; empty if there is none."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Number of skipped trials by reason."""
+    infeasible: dict[str, int] = field(default_factory=dict)
+    """Number of infeasible trials by reason."""
+    open_trials: dict[str, int] = field(default_factory=dict)
+    """In a snapshot: trials that had been asked for and had not ended, by id, with the positions of their
+    `asked` events."""
+
+    @classmethod
+    def kept(cls, snapshot: LedgerSnapshot) -> "EndedTrials | None":
+        """Return the sums that a snapshot begins with; None if they cannot be read."""
+        try:
+            return from_json_values(cls, json.loads(next(lines(snapshot.content))))
+        except (zlib.error, ValueError, TypeError, StopIteration):  # of another version, or damaged
+            return None
+
+    def add(
+        self,
+        trial: PlannedTrial | Record,
+        outcome: Outcome,
+        last: Measurement | None,
+        *,
+        values: Sequence[float],
+        attempts: int,
+        objectives: Sequence[Objective],
+    ) -> None:
+        """Add a trial that is not among them.
+
+        Args:
+            trial: The trial.
+            outcome: How it ended.
+            last: Its last report.
+            values: Values of the objectives that count for its search; empty if there are none.
+            attempts: How often it was started.
+            objectives: Those of the search.
+        """
+        kind, sums = outcome.kind, self.arms.setdefault(trial.arm, {}).setdefault(trial.phase, EndedOfPhase())
+        sums.outcomes[kind] = sums.outcomes.get(kind, 0) + 1
+        if last is not None:
+            sums.reported += 1
+            sums.seconds += last.seconds
+        if kind is OutcomeKind.FINISHED and last is not None:
+            sums.finished += 1
+            sums.finished_s += last.seconds
+        if kind is OutcomeKind.FINISHED and trial.phase == "search" and values:
+            better = max if objectives[0].goal == "max" else min
+            sums.best = values[0] if sums.best is None else better(sums.best, values[0])
+        if kind is OutcomeKind.SKIPPED:
+            self.skipped[outcome.reason] = self.skipped.get(outcome.reason, 0) + 1
+        if kind is OutcomeKind.INFEASIBLE:
+            self.infeasible[outcome.reason] = self.infeasible.get(outcome.reason, 0) + 1
+        if kind.failed:
+            self._add_failure(trial, outcome, attempts)
+
+    def _add_failure(self, trial: PlannedTrial | Record, outcome: Outcome, attempts: int) -> None:
+        line, has_more, _ = outcome.reason.partition("\n")
+        if has_more and not self.traced:
+            self.traced = trial.trial_id
+        if len(self.failures) < FAILURES_KEPT:
+            place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)}"
+            self.failures.append(Failure(trial.trial_id, place, standing_of(outcome.kind, attempts), line))
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A sweep at one moment."""
+
+    plan: Plan
+    """Of its trials nothing is used."""
+    planned: Mapping[tuple[str, Phase], int]
+    """Number of planned trials by arm and phase, in the order of the plan."""
+    ended: EndedTrials
+    others: Sequence[Record]
+    """Trials that were asked for and have not ended for good."""
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        planned: Mapping[tuple[str, Phase], int],
+        records: Iterable[Record],
+        ended: EndedTrials | None = None,
+    ) -> "Overview":
+        """Return the overview of trials of which some are in `ended`, to which others are added."""
+        ended, others = ended or EndedTrials(), []
+        objectives = plan.search.objectives if plan.search is not None else ()
+        wanted = [each.metric for each in objectives]
+        for each in records:
+            if each.outcome is None or not each.outcome.final:
+                others.append(each)
+                continue
+            ended.add(
+                each,
+                Outcome(each.outcome, each.reason),
+                each.last,
+                values=each.judged_by(wanted) if wanted else (),
+                attempts=each.attempts,
+                objectives=objectives,
+            )
+        return cls(plan, planned, ended, others)
+
+    def progress(self, *, held: bool) -> tuple[Progress, ...]:
+        """Return how far every arm is; `held`: whether somebody runs the sweep.
+
+        Without a holder nothing runs: trials that a killed process left open wait to be resumed.
+        """
+        planned: Counter[str] = Counter()
+        for (arm, _), count in self.planned.items():
+            planned[arm] += count
+        others: dict[str, list[Record]] = {}
+        for each in self.others:
+            others.setdefault(each.arm, []).append(each)
+        return tuple(
+            self._of_arm(arm.name, planned[arm.name], others.get(arm.name, ()), held=held)
+            for arm in self.plan.arms
+        )
+
+    def _of_arm(self, arm: str, planned: int, others: Sequence[Record], *, held: bool) -> Progress:
+        phases, outcomes = self.ended.arms.get(arm, {}), Counter[OutcomeKind]()
+        for each in phases.values():
+            outcomes.update(each.outcomes)
+        return Progress(
+            arm=arm,
+            planned=planned,
+            running=sum(each.outcome is None for each in others) if held else 0,
+            finished=outcomes[OutcomeKind.FINISHED],
+            pruned=outcomes[OutcomeKind.PRUNED],
+            failed=sum(count for kind, count in outcomes.items() if kind.failed),
+            best=phases["search"].best if "search" in phases else None,
+            seconds=sum(each.seconds for each in phases.values())
+            + sum(each.last.seconds for each in others if each.last),
+            skipped=outcomes[OutcomeKind.SKIPPED],
+            infeasible=outcomes[OutcomeKind.INFEASIBLE],
+        )
+
+    def outlook(self, *, held: bool, now: float) -> Outlook:
+        """Return what runs at Unix time `now` and is to come; nothing runs unless the sweep is `held`."""
+        watch = Watch(self.plan)
+        for (arm, phase), count in self.planned.items():
+            ended = self.ended.arms.get(arm, {}).get(phase, EndedOfPhase())
+            watch.phases[arm, phase] = PhaseWork(
+                arm,
+                phase,
+                count - ended.planned,
+                ended.reported,
+                ended.seconds,
+                ended.finished,
+                ended.finished_s,
+            )
+        for each in self.others if held else ():
+            if each.outcome is None and (each.arm, each.phase) in watch.phases:
+                watch.phases[each.arm, each.phase].waiting -= 1
+                silent_s = None if each.heard_at is None else max(0.0, now - each.heard_at)
+                watch.runs(each, each.settings, each.last, silent_s)
+        return watch.outlook()

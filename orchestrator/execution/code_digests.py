@@ -1,0 +1,137 @@
+"""Digests of the training code of a sweep: its trials, on whatever machine, must run the same code."""
+
+import ast
+import hashlib
+import importlib.util
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import InputError
+from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
+from orchestrator.identity import digest
+from orchestrator.plan.types import Plan
+from orchestrator.provenance import OURS as HALTSWEEP
+from orchestrator.provenance import provenance
+from orchestrator.trials import Record
+from search_spaces.wording import amount
+from trainables import catalog
+from trainables.custom.extensions import BadName
+from trainables.custom.source_files import OURS, source_files
+
+MISSING_REMEDY = "install it again, or put its folder on PYTHONPATH"
+"""What to do where custom code of a sweep is missing."""
+
+
+def tasks_and_models(plan: Plan, setup: Setup) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Return the settings of every task and the names of every model; none for a custom trainable."""
+    if setup.workload != DEFAULT_WORKLOAD:
+        return (), ()
+    models = {arm.settings["model"]["name"] for arm in plan.arms}
+    return tuple(arm.settings["task"] for arm in plan.arms), tuple(sorted(models))
+
+
+def task_names(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of tasks in order, each once."""
+    return sorted({task["name"] for task in tasks})
+
+
+def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
+    """Return the provenance of the results of `plan`, as JSON values.
+
+    Raises:
+        InputError: Custom code is missing.
+    """
+    tasks, models = tasks_and_models(plan, setup)
+    parts = code_parts(setup.workload, task_names(tasks), models)
+    modules = custom_modules(setup.workload, tasks, models)
+    return provenance(code=digest(parts), code_parts=parts, modules=modules).to_json()
+
+
+def parts_of(plan: Plan, setup: Setup) -> dict[str, str]:
+    """Return the `code_parts` of a sweep. Raise InputError if custom code is missing."""
+    tasks, models = tasks_and_models(plan, setup)
+    return code_parts(setup.workload, task_names(tasks), models)
+
+
+def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> dict[str, str]:
+    """Return digests of all source files that trials run, by the part of the code that they belong to.
+
+    Raises:
+        InputError: Custom code is missing.
+    """
+    parts = {HALTSWEEP: _built_in(), workload: _contents(_of_module(workload.partition(":")[0]))}
+    parts |= {f"task {name}": _contents(_sources("tasks", [name])) for name in tasks}
+    parts |= {f"model {name}": _contents(_sources("models", [name])) for name in models}
+    return {name: _digest(files) for name, files in parts.items() if files}
+
+
+def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: Iterable[str]) -> list[str]:
+    """Return the modules of the trainable, of tasks and of models that are not built in."""
+    named = [catalog.load("tasks", name) for name in task_names(tasks)]
+    named += [catalog.load("models", name) for name in models]
+    modules = (workload.partition(":")[0], *(each.__name__ for each in named))
+    return [module for module in modules if module.partition(".")[0] not in OURS]
+
+
+def require_same_code(plan: Plan, known: Sequence[Record], origin: Mapping[str, Any]) -> None:
+    """Check that trials of the sweep have run the custom training code of `origin`.
+
+    Another version of haltsweep is allowed, and reports disclose it. Trials without digests are skipped.
+
+    Raises:
+        InputError: The code has changed.
+    """
+    ran = [each.provenance.get("code_parts") or {} for each in known if each.attempts]
+    for part, now in origin.get("code_parts", {}).items():
+        before = Counter(each[part] for each in ran if part in each)
+        if part == HALTSWEEP or not before or now in before:
+            continue
+        which = ", ".join(f"{each} ({amount(count, 'trial')})" for each, count in before.items())
+        raise InputError(
+            f"trials of one sweep must run the same training code, and {part} of {plan.name} was changed "
+            f"since trials ran: digest {which}, now {now}; put it back, launch a new sweep under another "
+            "name, or go on all the same with --changed-code, of which the report tells first"
+        )
+
+
+def _digest(contents: Mapping[Path, bytes]) -> str:
+    state = hashlib.blake2b(digest_size=16)
+    for file, content in contents.items():
+        state.update(file.name.encode() + b"\0" + content + b"\0")
+    return state.hexdigest()
+
+
+def _contents(files: Iterable[Path]) -> dict[Path, bytes]:
+    """Return the syntax trees of source files, which comments and formatting do not change."""
+    found = {}
+    for file in files:
+        found[file] = file.read_bytes()
+        with suppress(SyntaxError, ValueError):  # a compiled module
+            found[file] = ast.dump(ast.parse(found[file])).encode()
+    return found
+
+
+def _sources(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
+    try:
+        for name in names:
+            yield from catalog.outside_sources(kind, name)
+    except BadName as error:
+        raise InputError(f"{error}. The sweep was launched with it: {MISSING_REMEDY}") from error
+
+
+def _built_in() -> dict[Path, bytes]:
+    found = {}
+    for package in OURS:
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            raise InputError(f"the package {package} must be installed, and it is not")
+        found.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
+    return found
+
+
+def _of_module(module: str) -> list[Path]:
+    """Return the source files of a custom trainable; none for the built-in one."""
+    return [] if module.partition(".")[0] in OURS else source_files(module)

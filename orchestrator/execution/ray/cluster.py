@@ -1,0 +1,92 @@
+"""Connects to Ray: to an existing cluster, or to a Ray on this machine that ends with its driver."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from orchestrator.execution.ray.driver import DriverOrder
+from orchestrator.execution.ray.nodes import Nodes, living_nodes
+from orchestrator.execution.ray.sent_code import runtime_environment
+from orchestrator.execution.ray.survey import no_cluster
+from orchestrator.execution.slots import require_room, slots
+from orchestrator.spec.section import Resources
+
+REREAD_S = 2.0
+"""Seconds after which the nodes of a cluster are read again, since nodes come and go."""
+ANSWER_S = 0.1
+"""The same while nodes are being checked."""
+OBJECT_STORE_BYTES = 100 << 20
+"""Size of the object store of a private Ray; nothing large passes through it."""
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+
+
+@contextmanager
+def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
+    """Connect to the Ray of an order; `ray_environment` must be set before Ray is imported.
+
+    Args:
+        order: Address of the cluster, or CPUs of a private Ray, by default all CPUs of this process.
+        scratch: Folder for files of a private Ray.
+
+    Raises:
+        InputError: There is no cluster at the address.
+    """
+    try:
+        if order.address is None:
+            ray.init(
+                address="local",  # ignores RAY_ADDRESS
+                num_cpus=order.num_cpus,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=str(scratch),
+                **QUIET,
+            )
+        else:
+            with runtime_environment({} if order.needs is None else order.needs.sent) as environment:
+                try:
+                    ray.init(address=order.address, runtime_env=environment, **QUIET)
+                except (ConnectionError, ValueError, RuntimeError) as error:
+                    raise no_cluster(order.address, error) from error
+        for name in ("ray.tune", "ray.air", "ray.train"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield
+    finally:
+        ray.shutdown()
+
+
+def slot_counter(wanted: Resources, nodes: Nodes | None = None) -> Callable[[], int]:
+    """Return a function that counts the trials that fit on the connected cluster.
+
+    An existing cluster has at least one slot once all nodes have been checked: a cluster grows when a trial
+    waits for a slot.
+
+    Args:
+        wanted: Resources of a trial.
+        nodes: Nodes of an existing cluster; None for a private Ray.
+
+    Raises:
+        InputError: No trial fits on a private Ray.
+        RuntimeError: The function found that a private Ray has lost its node.
+    """
+    known = require_room(_resources(), wanted) if nodes is None else nodes.look()
+    read_at = time.monotonic()
+
+    def count() -> int:
+        nonlocal known, read_at
+        if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.asking else REREAD_S):
+            known = slots(_resources(), wanted) if nodes is None else nodes.look()
+            read_at = time.monotonic()
+            if nodes is None and not known:
+                raise RuntimeError("its only node is gone")
+        return known if nodes is None or nodes.asking else max(known, 1)
+
+    return count
+
+
+def _resources() -> list[dict[str, float]]:
+    return [node["Resources"] for node in living_nodes()]

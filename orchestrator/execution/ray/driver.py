@@ -1,0 +1,155 @@
+"""Ray's driver, seen from the launching process: a child process that is started, watched and ended.
+
+Ray may end the process that it runs in, some of its calls never return after a server has died, and it prints
+to the standard output. So the launching process does not load Ray.
+
+The child receives a `DriverOrder`. It then sends calls of `Hooks`, as tuples of a method's name and its
+arguments, each of which is answered, and at last a `DriverEnded`.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+
+from orchestrator.errors import HaltsweepError
+from orchestrator.execution.ray.environment import ray_environment
+from orchestrator.execution.ray.node_check import NodeRequirements
+from orchestrator.execution.trial.jobs import JobEncoder
+from orchestrator.files.abandoned import RAY, clear_abandoned, short_folder
+from orchestrator.spec.section import Resources
+from trainables.process_identity import process_label
+
+CHECK_S = 0.5
+"""Seconds between two checks of Ray's servers."""
+END_S = 20.0
+"""Seconds that the driver may take to end."""
+SERVERS = frozenset({"gcs_server", "raylet"})
+"""Processes that a driver with its own Ray starts and needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOrder:
+    """What a driver runs, and on which Ray."""
+
+    resources: Resources
+    address: str | None = None
+    """Address of an existing cluster; None to start a Ray on this machine."""
+    needs: NodeRequirements | None = None
+    """Requirements that every node of an existing cluster is checked for."""
+    orders: JobEncoder | None = None
+    """The trials; None to check the cluster and end."""
+    num_cpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEnded:
+    """The last message of a driver."""
+
+    error: str = ""
+    """Why the driver ended early; empty if it has nothing left to do."""
+    kind: type[HaltsweepError] | None = None
+    """Class of the error; None for an error of Ray."""
+
+
+class RayDriver:
+    """A driver process. Leaving the context kills it with all processes of a Ray that it started."""
+
+    def __init__(self, order: DriverOrder, log: Path | None) -> None:
+        """Prepare a driver.
+
+        Args:
+            order: The order for the driver.
+            log: File for output of Ray; None to discard output.
+        """
+        self.is_ending = False
+        """Whether the driver ends by itself."""
+        self._order, self._log = order, log
+        self._servers: dict[psutil.Process, str] = {}
+        self._checked_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        clear_abandoned()
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"{RAY}{process_label()}-", dir=short_folder()))
+        self._connection, theirs = Pipe()
+        environment = {**os.environ, **ray_environment(private=self._order.address is None)}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        module = "orchestrator.execution.ray.driver_main"
+        with theirs, Path(self._log or os.devnull).open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
+                [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(self._scratch)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C reaches this process alone
+                env=environment,
+            )
+        self._connection.send(self._order)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self.is_ending:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_S)
+        self._connection.close()
+        self._process.kill()
+        _kill_session(self._process.pid)
+        self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def poll(self, timeout_s: float) -> bool:
+        """Return whether a message arrives, or the driver ends, within the timeout."""
+        return self._connection.poll(timeout_s)
+
+    def receive(self) -> Any:
+        """Return the next message; a `DriverEnded` with an error if the process died."""
+        try:
+            message = self._connection.recv()
+        except (EOFError, OSError):
+            return DriverEnded(self.dead_server() or "its driver ended")
+        self.is_ending = isinstance(message, DriverEnded)
+        if not self._servers and self._order.address is None:
+            with suppress(psutil.NoSuchProcess):
+                children = psutil.Process(self._process.pid).children()
+                self._servers = {each: name for each in children if (name := each.name()) in SERVERS}
+        return message
+
+    def answer(self, value: Any) -> None:
+        """Return the value of a call to the driver."""
+        with suppress(OSError):  # `receive` notices that the driver has died
+            self._connection.send(value)
+
+    def dead_server(self) -> str:
+        """Return which server of a private Ray has died; empty if none has, or the last check is recent."""
+        if time.monotonic() - self._checked_at < CHECK_S:
+            return ""
+        self._checked_at = time.monotonic()
+        dead = (each for each in self._servers if not _is_alive(each))
+        return next((f"its {self._servers[each]} (process {each.pid}) is gone" for each in dead), "")
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _kill_session(leader: int) -> None:
+    """Kill every process of a session; twice, since a process may have started another one meanwhile."""
+    for _ in range(2):
+        for pid in psutil.pids():
+            with suppress(OSError):
+                if os.getsid(pid) == leader:
+                    os.kill(pid, 9)

@@ -1,0 +1,150 @@
+"""The nodes of the connected cluster: each node checks once whether it can run trials."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from orchestrator.errors import ExecutorError, InputError
+from orchestrator.execution.ray.node_check import NodeAnswer, NodeRequirements
+from orchestrator.execution.slots import require_room, slots
+from orchestrator.files.json_values import from_json_values, to_json_values
+from orchestrator.files.redact import redact
+from orchestrator.spec.section import Resources
+
+TRIES = 3
+"""How often a node is asked that does not answer."""
+ANSWERS_S, POLL_S = 120.0, 0.1
+"""Seconds that nodes have to answer before a launch, and between two looks at the answers."""
+AUTOSCALED = "ray.io/node-group"
+"""Label of nodes of a cluster that can grow."""
+
+
+def living_nodes() -> list[Mapping[str, Any]]:
+    """Return Ray's descriptions of the living nodes."""
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+@ray.remote(num_cpus=0, max_retries=0)
+def _answer(needs: str) -> str:
+    from orchestrator.execution.ray.node_check import answer
+
+    return json.dumps(to_json_values(answer(NodeRequirements.from_json(needs))))
+
+
+@dataclass(slots=True)
+class Nodes:
+    """Which nodes of a cluster take trials. A node that joins is checked before it gets a trial."""
+
+    needs: NodeRequirements
+    wanted: Resources
+    tell: Callable[[str], None] = lambda _: None
+    """Called with warnings for the user."""
+    _asked: dict[str, Any] = field(default_factory=dict)
+    _tries: dict[str, int] = field(default_factory=dict)
+    _answers: dict[str, NodeAnswer] = field(default_factory=dict)
+    _living: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def kept_out(self) -> tuple[str, ...]:
+        """Ids of living nodes that get no trial, at least not yet."""
+        return tuple(sorted(key for key in self._living if not self._is_fit(key)))
+
+    @property
+    def asking(self) -> bool:
+        """Whether a node has not answered yet."""
+        return bool(self._asked)
+
+    def look(self) -> int:
+        """Ask new nodes, read answers, and return how many trials fit on the nodes that can run them.
+
+        Raises:
+            ExecutorError: There are nodes, and each has answered that it cannot run trials.
+        """
+        self._update()
+        if self._living and not self._asked and not any(map(self._is_fit, self._living)):
+            raise ExecutorError(self._none_fit())
+        fit = (self._living[key]["Resources"] for key in self._living if self._is_fit(key))
+        return slots(fit, self.wanted)
+
+    def require_fit(self) -> None:
+        """Check the cluster before a launch. A cluster that can grow needs no room yet.
+
+        Raises:
+            InputError: No trial fits on a node, no node can run trials, or nodes do not share the folder of
+                sweeps.
+        """
+        everyone = living_nodes()
+        if not any(AUTOSCALED in node["Labels"] for node in everyone):
+            require_room([node["Resources"] for node in everyone], self.wanted)
+        until = time.monotonic() + ANSWERS_S
+        self._update()
+        while self._asked and time.monotonic() < until:
+            time.sleep(POLL_S)
+            self._update()
+        silent = NodeAnswer((f"it has not answered for {ANSWERS_S:.0f} s",))
+        self._answers |= dict.fromkeys(self._asked, silent)
+        unshared = [key for key in self._living if self._answers[key].unshared]
+        if unshared:
+            raise InputError(
+                "all nodes must share the folder of sweeps, for checkpoints are in it, and "
+                f"{len(unshared)} of {len(self._living)} do not: {self._why(unshared)}. Without it a "
+                "trial that moves begins again, and posthoc trials lack what they read: give --checkpoints "
+                "s3://bucket/folder or another store, or a --runs that is mounted everywhere"
+            )
+        if self._living and not any(map(self._is_fit, self._living)):
+            raise InputError(self._none_fit())
+
+    def _is_fit(self, key: str) -> bool:
+        return key in self._answers and not self._answers[key].lacks
+
+    def _update(self) -> None:
+        # A node without room for a trial, such as a small head, does not load what trials need.
+        fitting = (node for node in living_nodes() if slots([node["Resources"]], self.wanted))
+        self._living = {node["NodeID"]: node for node in fitting}
+        self._asked = {key: each for key, each in self._asked.items() if key in self._living}
+        for key in self._living.keys() - self._answers.keys() - self._asked.keys():
+            self._ask(key)
+        keys = {reference: key for key, reference in self._asked.items()}
+        ready, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0) if keys else ([], [])
+        for reference in ready:
+            self._read(keys[reference], self._asked.pop(keys[reference]))
+
+    def _ask(self, key: str) -> None:
+        placed = NodeAffinitySchedulingStrategy(key, soft=False)
+        self._asked[key] = _answer.options(scheduling_strategy=placed).remote(self.needs.to_json())
+
+    def _read(self, key: str, reference: Any) -> None:
+        try:
+            self._answers[key] = from_json_values(NodeAnswer, json.loads(ray.get(reference)))
+        except ray.exceptions.RayTaskError as error:
+            why = redact(str(error).strip().splitlines()[-1])
+            self._answers[key] = NodeAnswer((f"haltsweep cannot be used there as installed ({why})",))
+        except RayError as error:
+            self._tries[key] = self._tries.get(key, 0) + 1
+            if self._tries[key] < TRIES:
+                self._ask(key)
+                return
+            self._answers[key] = NodeAnswer((f"it gives no answer ({type(error).__name__})",))
+        if self._answers[key].lacks:
+            self.tell(f"node {self._why([key])}; it takes no trials")
+        elif differs := self._answers[key].differs:
+            named = _name(self._living[key])
+            self.tell(f"node {named} has {', '.join(differs)}: results may differ in the last digits")
+
+    def _none_fit(self) -> str:
+        return f"a node of the cluster must be able to run trials, and none can: {self._why(self._living)}"
+
+    def _why(self, keys: Iterable[str]) -> str:
+        """Return the names of nodes with what they lack."""
+        return "; ".join(f"{_name(self._living[key])}: {'; '.join(self._answers[key].lacks)}" for key in keys)
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    host, address = str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
+    return f"{host} ({address})" if host != address else host

@@ -1,0 +1,33 @@
+"""A private Ray in the process of a test."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+from orchestrator.execution.ray.driver import DriverOrder
+from orchestrator.execution.ray.environment import ray_environment
+from orchestrator.files.abandoned import short_folder
+from orchestrator.spec.section import Resources
+
+
+@cache
+def _environment() -> Mapping[str, str]:
+    """The same token each time, since Ray reads it once a process."""
+    return ray_environment(private=True)
+
+
+@contextmanager
+def private_ray(num_cpus: int) -> Iterator[None]:
+    """Connect this process to a Ray of its own."""
+    with (
+        patch.dict(os.environ, _environment()),
+        TemporaryDirectory(prefix="hs-test-", dir=short_folder()) as scratch,
+    ):
+        from orchestrator.execution.ray.cluster import connect
+
+        with connect(DriverOrder(Resources(), num_cpus=num_cpus), Path(scratch)):
+            yield

@@ -1,0 +1,14 @@
+"""Overviews of sweeps whose records are known."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from orchestrator.conductor.overview import EndedTrials, Overview
+from orchestrator.plan.types import Plan
+from orchestrator.trials import Record
+
+
+def overview(plan: Plan, records: Iterable[Record], ended: EndedTrials | None = None) -> Overview:
+    """Return what `status` would show."""
+    planned = Counter((each.arm, each.phase) for each in plan.trials)
+    return Overview.of(plan, planned, records, ended)
