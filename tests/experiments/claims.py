@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
+from orchestrator.report.results.number_words import interval_words
 from orchestrator.report.results.statistics import Estimate, estimate
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.results.types import Cell, Effect, Report, interval_words
+from orchestrator.report.results.types import Cell, Effect, Report
 from orchestrator.tracking.parquet import read_records
 from tests.experiments.tables import EXPERIMENTS
 

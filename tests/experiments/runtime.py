@@ -5,8 +5,8 @@
 
 import csv
 
+from orchestrator.report.results.number_words import interval_words
 from orchestrator.report.results.statistics import estimate
-from orchestrator.report.results.types import interval_words
 from tests.experiments.claims import FINDINGS, report
 from tests.experiments.tables import TABLES
 

@@ -20,16 +20,16 @@ decision comes before the next layer (Tan et al., Sparse Universal Transformer, 
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
-from trainables.layers.host import changed
-from trainables.layers.packing import InTwo, take
+from trainables.layers.host import Function, changed
+from trainables.layers.packing import InTwo, Packing, take
 from trainables.types import sum_dtype
 
 Rule = Literal["undo", "prefix"]
@@ -100,20 +100,16 @@ class HaltingState:
 class Decision:
     """Outcome of one halting decision for every unit."""
 
-    weight: Float[Tensor, " U"]
-    """a_{l-1}: probability that the state before this step is the last."""
+    p: Float[Tensor, " U"]
+    """Probability of halting on the state before this step."""
     keeps: Bool[Tensor, " U"]
     """Units that keep this step."""
-    crossed: Bool[Tensor, " U"] | None
-    """Units whose C_l has reached the threshold; None where these have left."""
-    survival: Float[Tensor, " U"]
+    goes_on: Bool[Tensor, " U"] | None
+    """Units whose C_l has not reached the threshold; None where all others have left."""
 
     def of_staying(self, units: Int[Tensor, " K"] | None, keeps: Bool[Tensor, " K"]) -> "Decision":
         """The outcome for `units`, all if not given, which are those that have not crossed the threshold."""
-        weight, survival = (
-            each if units is None else take(each, units) for each in (self.weight, self.survival)
-        )
-        return Decision(weight, keeps, None, survival)
+        return Decision(self.p if units is None else take(self.p, units), keeps, None)
 
 
 def decide(
@@ -125,13 +121,12 @@ def decide(
     kept, where they undo it; `keeps` is not told apart for them.
     """
     p = p.to(halting.survival.dtype)
-    survival = halting.survival * (1 - p)
-    crossed = survival <= _most_surviving(threshold, survival.dtype)
-    if all_active:
-        return Decision(halting.survival * p, halting.active, crossed, survival)
-    crossed = halting.active & crossed
-    keeps = halting.active & ~crossed if rule == "undo" else halting.active
-    return Decision(halting.survival * p, keeps, crossed, survival)
+    with torch.no_grad():
+        survival = halting.survival * (1 - p)
+        goes_on = ~(survival <= _most_surviving(threshold, survival.dtype))
+        if not all_active:
+            goes_on = halting.active & goes_on
+    return Decision(p, goes_on if rule == "undo" and not all_active else halting.active, goes_on)
 
 
 @lru_cache(maxsize=64)
@@ -152,39 +147,97 @@ def _most_surviving(threshold: float, dtype: torch.dtype) -> float:
     return float(np.array([least], bits).view(real)[0])
 
 
+@dataclass(frozen=True)
+class States:
+    """States of M tokens around a step, and the mixture of those before."""
+
+    before: Float[Tensor, "M D"]
+    after: Float[Tensor, "M D"]
+    mixed: Float[Tensor, "M D"]
+    packing: Packing | None
+    """Rows whose tokens halt as one; None where each token is a unit."""
+
+
+class _Kept(NamedTuple):
+    """What of a step has no gradient."""
+
+    keeps: Bool[Tensor, " U"] | None
+    """Units that keep it; None if all do."""
+    cost: Float[Tensor, " #U"]
+    """Layers that it costs to halt on the state before it."""
+    packing: Packing | None
+
+    def at_tokens(self, value: Shaped[Tensor, " U"]) -> Shaped[Tensor, "M 1"]:
+        return (value if self.packing is None else value.index_select(0, self.packing.row))[:, None]
+
+
+class _Keep(Function):
+    """The books and the states after a step. Its gradients take a third of the kernels of autograd's own."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 autograd takes no keywords
+        ctx: Any,
+        survival: Tensor,
+        spent: Tensor,
+        p: Tensor,
+        mixed: Tensor,
+        before: Tensor,
+        after: Tensor,
+        kept: _Kept,
+    ) -> tuple[Tensor, ...]:
+        weight, survives = survival * p, survival * (1 - p)
+        if kept.keeps is not None:
+            weight *= kept.keeps
+            survives = torch.where(kept.keeps, survives, survival)
+            after = torch.where(kept.at_tokens(kept.keeps), after, before)
+        ctx.save_for_backward(survival, p, weight, before, kept.keeps, kept.cost)
+        ctx.packing = kept.packing
+        costs = torch.addcmul(spent, weight, kept.cost)
+        mixture = torch.addcmul(mixed, kept.at_tokens(weight), before)
+        return (survives, costs, mixture) if kept.keeps is None else (survives, costs, mixture, after)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        survival, p, weight, before, keeps, cost = ctx.saved_tensors
+        survives, costs, mixture, *after = grads
+        kept = _Kept(keeps, cost, ctx.packing)
+        by_weight = (mixture * before).sum(-1)
+        if kept.packing is not None:
+            by_weight = kept.packing.pad(by_weight).sum(1)
+        # Of what is neither halted on nor left to survive.
+        moved = torch.addcmul(by_weight - survives, costs, cost)
+        spread, by_after = kept.at_tokens(weight), None
+        if keeps is None:
+            by_before = spread * mixture
+        else:
+            moved *= keeps
+            by_after = after[0] * kept.at_tokens(keeps)
+            by_before = torch.addcmul(after[0] - by_after, spread, mixture)
+        return torch.addcmul(survives, moved, p), costs, moved * survival, mixture, by_before, by_after, None
+
+
 def keep(
-    halting: HaltingState, decision: Decision, *, all_keep: bool = False, capped: bool = True
-) -> HaltingState:
-    """The halting state after the step that `decision` is about; `all_keep`: every unit keeps it.
+    halting: HaltingState, decision: Decision, states: States, *, all_keep: bool = False, capped: bool = True
+) -> tuple[HaltingState, Float[Tensor, "M D"], Float[Tensor, "M D"]]:
+    """Books, mixture and states after the step that `decision` is about; `all_keep`: every unit keeps it.
 
     `capped`: some unit may reach its cap by it.
     """
-    if all_keep:
-        return changed(
-            halting,
-            survival=decision.survival,
-            spent=torch.addcmul(
-                halting.spent, decision.weight, _as_factor(halting.kept + halting.delay, decision)
-            ),
-            kept=halting.kept + 1,
-            active=_active_after(halting, decision, capped=capped),
-        )
-    keeps, cost = decision.keeps, halting.kept + halting.delay
-    kept = halting.kept + keeps
-    return changed(
-        halting,
-        survival=torch.where(keeps, decision.survival, halting.survival),
-        spent=torch.where(keeps, halting.spent + decision.weight * cost, halting.spent),
-        kept=kept,
-        active=halting.active & ~_crossed(decision) & (kept < halting.cap),
+    cost = halting.kept + halting.delay
+    dtype = halting.survival.dtype
+    factor = _number(cost, dtype, decision.p.device) if isinstance(cost, int) else cost.to(dtype)
+    kept = _Kept(None if all_keep else decision.keeps, factor, states.packing)
+    survival, spent, mixed, *after = _Keep.run(
+        halting.survival, halting.spent, decision.p, states.mixed, states.before, states.after, kept
     )
-
-
-def _as_factor(cost: Int[Tensor, " U"] | int, decision: Decision) -> Float[Tensor, " #U"]:
-    weight = decision.weight
-    if isinstance(cost, int):
-        return _number(cost, weight.dtype, weight.device)
-    return cost.to(weight.dtype)
+    if all_keep:
+        active = _active_after(halting, decision, capped=capped)
+        number = halting.kept + 1
+    else:
+        number = halting.kept + decision.keeps
+        active = _going_on(decision) & (number < halting.cap)
+    books = changed(halting, survival=survival, spent=spent, kept=number, active=active)
+    return books, mixed, after[0] if after else states.after
 
 
 @cached_constants(maxsize=256)
@@ -197,11 +250,11 @@ def _active_after(halting: HaltingState, decision: Decision, *, capped: bool) ->
     active = halting.active
     if capped:
         active = halting.kept + 1 < halting.cap
-    if decision.crossed is None:
+    if decision.goes_on is None:
         return active
-    return active.logical_and(~decision.crossed) if capped else ~decision.crossed
+    return active.logical_and(decision.goes_on) if capped else decision.goes_on
 
 
-def _crossed(decision: Decision) -> Bool[Tensor, " U"]:
-    assert decision.crossed is not None, "units that have crossed the threshold leave before all others keep"
-    return decision.crossed
+def _going_on(decision: Decision) -> Bool[Tensor, " U"]:
+    assert decision.goes_on is not None, "units that have crossed the threshold leave before all others keep"
+    return decision.goes_on

@@ -14,7 +14,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainables.layers.dropout import Drawn, Keyed, drawn_in
-from trainables.layers.host import modules_of
 from trainables.layers.tokens import KeysValues, Placed
 
 Found = TypeVar("Found")
@@ -85,12 +84,6 @@ def recompute(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, Recomputable):
             module.recomputes = True
-
-
-def recomputes_any(model: nn.Module) -> bool:
-    """Whether it was asked of any layer of `model`."""
-    found = [each.recomputes for each in modules_of(model) if isinstance(each, Recomputable)]
-    return True in found
 
 
 def can_recompute(model: nn.Module) -> bool:

@@ -153,7 +153,7 @@ class DepthPass:
         proposed = self._propose() if self.recurrence.transition else None
         decision = self._decide(number, proposed)
         if undo:
-            parting = self._leave(decision.keeps, decision.crossed, stale=not self.recurrence.transition)
+            parting = self._leave(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
             if self.over:
                 return
             if all_keep:
@@ -162,21 +162,21 @@ class DepthPass:
             if parting is not None and proposed is not None:
                 proposed = proposed.of_staying(parting)
         made = self._propose() if proposed is None else proposed
-        self.tell(number, decision, made)
         capped = number in self.caps
         self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep, capped=capped)
+        self.tell(number, decision, made)
         if number < self.recurrence.max_layers and (not undo or capped):
             self._leave(self.units.halting.active, stale=not undo)
 
     def tell(self, number: int, decision: Decision, made: Proposal) -> None:
         """Whoever watches, and the result, of a step of all units that are left."""
         if self.seen is not None:
-            weight = self.units.at_tokens(decision.survival).squeeze(1)
+            weight = self.units.at_tokens(self.units.halting.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
             where = uploaded(self.units.source, made.states.device)
             self.seen.see(number, where, weight, keeps, made.side)
         if made.side:
-            weight = self.units.at_tokens(decision.survival * decision.keeps).squeeze(1)
+            weight = self.units.at_tokens(self.units.halting.survival * decision.keeps).squeeze(1)
             self.layer_outputs.append(LayerOutputs(made.side, weight))
 
     def end(self) -> None:
@@ -232,11 +232,12 @@ class DepthPass:
         return layer.keys_values(source, units.tokens)
 
     def _leave(
-        self, stay: Bool[Tensor, " U"], crossed: Bool[Tensor, " U"] | None = None, *, stale: bool
+        self, stay: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
     ) -> Leaving | None:
         """Remove units outside `stay` from the batch; where the rest is in it, None if no unit left.
 
-        Where all units keep every step those outside it are the ones that have `crossed` the threshold.
+        Where all units keep every step, those that stay are the ones that have not crossed the threshold
+        (`goes_on`).
         `stale`: the states that leave are newer than the keys and values last cached for them.
         """
         if self.recurrence.early_exit == "none":
@@ -244,7 +245,7 @@ class DepthPass:
         if self.recurrence.early_exit == "batch":
             self.over = not bool(stay.any())
             return None
-        known = on_host(stay) if crossed is None else ~on_host(crossed)
+        known = on_host(stay if goes_on is None else goes_on)
         self.over = not known.any()
         if self.over or known.all():
             return None

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.halting import Decision, HaltingState, keep
+from trainables.layers.halting import Decision, HaltingState, States, keep
 from trainables.layers.host import changed, uploaded
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, Leaving, everywhere
@@ -114,16 +114,13 @@ class DepthUnits(ActiveUnits):
         `capped`: some unit may reach its cap.
         """
         halts_by = None if features is states and all_keep else features
-        mixed = torch.addcmul(self.mixed, self.at_tokens(decision.weight), self.states)
-        if not all_keep:
-            keeps = self.at_tokens(decision.keeps)
-            mixed = torch.where(keeps, mixed, self.mixed)
-            states = torch.where(keeps, states, self.states)
+        around = States(self.states, states, self.mixed, None if self.per_token else self.packing)
+        halting, mixed, states = keep(self.halting, decision, around, all_keep=all_keep, capped=capped)
+        found = changed(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step that `features` are of.
-            halts_by = self.means_of(states)
-        halting = keep(self.halting, decision, all_keep=all_keep, capped=capped)
-        return changed(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+            found = changed(found, halts_by=self.means_of(states))
+        return found
 
     def part(self, parting: Leaving) -> "tuple[DepthUnits, DepthUnits]":
         """Those that stay and those that leave; final states of the latter go into `halted_sum`."""

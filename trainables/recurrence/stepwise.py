@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from trainables.layers.halting import Decision, HaltingState, decide, keep
+from trainables.layers.halting import Decision, HaltingState, States, decide, keep
 from trainables.layers.tokens import Tokens
 from trainables.recurrence.decoding_state import DecodingState, LayerCache
 from trainables.recurrence.depth import DepthRecurrence, RecurrentLayer
@@ -53,10 +53,7 @@ def extend_by_one_token(
         if decision is None:
             decision = _decide(recurrence, halting, number, torch.cat((now, then), -1))
         layers[number] = layer.with_sums(sum_before, sum_after)
-        keeps = decision.keeps[:, None]
-        mixed = torch.where(keeps, mixed + decision.weight[:, None] * states, mixed)
-        states = torch.where(keeps, proposed, states)
-        halting = keep(halting, decision)
+        halting, mixed, states = keep(halting, decision, States(states, proposed, mixed, None))
     final = mixed + halting.survival[:, None] * states
     return final, replace(decoding, layers=tuple(layers), length=length)
 

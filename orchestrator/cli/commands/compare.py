@@ -115,7 +115,7 @@ def _unmatched(found: "Comparison") -> Iterator[str]:
 
 
 def _grid(found: "Comparison") -> "Grid":
-    from orchestrator.report.results.types import interval_words
+    from orchestrator.report.results.number_words import interval_words
     from orchestrator.report.writers.tables import Grid
 
     rows = tuple(

@@ -9,8 +9,9 @@ from orchestrator.report.caveats.interval_scope import scope_words
 from orchestrator.report.caveats.notices import chosen_from
 from orchestrator.report.results.contexts import context_notes
 from orchestrator.report.results.extensions import extended_after_results
+from orchestrator.report.results.number_words import number_words, worded
 from orchestrator.report.results.searches import NO_CLAIM
-from orchestrator.report.results.types import PriorWork, Report, ended_word, number_words, worded
+from orchestrator.report.results.types import PriorWork, Report, ended_word
 from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, unseen

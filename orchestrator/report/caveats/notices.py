@@ -10,7 +10,8 @@ from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.comparisons.answer_warnings import warning_lines
 from orchestrator.report.results.arm_changes import ArmChanges
 from orchestrator.report.results.contexts import by_context
-from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report, interval_words
+from orchestrator.report.results.number_words import interval_words
+from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind, numbered
 from search_spaces.dimensions import same

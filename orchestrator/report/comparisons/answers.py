@@ -22,9 +22,10 @@ from orchestrator.report.comparisons.contrasts import (
 from orchestrator.report.comparisons.failed_seeds import difference_bounds, withheld_words
 from orchestrator.report.comparisons.untested import Untested, why_untested
 from orchestrator.report.results.extensions import exploratory
+from orchestrator.report.results.number_words import interval_words, p_words
 from orchestrator.report.results.readings import NOT_MEASURED, Readings, by_seed_alone
 from orchestrator.report.results.statistics import estimate, of_paired, sign_flip_p, win_share, wins_of
-from orchestrator.report.results.types import ArmVerdict, Coverage, Effect, interval_words, p_words
+from orchestrator.report.results.types import ArmVerdict, Coverage, Effect
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.decision_chance import TIMES, DecisionChance, outlooks
 from orchestrator.statistics.missing import MOST_MISSING

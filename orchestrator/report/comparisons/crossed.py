@@ -15,9 +15,10 @@ from orchestrator.plan.crossing import crossed_pairs, searched_fields, shared_fi
 from orchestrator.plan.types import AnswerPlan, Arm, ArmProof, Plan
 from orchestrator.report.comparisons.contrasts import goal_of, paired_seeds
 from orchestrator.report.comparisons.untested import why_untested
+from orchestrator.report.results.number_words import interval_words, p_words
 from orchestrator.report.results.readings import Readings
 from orchestrator.report.results.statistics import of_paired, wins_of
-from orchestrator.report.results.types import CrossVerdict, interval_words, p_words
+from orchestrator.report.results.types import CrossVerdict
 from orchestrator.statistics.paired import Key, Paired, compare, resolution
 from orchestrator.statistics.verdicts import Verdict, verdict
 from orchestrator.trials import Record

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from orchestrator.report.results.types import Report, Rows, interval_words, p_words, win_title, win_words
+from orchestrator.report.results.number_words import interval_words, p_words, win_title, win_words
+from orchestrator.report.results.types import Report, Rows
 from search_spaces.wording import amount
 
 

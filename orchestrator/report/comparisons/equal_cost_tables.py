@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.display.format import amount
 from orchestrator.report.comparisons.equal_cost import EqualCost
+from orchestrator.report.results.number_words import interval_words, worded
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import Report, Rows, interval_words, worded
+from orchestrator.report.results.types import Report, Rows
 
 EQUAL = (
     "exploratory: arms at the cost of what they are compared with, each seed's own readings interpolated, "

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.report.comparisons.factorial import FactorialEffect
-from orchestrator.report.results.types import Report, Rows, interval_words, number_words, p_words, worded
+from orchestrator.report.results.number_words import interval_words, number_words, p_words, worded
+from orchestrator.report.results.types import Report, Rows
 from search_spaces.wording import amount
 
 LISTED = 2

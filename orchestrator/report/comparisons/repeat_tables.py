@@ -5,7 +5,8 @@ from math import sqrt
 from statistics import fmean, stdev, variance
 
 from orchestrator.plan.display.format import setting_words
-from orchestrator.report.results.types import Report, Rows, number_words
+from orchestrator.report.results.number_words import number_words
+from orchestrator.report.results.types import Report, Rows
 from orchestrator.statistics.decision_chance import DecisionChance
 from search_spaces.wording import amount
 

@@ -11,7 +11,8 @@ from orchestrator.report.results.compute import CostCurve
 from orchestrator.report.results.contexts import by_context, titled
 from orchestrator.report.results.curves import ArmCurve
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.types import Report, worded
+from orchestrator.report.results.number_words import worded
+from orchestrator.report.results.types import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,8 +22,9 @@ from orchestrator.report.figures.style import (
     shortened,
 )
 from orchestrator.report.results.contexts import by_context, titled
+from orchestrator.report.results.number_words import interval_words, worded
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import ArmVerdict, Report, interval_words, worded
+from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.report.writers.tables import role
 from orchestrator.statistics.paired import ROUNDING, minus
 

@@ -15,8 +15,9 @@ from orchestrator.report.results.arm_changes import rows as change_rows
 from orchestrator.report.results.arm_facts import ArmFacts
 from orchestrator.report.results.contexts import by_context
 from orchestrator.report.results.details import Details
+from orchestrator.report.results.number_words import interval_words, number_words, worded
 from orchestrator.report.results.searches import SearchCourse
-from orchestrator.report.results.types import UNRUN, Report, interval_words, number_words, worded
+from orchestrator.report.results.types import UNRUN, Report
 from orchestrator.report.writers import tables
 from orchestrator.report.writers.first_arms import DRAWN, drawn_arms, not_drawn
 from orchestrator.report.writers.page_parts import Card, PageSection, Part, pictures

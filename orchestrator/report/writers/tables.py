@@ -8,13 +8,7 @@ from orchestrator.plan.display.format import count, setting_words
 from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, factorial_tables, repeat_tables
 from orchestrator.report.results import arm_changes
 from orchestrator.report.results.contexts import by_context, titled
-from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import (
-    ArmVerdict,
-    Cell,
-    Effect,
-    Report,
-    ended_word,
+from orchestrator.report.results.number_words import (
     interval_words,
     number_words,
     p_words,
@@ -22,6 +16,8 @@ from orchestrator.report.results.types import (
     win_words,
     worded,
 )
+from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.types import ArmVerdict, Cell, Effect, Report, ended_word
 from search_spaces.wording import amount, markdown_line, one_line
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from orchestrator.report.results.number_words import interval_words, number_words, p_words
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import interval_words, number_words, p_words
 from orchestrator.report.writers.tables import searched, tallies
 from tests.orchestrator.report.studies import study
 
@@ -19,7 +19,7 @@ from tests.orchestrator.report.studies import study
         ((-0.2, -0.4, 1e-14), "-0.200 [-0.400, 0.000]"),
         ((150.0, 149.0, 151.0), "+150 [+149, +151]"),
         # An interval around 0, and what sums of numbers near 1 leave of it, need no more.
-        ((0.002, -0.0004, 0.004), "+0.002 [0.000, +0.004]"),
+        ((0.002, -0.0004, 0.004), "+0.002 [-0.001, +0.004]"),
         ((1e-17, -1e-17, 1e-16), "0.000 [0.000, 0.000]"),
     ],
 )
@@ -34,7 +34,7 @@ def test_an_interval_that_leaves_out_zero_never_shows_it(ends, words):
         ((80.0, 20.0, 140.0), "+80 [+20, +140]"),
         ((75.0, 0.2, 149.8), "+75.000 [+0.200, +149.800]"),
         ((60.0, -20.0, 140.0), "+60 [-20, +140]"),
-        ((150.4, 149.6, 151.2), "+150 [+150, +151]"),
+        ((150.4, 149.6, 151.2), "+150 [+149, +152]"),
     ],
 )
 def test_the_numbers_of_an_interval_have_equally_many_decimals(ends, words):
@@ -46,7 +46,8 @@ def test_the_numbers_of_an_interval_have_equally_many_decimals(ends, words):
     [
         ((0.0, -0.00059, 0.0005), 0.0006, "0.0000 [-0.0006, +0.0005]"),
         ((0.0, -0.00166, 0.001), 0.0017, "0.0000 [-0.0017, +0.0010]"),
-        ((0.002, -0.0104, 0.009), 0.01, "+0.002 [-0.010, +0.009]"),
+        ((0.002, -0.0104, 0.009), 0.01, "+0.002 [-0.011, +0.009]"),
+        ((0.002, -0.0092, 0.009), 0.0095, "+0.0020 [-0.0092, +0.0090]"),
         ((120.0, 100.0, 130.55), 130.57, "+120.00 [+100.00, +130.55]"),
         ((0.0, -0.4, 0.5), 0.01, "0.000 [-0.400, +0.500]"),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -70,6 +71,8 @@ def install() -> None:
             switch = Switch(given, decorate)
             _switches.append(switch)
             if _checked():
+                # pydantic asks for the parameters of validators, and these are no longer those of the code.
+                given.__signature__ = signature(given)  # type: ignore[attr-defined]
                 switch.turn(on=True)
             return given
 

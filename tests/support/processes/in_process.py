@@ -1,10 +1,7 @@
 """The command line, called in this process: a fixture that conftest files take from here."""
 
-import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,9 +28,6 @@ def haltsweep(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["haltsweep"])
     monkeypatch.chdir(tmp_path)
-    # Where it is known: not all commands plan, and none needs PyTorch for help.
-    if (probe := sys.modules.get("orchestrator.plan.probe")) is not None:
-        monkeypatch.setattr(probe, "Rehearsals", _rehearsals)
     console.out.cache_clear()
     console.err.cache_clear()
 
@@ -48,14 +42,6 @@ def haltsweep(
         return Answer(code, said.out, said.err)
 
     return answer
-
-
-@cache
-def _rehearsals() -> Any:
-    """Short trainings that tell what a setting of training does: the same for the plans of all specs."""
-    from trainables.training.rehearsal import Rehearsals
-
-    return Rehearsals()
 
 
 @pytest.fixture

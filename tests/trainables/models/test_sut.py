@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from trainables import costs
 from trainables.assembly import build_model, initialise, model_config
 from trainables.layers.experts import ExpertLinear
-from trainables.layers.halting import HaltingState, decide, keep
+from trainables.layers.halting import HaltingState, States, decide, keep
 from trainables.models.sut import Config, Decoder, decoder_flops, forward_flops
 from trainables.types import Batch, Encoded, TaskShape
 
@@ -104,9 +104,11 @@ def ponder_of_gates(hats: list[float], threshold: float) -> tuple[float, int]:
     """Our cost of the same token, and the layers it keeps."""
     cap = torch.tensor([len(hats) + 1])
     halting = HaltingState.begin(cap, torch.float64, delay=0)
+    nothing = torch.zeros(1, 1, dtype=torch.float64)
+    states = States(nothing, nothing, nothing, None)
     for hat in [0.0, *hats]:
         p = torch.tensor([hat], dtype=torch.float64)
-        halting = keep(halting, decide(halting, p, threshold, "undo"))
+        halting, *_ = keep(halting, decide(halting, p, threshold, "undo"), states)
     return float(halting.ponder), int(halting.kept)
 
 

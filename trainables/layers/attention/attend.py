@@ -92,31 +92,6 @@ def pairs_of_keys(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
     return found
 
 
-def attend(
-    q: Float[Tensor, "B T H E"],
-    k: Float[Tensor, "B K H E"],
-    v: Float[Tensor, "B K H E"],
-    key_mask: Bool[Tensor, "B K"] | None = None,
-    query_mask: Bool[Tensor, "B T"] | None = None,
-    *,
-    drop: WeightDropout | None = None,
-    backend: Backend = "auto",
-) -> Float[Tensor, "B T H E"]:
-    """softmax(q k^T / sqrt(E)) v over the keys in `key_mask`; every row must have one.
-
-    Masks are right-padded. Outputs of queries outside `query_mask` are not defined. Raises ValueError if
-    `backend` names a kernel that cannot run here.
-    """
-    kernel = choose(backend, q, dropping=drop is not None)
-    if kernel == "flash":
-        queries, keys = _packing(q, query_mask), _packing(k, key_mask)
-        out = _flash(queries.unpad(q), keys.unpad(k), keys.unpad(v), (queries, keys), drop)
-        return queries.pad(out)
-    barred = None if key_mask is None else barring(key_mask[:, None, None], q.dtype)
-    rows = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
-    return _padded(kernel, rows, barred, drop).transpose(1, 2)
-
-
 def attend_packed(
     q: Float[Tensor, "M H E"],
     seen: KeysValues,
@@ -127,11 +102,12 @@ def attend_packed(
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """`attend` on packed tokens: row i of `queries` attends to row i of what is `seen`.
+    """softmax(q k^T / sqrt(E)) v on packed tokens: row i of `queries` attends to row i of what is `seen`.
 
     With `reach`, a query attends to that many first keys of its row. Then `queries` must be some of the
     tokens that are seen, in order, each reaching up to itself; only where they are all of them can `flash`
-    run. `bias` is added to the logits, in their padded form; `flash` cannot do that.
+    run. `bias` is added to the logits, in their padded form; `flash` cannot do that. Raises ValueError if
+    `backend` names a kernel that cannot run here.
     """
     keys = seen.packing
     whole = (reach is None or q.shape[0] == seen.keys.shape[0]) and not keys.padded
@@ -158,7 +134,7 @@ def attend_among(
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """`attend` of all tokens to those of their row, given queries, keys and values before any rotation."""
+    """Attention of all tokens to those of their row, given queries, keys and values before any rotation."""
     kernel = choose(backend, qkv, dropping=drop is not None, whole=not tokens.packing.padded)
     if kernel == "flash":
         q, k, v = qkv.unbind(1)
@@ -373,11 +349,3 @@ def _generator(device: torch.device) -> torch.Generator:
         return torch.default_generator
     generators: tuple[torch.Generator, ...] = torch.cuda.default_generators
     return generators[torch.cuda.current_device() if device.index is None else device.index]
-
-
-def _packing(x: Tensor, mask: Tensor | None) -> Packing:
-    batch, width = x.shape[:2]
-    if mask is None:
-        lengths = torch.full((batch,), width, device=x.device)
-        return Packing.of_lengths(lengths, width)
-    return Packing(mask.nonzero()[:, 0], mask.sum(1), width)

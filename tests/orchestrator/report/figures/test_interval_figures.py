@@ -12,7 +12,7 @@ from scipy import stats
 from orchestrator.report.figures.interval_figures import LINES, NAMED, SEEDS
 from orchestrator.report.figures.style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE
 from orchestrator.report.halting.tally_figures import SHADES
-from orchestrator.report.results.types import interval_words
+from orchestrator.report.results.number_words import interval_words
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.drawing import Whisker, drawings

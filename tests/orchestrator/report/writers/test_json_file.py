@@ -63,13 +63,13 @@ def held(value, texts, numbers):
 
 
 def there(token, texts, sizes):
-    """Whether a number as shown is in a text, or is one of these without sign, rounded as it is."""
+    """Whether a number as shown is in a text, or is one of these without sign, rounded in either direction."""
     if token in texts:
         return True
     value = float(token.replace(",", ""))
     mantissa, _, power = token.replace(",", "").partition("e")
     step = 10.0 ** (int(power or 0) - len(mantissa.partition(".")[2]))
-    return bool((np.abs(sizes - abs(value)) <= 0.5001 * step).any())
+    return bool((np.abs(sizes - abs(value)) <= 1.0001 * step).any())
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,13 @@ from trainables.layers.attention import flash
 from trainables.layers.attention.attend import (
     Backend,
     WeightDropout,
-    attend,
     attend_packed,
     choose,
     flash_fault,
 )
 from trainables.layers.attention.explicit_offsets import OffsetBias
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.packing import Packing
+from trainables.layers.packing import Packing, packing_of
 from trainables.layers.tokens import KeysValues
 
 QUERIES, KEYS = (3, 1, 2), (4, 2, 5)
@@ -33,6 +32,23 @@ ROOT = WIDTH**0.5
 
 def attended(q: Tensor, k: Tensor, v: Tensor, queries: Packing, keys: Packing, **how: Any) -> Tensor:
     return attend_packed(q, KeysValues(k, v, keys), queries, **how)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_mask: Tensor | None = None,
+    query_mask: Tensor | None = None,
+    **how: Any,
+) -> Tensor:
+    """Of padded rows."""
+    queries, keys = (
+        packing_of(torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask)
+        for x, mask in ((q, query_mask), (k, key_mask))
+    )
+    found = attended(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, **how)
+    return queries.pad(found)
 
 
 def tensors(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
