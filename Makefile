@@ -20,7 +20,7 @@ WAITING := --numprocesses $(shell $(PYTHON) -c 'import os; print(min(8, 1 + (os.
 # Processes that tests start shall not compile the package again, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all search check types style format bench clean
+.PHONY: demo test test-all docs search check types style format bench clean
 
 # Drawn once; make prints the commands that it runs, and the seed with them.
 SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -33,6 +33,9 @@ test: $(READY)  ## what every change must pass: all tests but the slow ones; fou
 
 test-all: $(READY)  ## the gate: all tests, and every spec is planned, proved and trained for one step
 	$(BIN)/python -m pytest $(WAITING) --haltsweep tests experiments
+
+docs: $(READY)  ## the documentation site, in docs/_build; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
 
 search: $(READY)  ## properties on many random examples, for hours; to see them again: make search SEED=...
 	$(BIN)/python -m pytest $(PARALLEL) -m hypothesis --hypothesis-profile=thorough --hypothesis-seed=$(SEED) --timeout=0
@@ -61,6 +64,6 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade pip
-	$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install -qq --no-compile --constraint constraints.txt --editable '.[dev,docs]'
 	-$(BIN)/python -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib
 	touch $@

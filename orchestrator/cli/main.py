@@ -74,7 +74,9 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="haltsweep",
     cls=_Commands,
-    help="Hyperparameter searches and ablation studies of recurrent Transformers with dynamic halt.",
+    help="Hyperparameter search and ablation studies for any PyTorch (or Python) training code, "
+    "with verdicts that hold. "
+    "Recurrent Transformers with dynamic halt, their tasks and their search spaces are built in.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,14 +1,12 @@
-"""A sweep for notebooks: its trials and measurements as tables, its report as objects and figures.
+"""Read a sweep from a notebook or script: its trials and measurements as tables, its report, its figures.
 
-    from orchestrator.read import figures, measurements, report, trials
+Reading is safe while the sweep runs, and writes nothing. Example: `trials("quickstart").to_pandas()`.
 
-    trials("quickstart").to_pandas()
+All functions take the same arguments. `name` is the name of a sweep, or its folder. `runs` is the folder of
+all sweeps; by default $HALTSWEEP_RUNS, else `./runs`. `storage` is the URL of the ledger, needed only if
+`launch` was given one by `--storage` and the file launch.json of the sweep is missing.
 
-Every function takes the name of a sweep, or its folder, and reads what there is at this moment: a sweep may
-be running. Nothing of the sweep is written. `runs` is the folder of all sweeps, else $HALTSWEEP_RUNS, else
-./runs; `storage` is the URL of a ledger that launch was given with --storage, where launch.json cannot tell.
-
-Raises InputError for a sweep that is not there, StoreError for one that cannot be read.
+All functions raise InputError if the sweep does not exist, and StoreError if it cannot be read.
 """
 
 from pathlib import Path
@@ -27,16 +25,15 @@ __all__ = ["figures", "measurements", "report", "trials"]
 
 
 def trials(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "pa.Table":
-    """One row a trial that was asked for, in that order.
+    """Return a table with one row per trial, in the order in which the trials were started.
 
     Columns: `trial_id`, `arm`, `phase` (search, confirm, posthoc), `number`, `seed`, `rank`, `outcome` (null
     while the trial has not ended), `reason`, `attempts`, `started_at`, `ended_at` (UTC), `commit` (of the
-    folder it was launched from), `code` (digest of the code that ran, haltsweep's own included), `host`,
-    `settings` (JSON, all of them), `step` and `seconds` of the last measurement; then `assignment.<path>` for
-    what a search chose, `overrides.<path>` for what a posthoc trial was read under (nothing, where a
-    checkpoint is read as trained for test splits that were added), `attribute.<name>` for texts that it
-    reported, `metric.<name>` for what was measured last, and `counted.<name>` for the objective of a search
-    that does not count by the last report. Null if a trial has no value.
+    launch folder), `code` (digest of the code that ran, including haltsweep), `host`, `settings` (JSON),
+    `step` and `seconds` of the last measurement. Further columns: `assignment.<path>` for a value that a
+    search chose, `overrides.<path>` for a changed setting of a posthoc trial, `attribute.<name>` for a
+    reported text, `metric.<name>` for the last value of a metric, and `counted.<name>` for an objective whose
+    scope is not the last report. A value that a trial does not have is null.
     """
     from orchestrator.tracking.flat import trials_table
 
@@ -45,7 +42,7 @@ def trials(name: str, *, runs: Path | str | None = None, storage: str | None = N
 
 
 def measurements(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "pa.Table":
-    """One row a trial, step and metric, in the order in which they were reported.
+    """Return a table with one row per trial, step and metric, in the order of the reports.
 
     Columns: `trial_id`, `arm`, `phase`, `number`, `seed`, `step`, `seconds` of work, `at` (UTC), `metric`,
     `value`.
@@ -57,7 +54,7 @@ def measurements(name: str, *, runs: Path | str | None = None, storage: str | No
 
 
 def report(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "Report":
-    """All that the report shows: cells, effects, verdicts, each with its n and the ids of its records."""
+    """Return the report as an object: results of every arm, differences and verdicts."""
     from orchestrator.report.results.summary import summarise
 
     with opened(name, _root(runs), storage) as sweep:
@@ -65,7 +62,7 @@ def report(name: str, *, runs: Path | str | None = None, storage: str | None = N
 
 
 def figures(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "dict[str, Image]":
-    """The figures of the report by name. The last line of a cell shows one: `figures(name)["outcome-1"]`."""
+    """Return the figures of the report by name, e.g. `outcome-1`; a notebook displays them as images."""
     from orchestrator.report.figures.panels import images
 
     return images(report(name, runs=runs, storage=storage))

@@ -133,7 +133,7 @@ def test_licence_and_extras_are_told(wheel):
     lines = wheel.read(name).decode().splitlines()
     assert "Name: haltsweep" in lines
     assert "License-Expression: Apache-2.0" in lines
-    assert {"flash", "integrations", "postgres", "dev"} == {
+    assert {"flash", "integrations", "postgres", "docs", "dev"} == {
         line.partition(": ")[2] for line in lines if line.startswith("Provides-Extra")
     }
 
@@ -143,6 +143,9 @@ def test_constraints_pin_every_dependency():
     shown = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
-    wanted = [*shown["dependencies"], *shown["optional-dependencies"]["dev"]]
+    wanted = [
+        *shown["dependencies"],
+        *(each for extra in ("dev", "docs") for each in shown["optional-dependencies"][extra]),
+    ]
     names = {line.partition(">")[0].partition("[")[0].lower().replace("_", "-") for line in wanted}
     assert names <= pinned

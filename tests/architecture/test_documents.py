@@ -1,4 +1,4 @@
-"""What README, CONTRIBUTING and experiments/README say is there is there."""
+"""What README, CONTRIBUTING, docs and experiments/README say is there is there."""
 
 import re
 import tomllib
@@ -7,12 +7,8 @@ import pytest
 import typer
 
 from orchestrator.cli.main import app
-from orchestrator.execution.trial.rehearsal import rehearse
-from orchestrator.plan.planner import plan
-from orchestrator.spec.load import read_spec
 from tests.architecture.source import ROOT, text, tracked
 from tests.support.processes.commands import every_command
-from tests.support.training_code.own_code import forgotten
 
 DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -20,7 +16,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 PLACE = re.compile(
     r"(?:orchestrator|search_spaces|trainables|experiments|tests|\.ci)(?:/[\w.*-]+)*/?|Makefile|[A-Z]+\.md"
 )
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def without_blocks(path):
@@ -65,22 +61,6 @@ def code_of(document):
 def test_make_targets_that_are_named_exist(document):
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ([a-z]+)", "\n".join(code_of(document)))) <= targets
-
-
-def test_the_studies_of_the_readme_can_be_planned_and_its_code_trained(tmp_path, monkeypatch):
-    blocks = BLOCK.findall(text(ROOT / "README.md"))
-    code, *_ = (body for kind, body in blocks if kind == "python")  # the others are tried by tests/outside
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "digits.py").write_text(code)
-    studies = [body for kind, body in blocks if kind == "yaml"]
-    assert len(studies) == 2
-    starters = ROOT / "orchestrator" / "starters"
-    assert [code, studies[1]] == [text(starters / "digits.py.txt"), text(starters / "digits.yaml")]
-    with forgotten(tmp_path):
-        for study in studies:
-            (tmp_path / "study.yaml").write_text(study)
-            source = read_spec(tmp_path / "study.yaml")
-            rehearse(source, plan(source))
 
 
 def test_extras_that_are_named_exist():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.numerics.distributions import PROJECT, SPEC, gru_kit
+from tests.support.numerics.distributions import SPEC, gru_kit
 from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
 from trainables import catalog, costs
@@ -69,13 +69,6 @@ def test_a_spec_of_an_installed_package_is_planned_and_proved(haltsweep: Run, si
         "plan", str(SPEC), "baseline.model.name=gru_kit.gru", "baseline.task.name=gru_kit.majority"
     )
     assert by_module.code == 0, by_module.err
-
-
-def test_the_model_of_the_readme_is_the_one_that_is_tested() -> None:
-    readme = (PROJECT.parents[2] / "README.md").read_text()
-    assert f"```python\n{(PROJECT / 'gru_kit' / 'gru.py').read_text()}```" in readme
-    offered = (PROJECT / "pyproject.toml").read_text().partition("[project.entry-points")[2]
-    assert offered.partition("[tool")[0].strip() in readme
 
 
 def test_weights_of_plain_modules_depend_on_seed_and_name_alone() -> None:

@@ -40,34 +40,44 @@ Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 
 
 class FunctionTrial:
-    """What a training function is given beside its settings."""
+    """The second argument of a training function: describes the trial and records its metrics."""
 
     def __init__(self, job: Job, folder: Path, hand_over: Callable[[int, Mapping[str, float]], None]) -> None:
         self.seed: int = job.seed
-        """Root of the trial's randomness; the same in the paired trials of all arms."""
+        """Seed of the trial; paired trials of different arms have the same seed."""
         self.phase: str = job.phase
         """`search` or `confirm`."""
         self.splits: tuple[str, ...] = job.splits
-        """Test splits to measure after the last step; empty while searching."""
+        """Test splits to measure after the last step; empty during a search."""
         self.data: Path = job.data_dir
         """Folder for datasets, shared by all trials of a machine; it may not exist yet."""
         self.folder: Path = folder
-        """What is in it at a report is saved with the trial, and is there again when it is resumed."""
+        """Files in this folder at a report are saved, and restored when the trial is resumed."""
         self._hand_over = hand_over
 
     @property
     def device(self) -> str:
-        """`cuda` where PyTorch may use a GPU, else `cpu`."""
+        """Return `cuda` if PyTorch can use a GPU, else `cpu`."""
         import torch
 
         return "cuda" if torch.cuda.is_available() else "cpu"
 
     def seed_of(self, *name: str | int) -> int:
-        """A seed below 2**32 for the random stream `name`: the same in all arms, whatever else they draw."""
+        """Return a seed from 0 to 2**32 - 1 for the random stream `name`.
+
+        The seed is the same in all arms, whatever other random numbers an arm draws.
+
+        Args:
+            name: Texts and numbers that name the stream, e.g. `"epoch", 3`.
+        """
         return derive(self.seed, *name) % 2**32
 
     def generator(self, *name: str | int) -> np.random.Generator:
-        """A fresh NumPy generator for the random stream `name`."""
+        """Return a new NumPy generator for the random stream `name`.
+
+        Args:
+            name: Texts and numbers that name the stream, as in `seed_of`.
+        """
         return np.random.Generator(np.random.PCG64(derive(self.seed, *name)))
 
     def infeasible(self, reason: str) -> NoReturn:

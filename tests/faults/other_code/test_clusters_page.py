@@ -32,7 +32,8 @@ SLOW = (
 )
 """Trials that confirm are left when a signal is heard after the first checkpoint. They load no PyTorch, which
 eleven processes would."""
-PAGE = ROOT / "orchestrator" / "clusters"
+FILES = ROOT / "orchestrator" / "clusters"
+PAGE = ROOT / "docs" / "how-to" / "several-machines.md"
 JOB = 4711
 FAKES = {
     # Of SLURM's: the names of the job's nodes; a command on one of them, which is this machine.
@@ -42,8 +43,8 @@ FAKES = {
 
 
 def test_the_script_for_slurm_is_sound():
-    subprocess.run(["bash", "-n", str(PAGE / "slurm.sh")], check=True)
-    asked = re.findall(r"^#SBATCH --([a-z-]+)=", (PAGE / "slurm.sh").read_text(), re.MULTILINE)
+    subprocess.run(["bash", "-n", str(FILES / "slurm.sh")], check=True)
+    asked = re.findall(r"^#SBATCH --([a-z-]+)=", (FILES / "slurm.sh").read_text(), re.MULTILINE)
     assert {"nodes", "ntasks-per-node", "time", "signal"} <= set(asked)
 
 
@@ -95,7 +96,7 @@ class Job(subprocess.Popen):
 
     def __init__(self, shell, environment):
         super().__init__(
-            ["bash", str(PAGE / "slurm.sh"), "tiny.yaml"],
+            ["bash", str(FILES / "slurm.sh"), "tiny.yaml"],
             cwd=shell.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -120,7 +121,7 @@ def left():
 @pytest.fixture(scope="module")
 def kubernetes():
     """The documents of the file for KubeRay, by kind."""
-    return {each["kind"]: each for each in yaml.safe_load_all((PAGE / "kuberay.yaml").read_text())}
+    return {each["kind"]: each for each in yaml.safe_load_all((FILES / "kuberay.yaml").read_text())}
 
 
 def test_the_ray_job_is_whole(kubernetes):
@@ -140,6 +141,7 @@ def test_the_ray_job_is_whole(kubernetes):
     }
     cluster = spec["rayClusterSpec"]
     assert f"ray=={cluster['rayVersion']}" in (ROOT / "constraints.txt").read_text()
+    assert f"FROM rayproject/ray:{cluster['rayVersion']}-" in (FILES / "Dockerfile").read_text()
     assert cluster["authOptions"] == {"mode": "token"}
     groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     assert {group.get("groupName") for group in groups} == {None, "gpus"}
@@ -179,7 +181,7 @@ def test_every_option_of_ray_that_is_named_exists():
     from ray.scripts.scripts import start
 
     known = {name for each in start.params for name in (*each.opts, *each.secondary_opts)}
-    text = (PAGE / "README.md").read_text() + (PAGE / "slurm.sh").read_text().replace("\\\n", " ")
+    text = PAGE.read_text() + (FILES / "slurm.sh").read_text().replace("\\\n", " ")
     named = {
         option
         for line in re.findall(r"ray start (?!haltsweep)[^`\n|]*", text)

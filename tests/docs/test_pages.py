@@ -1,0 +1,137 @@
+"""The code of README and docs does what the pages say: it is run, in an empty folder for each page."""
+
+import runpy
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.pages import RUN, CodeBlock, blocks, pages
+from tests.support.processes.commands import Shell, answer
+from tests.support.processes.forked_pytest import pytest_in
+from tests.support.processes.forks import Forked
+
+PAGES = pages()
+README = Path("README.md")
+"""Its code is that of the first tutorial: `test_same_code`."""
+MOST_NOT_RUN = 0.2
+"""Greatest share of blocks of code that a page may leave out because no test can run them."""
+SHORT = {"train.steps": 2, "train.report_every": 2, "train.batch_size": 4, "train.warmup_steps": 0}
+"""Settings of built-in training that make a launch short."""
+
+
+def runs(page: Path) -> list[CodeBlock]:
+    return [block for block in blocks(page) if block.language in RUN]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_blocks_are_closed_and_have_a_language(page: Path) -> None:
+    assert [block.place for block in blocks(page) if not block.language] == []
+
+
+def test_few_blocks_are_left_out() -> None:
+    code = [block for page in PAGES for block in runs(page)]
+    left_out = [block.place for block in code if block.does == "not run"]
+    assert len(left_out) <= MOST_NOT_RUN * len(code), left_out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README and runs(page)], ids=str)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    shell = Shell(tmp_path / "folder", tmp_path / "home")
+    shell.folder.mkdir()
+    shell.home.mkdir()
+    for block in runs(page):
+        if block.does == "file":
+            write(block, shell)
+        elif block.does == "added to":
+            add(block, shell)
+        elif block.does != "not run":
+            {"python": execute, "sh": command, "yaml": check}[block.language](block, shell)
+
+
+def write(block: CodeBlock, shell: Shell) -> None:
+    file = shell.folder / block.what
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(block.body, encoding="utf-8")
+    if block.language == "yaml":
+        checked(block, shell, block.what)
+
+
+def check(block: CodeBlock, shell: Shell) -> None:
+    (shell.folder / "block.yaml").write_text(block.body, encoding="utf-8")
+    checked(block, shell, "block.yaml")
+
+
+def add(block: CodeBlock, shell: Shell) -> None:
+    """A part of a spec is checked in the spec that it is a part of; the file stays as it is."""
+    spec = yaml.safe_load((shell.folder / block.what).read_text("utf-8"))
+    for key, value in yaml.safe_load(block.body).items():
+        both = isinstance(spec.get(key), Mapping) and isinstance(value, Mapping)
+        spec[key] = spec[key] | value if both else value
+    (shell.folder / "block.yaml").write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")
+    checked(block, shell, "block.yaml")
+
+
+def checked(block: CodeBlock, shell: Shell, file: str) -> None:
+    done = shell.run("check", file)
+    assert done.code == 0, f"{block.place}: {done.err}"
+
+
+def execute(block: CodeBlock, shell: Shell) -> None:
+    file = shell.folder / "block.py"
+    file.write_text(block.body, encoding="utf-8")
+    done = answer(Forked(run_file, file, folder=shell.folder, variables=shell.environment))
+    assert done.code == 0, f"{block.place}: {done.err}"
+
+
+def run_file(file: Path) -> None:
+    """In a process of its own: as `python FILE`."""
+    sys.path.insert(0, str(Path.cwd()))
+    sys.argv = [str(file)]
+    runpy.run_path(str(file), run_name="__main__")
+
+
+def command(block: CodeBlock, shell: Shell) -> None:
+    for line in block.body.splitlines():
+        if not (words := shlex.split(line, comments=True)):
+            continue
+        program, *arguments = words
+        target = arguments[arguments.index(">") + 1] if ">" in arguments else None
+        if target is not None:
+            arguments = arguments[: arguments.index(">")]
+        if program == "pytest":
+            code, out, err = pytest_in(
+                shell.folder, ("-p", "no:cacheprovider", *arguments), shell.environment
+            )
+            assert code == 0, f"{block.place}: {out[-4000:]}{err}"
+            continue
+        if program == "python":
+            done = answer(
+                Forked(run_file, Path(arguments[0]), folder=shell.folder, variables=shell.environment)
+            )
+        else:
+            assert program == "haltsweep", f"{block.place}: a test cannot run {line}"
+            done = shell.run(*arguments, *shortened(arguments, shell))
+        assert done.code == 0, f"{block.place}: {line}: {done.out[-2000:]}{done.err}"
+        if target is not None:
+            (shell.folder / target).write_text(done.out, encoding="utf-8")
+
+
+def shortened(arguments: list[str], shell: Shell) -> list[str]:
+    """Further arguments of a launch, with which it takes seconds."""
+    if arguments[0] in ("resume", "extend") and "--dry-run" not in arguments:
+        return ["--driver", "inline"]
+    if arguments[0] != "launch":
+        return []
+    spec: dict[str, Any] = yaml.safe_load((shell.folder / arguments[1]).read_text("utf-8"))
+    found: dict[str, Any] = {}
+    if search := spec.get("search"):
+        found |= {"search.trials_per_arm": 1} | ({"search.repeats": 1} if "repeats" in search else {})
+    if "trainable" not in spec:
+        found |= {f"baseline.{name}": value for name, value in SHORT.items()}
+    return [f"{name}={value}" for name, value in found.items()] + ["--driver", "inline"]

@@ -1,0 +1,109 @@
+"""The generated reference has every command, option, spec key, error, outcome and key of report.json."""
+
+import dataclasses
+import importlib.util
+import json
+import re
+from types import ModuleType
+
+import pytest
+import typer
+
+from orchestrator import errors
+from orchestrator.cli.main import app
+from orchestrator.report.results.types import Report
+from orchestrator.spec.schema import json_schema
+from orchestrator.trials import OutcomeKind
+from tests.architecture.source import ROOT
+from tests.support.processes.commands import every_command
+from trainables.custom.function import FunctionTrial
+from trainables.protocol import Job
+
+
+@dataclasses.dataclass
+class ExampleRow:
+    """A row.
+
+    Not this.
+    """
+
+
+@dataclasses.dataclass
+class Example:
+    plain: int
+    """Text
+    below it."""
+    rows: tuple[ExampleRow, ...]
+    bare: str = ""
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    found = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "reference_pages.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_every_command_with_its_options(pages: ModuleType) -> None:
+    text = pages.commands()
+    for name, command in every_command(typer.main.get_command(app)).items():
+        _, _, section = text.partition(f"# `haltsweep {name}`\n")
+        section = re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0]
+        options = {each for param in command.params for each in param.opts if each.startswith("--")}
+        assert options <= set(re.findall(r"--[a-z-]+", section)), name
+
+
+def test_every_key_of_a_spec_has_a_meaning(pages: ModuleType) -> None:
+    text = pages.spec()
+    whole = text.partition("## `")[0]
+    keys = json_schema()["$defs"]["built-in"]["properties"]
+    rows = {
+        row[1].strip(" `"): row[-2].strip() for row in map(split_row, whole.splitlines()) if len(row) == 5
+    }
+    assert keys.keys() <= rows.keys()
+    undescribed = [key for key in keys if not rows[key]]
+    assert undescribed == []
+    for section in ("Answer", "Budget", "Confirm", "Objective", "Resources", "Search", "train"):
+        assert f"## `{section}`\n" in text
+
+
+def split_row(line: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", line)
+
+
+def test_every_error_and_outcome(pages: ModuleType) -> None:
+    text = pages.exit_codes()
+    raised = {
+        each.__name__
+        for each in vars(errors).values()
+        if isinstance(each, type) and issubclass(each, errors.HaltsweepError)
+    }
+    assert {name for name in raised if f"| `{name}` | " not in text} == set()
+    assert {each for each in OutcomeKind if f"| `{each}` | " not in text} == set()
+    assert "| `InputError` | 2 |" in text
+
+
+def test_every_key_of_report_json(pages: ModuleType) -> None:
+    text = pages.report_json()
+    assert {each.name for each in dataclasses.fields(Report) if f"| `{each.name}` | " not in text} == set()
+    described = pages.attribute_docstrings(Example)
+    assert described == {"plain": "Text below it.", "rows": "A row.", "bare": ""}
+
+
+def test_files_are_rewritten_only_if_their_text_changed(pages: ModuleType, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(pages, "PARTS", {"one": lambda: json.dumps(1)})
+    pages.write_pages(tmp_path / "generated")
+    file = tmp_path / "generated" / "one.md"
+    before = file.stat().st_mtime_ns
+    pages.write_pages(tmp_path / "generated")
+    assert (file.read_text(), file.stat().st_mtime_ns) == ("1", before)
+
+
+def test_the_page_of_the_api_has_all_that_a_trial_offers() -> None:
+    trial = FunctionTrial(Job({}, 1), ROOT, lambda _step, _metrics: None)
+    offered = {name for name in dir(trial) if not name.startswith("_")}
+    page = (ROOT / "docs" / "reference" / "python-api.md").read_text("utf-8")
+    assert offered == set(re.findall(r"^\| `trial\.(\w+)", page, re.MULTILINE))
