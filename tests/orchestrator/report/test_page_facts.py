@@ -92,7 +92,7 @@ def test_above_the_fold_are_the_question_a_sentence_an_arm_and_the_cost(made, ht
     lines = re.findall(r"<li class=\"[\w-]*\">(.*?)</li>", html.partition("<main>")[0])
     # What is decided stands above the figures, all else below them.
     assert [line.partition(":")[0] for line in lines] == ["arm-1", "arm-0", "arm-2"]
-    baseline, whole, failing = map(str, lines)
+    whole, baseline, failing = map(str, lines)
     mean = statistics.fmean(confirmed(made, "arm-0").values())
     assert f"({OUTCOME} {mean:.3f} [" in baseline
     assert baseline.endswith("5 seeds finished)")
