@@ -1,5 +1,6 @@
 """`haltsweep new`: a spec to begin with, written into the current directory."""
 
+from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,7 @@ import typer
 
 import orchestrator
 from orchestrator.cli.display.console import say
+from orchestrator.cli.script_spec import spec_of_script
 from orchestrator.errors import InputError
 from search_spaces.wording import hint
 
@@ -27,8 +29,15 @@ def new(
         str, typer.Argument(help=f"Any spec of the box, or `{OWN}` for your own training code.")
     ] = FIRST,
     listed: Annotated[bool, typer.Option("--list", help="Show what there is; write nothing.")] = False,
+    script: Annotated[
+        Path | None,
+        typer.Option("--from", help="Write a spec for an argparse script, with its flags as settings."),
+    ] = None,
 ) -> None:
     """Write a spec to begin with into the current directory."""
+    if script is not None:
+        _write({Path(f"{script.stem}.yaml"): spec_of_script(script)})
+        return
     box = {path.stem: path for path in sorted(BOX.glob("*.yaml"))}
     if listed:
         for name, path in box.items():
@@ -42,6 +51,10 @@ def new(
     else:
         raise InputError(f"no example named {example!r}. {hint(example, [*box, OWN])}")
     files = {Path(source.name.removesuffix(".txt")): source.read_text("utf-8") for source in sources}
+    _write(files)
+
+
+def _write(files: Mapping[Path, str]) -> None:
     if there := [str(file) for file in files if file.exists()]:
         raise InputError(
             f"a file is never overwritten, and here there is {' and '.join(there)} already; work in another "

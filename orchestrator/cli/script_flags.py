@@ -1,0 +1,91 @@
+"""Reads the flags and metrics of a training script from its source, without running it."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+METRIC: Final = re.compile(r"^(valid|validation|val|dev|test|eval)[/_][a-z]\w*$")
+"""Matches names of metrics that state a split that is not trained on."""
+OURS: Final = "seed"
+"""The flag that a sweep sets by itself."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag of an argparse script."""
+
+    name: str
+    """Name of the attribute, such as `weight_decay` of `--weight-decay`."""
+    default: Any
+    """None where the script gives none, or computes it."""
+    choices: tuple[Any, ...] = ()
+    is_switch: bool = False
+    """Whether the flag takes no value."""
+    is_required: bool = False
+
+
+@dataclass(frozen=True)
+class ScriptFlags:
+    """What the source of a script says about itself."""
+
+    flags: tuple[Flag, ...]
+    metrics: tuple[str, ...]
+    """Strings of the script that look like names of metrics."""
+    reports: bool
+    """Whether it writes `metrics.jsonl` or calls `current_trial`."""
+
+
+def read_script(source: str) -> ScriptFlags:
+    """Return the flags that a script adds to its argument parser, and the metrics that it names.
+
+    Raises:
+        SyntaxError: The source is no Python.
+    """
+    tree = ast.parse(source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    found = [flag for call in calls if _called(call) == "add_argument" for flag in _flags_of(call)]
+    found = [flag for flag in found if flag.name != OURS]
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    metrics = dict.fromkeys(text for text in texts if isinstance(text, str) and METRIC.match(text))
+    reports = any(isinstance(text, str) and "metrics.jsonl" in text for text in texts)
+    return ScriptFlags(tuple(found), tuple(metrics), reports or "current_trial" in source)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _flags_of(call: ast.Call) -> Iterator[Flag]:
+    names = [value for each in call.args if isinstance(value := _literal(each), str)]
+    long = next((name for name in names if name.startswith("--")), None)
+    given = {each.arg: _literal(each.value) for each in call.keywords}
+    if long is None:
+        return  # a positional argument, which no setting can give
+    action = given.get("action")
+    if action in {"help", "version", "count", "append", "store_const", "append_const"}:
+        return
+    name = str(given.get("dest") or long.removeprefix("--").replace("-", "_"))
+    switch = action in {"store_true", "store_false"}
+    default = action == "store_false" if switch else given.get("default")
+    # argparse.BooleanOptionalAction is no literal.
+    optional = any(
+        each.arg == "action" and not isinstance(each.value, ast.Constant) for each in call.keywords
+    )
+    choices = given.get("choices")
+    yield Flag(
+        name=name,
+        default=default,
+        choices=tuple(choices) if isinstance(choices, list | tuple) else (),
+        is_switch=switch or optional,
+        is_required=bool(given.get("required")),
+    )
+
+
+def _literal(node: ast.expr) -> Any:
+    """Return the value of a literal, else None."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None
