@@ -35,7 +35,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(help="Overrides, e.g. baseline.train.steps=100.", metavar="KEY=VALUE"),
 ]
-Profile = Annotated[str | None, typer.Option(help="Apply a profile of the spec first, e.g. small.")]
+Profile = Annotated[
+    str | None,
+    typer.Option(help="Apply a profile of the spec first; with `small`, sweep NAME is called NAME-small."),
+]
 SweepName = Annotated[str, typer.Argument(help="Name of a sweep, or its folder.", metavar="NAME")]
 Runs = Annotated[
     Path | None,

@@ -93,12 +93,16 @@ def _no_spec(found: Document) -> Fault:
 
 
 def _apply_profile(found: Document, name: str) -> None:
+    """Apply a profile; unless it sets a name, it adds its own to the sweep's, so that both can be run."""
     try:
         chosen = profile_overrides(found, name)
     except BadOverride as error:
         found.faults.append(found.fault(("profiles",), str(error)))
     else:
         apply(found, chosen)
+        own = found.data.get("name")
+        if isinstance(own, str) and "name" not in {each.key for each in chosen}:
+            found.data["name"] = f"{own}-{name}"
 
 
 def _apply_overrides(found: Document, texts: Sequence[str]) -> None:

@@ -47,6 +47,7 @@ resources: {cpus: 1}
 
 profiles:
   short:
+    name: tiny
     search: null
     baseline.train.steps: 2
     confirm.seeds: [5, 6]
