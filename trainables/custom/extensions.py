@@ -350,7 +350,7 @@ def _is_known(file: str) -> bool:
     """Whether `file` is of ours, of Python or of PyTorch."""
     path = Path(file)
     torch = getattr(sys.modules.get("torch"), "__file__", None)
-    known = (Path(__file__).parents[1] / package for package in OUR_PACKAGES)
+    known = (Path(__file__).parents[2] / package for package in OUR_PACKAGES)
     libraries = [*known, *([Path(torch).parent] if torch else [])]
     of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
     return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))
