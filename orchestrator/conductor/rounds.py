@@ -91,7 +91,7 @@ class Rounds:
         return new
 
     def _says_nothing(self, arm: str, seeds: Sequence[int], confirmed: Confirmed) -> bool:
-        """Return whether all seeds gave equal metrics in the arm and its reference: then no look can decide."""
+        """Return whether no look can decide, since all seeds agree in the arm and in its reference."""
         both = (arm, self._compared_with[arm])
         return all(
             one_run([found for seed in seeds if (found := confirmed.get((each, seed))) is not None])
