@@ -20,7 +20,7 @@ def other_kind(mode: int) -> str:
 
 
 def found_instead(path: Path) -> str:
-    """Return the kind of an entry at `path` other than a file; empty for a file, a link to one, or nothing."""
+    """Return the kind of an entry at `path` other than a file; empty for a file or for no entry."""
     try:
         return other_kind(path.stat().st_mode)
     except OSError:  # opening the file raises the error
