@@ -207,7 +207,7 @@ class Conductor:
         return skipped
 
     def _reopen(self, state: TrialState) -> None:
-        """Return an ended trial to the state before it was asked for."""
+        """Reset an ended trial to the state before it was asked for."""
         assert state.outcome is not None, "only a trial that has ended is reopened"
         self._left += 1
         self._unrunnable.pop(state.planned.trial_id, None)  # trial added after its search had failed
@@ -247,7 +247,7 @@ class Conductor:
         return "" if self._plan.continue_on_error else self._first.repeated()
 
     def refuse_new(self, reason: str) -> None:
-        """Return no further trial from `ask`, for `reason`."""
+        """Make `ask` return no further trial, for `reason`."""
         self._refused = self._refused or reason
 
     def progress(self) -> tuple[Progress, ...]:

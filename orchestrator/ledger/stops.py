@@ -43,7 +43,7 @@ class StopRequest:
     at: float
     """Unix time in seconds, by the clock of the store."""
     at_once: bool
-    """Whether running trials are killed instead of writing a checkpoint at their next report."""
+    """Whether running trials are abandoned instead of writing a checkpoint at their next report."""
 
 
 def write(connection: Connection, sweep_id: int, token: int, request: StopRequest) -> None:

@@ -247,7 +247,7 @@ class Ledger:
 
         Args:
             by: User or process that requests the stop.
-            at_once: Whether running trials are killed instead of writing a checkpoint.
+            at_once: Whether running trials are abandoned instead of writing a checkpoint.
 
         Returns:
             The lease of the holder; None if no process holds the sweep.

@@ -51,7 +51,7 @@ def differences(
 
 
 def _added(before: Any, after: Any) -> list[Any]:
-    """Return the items that `after` appends to `before`; empty unless both are such lists."""
+    """Return the items that the list `after` appends to the list `before`; empty if it does not extend it."""
     if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
         return []
     return list(after[len(before) :]) if list(after[: len(before)]) == list(before) else []

@@ -98,7 +98,7 @@ def _bytes(path: Path) -> bytes:
     """Return all bytes of a regular file or a pipe; raise `_NotReadable` for any other path."""
     try:
         status = path.stat()
-        # Opening a named pipe again would wait for ever if no process writes to it any more.
+        # Opening a named pipe again would block indefinitely if no process writes to it any more.
         if (key := (str(path), status.st_dev, status.st_ino)) in _piped:
             return _piped[key]
         with path.open("rb") as file:

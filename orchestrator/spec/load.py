@@ -129,7 +129,7 @@ def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault
     """Return the faults of profiles that were not chosen, except faults in `known`."""
     profiles = written.data.get("profiles")
     messages: list[Fault] = []
-    if any(fault.oversized for fault in known):  # further checks of such values take long
+    if any(fault.oversized for fault in known):  # oversized values slow down further checks
         return []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != chosen:

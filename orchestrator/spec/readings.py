@@ -96,9 +96,7 @@ def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _without_effect() -> frozenset[str]:
-    from trainables.acting import (
-        running,
-    )  # few specs need it
+    from trainables.acting import running  # loads the settings of training, which few specs need here
     from trainables.training.config import TrainConfig
 
     return frozenset({*OF_FILES, *(f"train.{name}" for name in running(TrainConfig))})
