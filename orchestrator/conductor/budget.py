@@ -165,7 +165,7 @@ class HeldOpen:
         return self._earlier_s + (max(now - self._opened_at, 0.0) if self._opened_at is not None else 0.0)
 
     def used_up(self, hours: float | None, now: float) -> str:
-        """Return why a budget of `hours` lets no trial start; empty while it lasts, or if `hours` is None."""
+        """Return a message if the budget of `hours` is used up; empty if it is not, or if `hours` is None."""
         if hours is None or self.seconds(now) < hours * HOUR_S:
             return ""
         return f"the budget of {hours:g} hours of wall clock is used up"

@@ -239,7 +239,7 @@ class Conductor:
         return unrunnable
 
     def used_up(self) -> str:
-        """Return why the budget lets no trial start, apart from wall clock; empty while it does."""
+        """Return which budget, except wall clock, is used up and prevents new trials; empty if none is."""
         return self._spending.used_up()
 
     def repeated_error(self) -> str:
