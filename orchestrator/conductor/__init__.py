@@ -1,1 +1,4 @@
-"""Decides everything and does nothing: phases, budgets, one sampler and one early stopper per arm."""
+"""Decides which trials run, stop and are confirmed: phases, budgets, samplers and early stoppers.
+
+This package performs no I/O and starts no trial.
+"""

@@ -1,7 +1,7 @@
-"""One repeat of the search of one arm: an Optuna study in memory, which is given every event in order.
+"""Runs one repeat of the search of one arm as an in-memory Optuna study that receives all events in order.
 
-No sampler outlives an ask: each gets a fresh one seeded by (study seed, trial number), so nothing has to
-be pickled, and a study rebuilt from the same history asks for exactly what the undisturbed one would have.
+Each call of `ask` uses a new sampler, seeded by (study seed, trial number). Samplers therefore need no
+pickling, and a study rebuilt from the same history asks for the same assignments as the uninterrupted study.
 """
 
 import warnings
@@ -33,19 +33,22 @@ from search_spaces.predicates import PredicateFailed
 from trainables.custom.extensions import said
 
 TRIES = 1000
-"""Draws until a constraint is given up on."""
+"""Maximum number of draws before the search reports that a constraint cannot be satisfied."""
 INFORMED_TRIES = 30
-"""Draws by the chosen sampler; later ones are uniform, for a model can be stuck where nothing is admitted."""
+"""Number of draws by the chosen sampler; later draws are uniform.
+
+A model-based sampler can keep proposing assignments that violate the constraints.
+"""
 
 
 class ArmSearch:
-    """Asks, and takes reports and outcomes, in the order of events; the same order gives the same answers."""
+    """Optuna study of one repeat of one arm; the same events in the same order give the same answers."""
 
     def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
         self._arm = arm
         self._plan = plan
-        # Repeats are paired by index: all arms draw alike, but for controls. Of one search no arm depends on
-        # the luck of another's.
+        # Repeats are paired by index: in repeat n, all arms except controls draw with the same seed. With a
+        # single search, the arm name is part of the seed, so that arms draw independently.
         own = (arm.name,) if plan.repeats == 1 else ()
         self._root: tuple[str | int, ...] = (search_root(plan, repeat, arm), *own)
         self._sampler, pruner = _chosen(plan)
@@ -64,7 +67,12 @@ class ArmSearch:
             )
 
     def ask(self, number: int) -> Assignment:
-        """An assignment for trial `number`. Raises `NothingAdmitted`, `SearchError`."""
+        """Return an assignment for trial `number`.
+
+        Raises:
+            NothingAdmitted: If no draw satisfies the constraints of the space.
+            SearchError: If the sampler or a constraint raises an error.
+        """
         if self._sampler.is_grid or number < len(self._arm.first):
             assignment = self._grid[number] if self._sampler.is_grid else self._arm.first[number]
             self.asked(number, assignment)
@@ -72,7 +80,7 @@ class ArmSearch:
         with self._working("sampler", number):
             try:
                 trial, assignment = self._draw(number)
-            except NothingAdmitted:  # leave what `asked` and `failed` leave when the trial is replayed
+            except NothingAdmitted:  # leave the study as a replay by `asked` and `failed` does
                 self._enqueue(number, {})
                 self.failed(number)
                 raise
@@ -80,11 +88,12 @@ class ArmSearch:
         return assignment
 
     def asked(self, number: int, assignment: Assignment) -> None:
-        """Trial `number` has run with `assignment`: what `ask` would have left behind.
+        """Record that trial `number` ran with `assignment`; leave the study in the state that `ask` leaves.
 
-        Raises `SearchError`.
+        Raises:
+            SearchError: If the sampler or a constraint raises an error.
         """
-        # Draws that broke a constraint are trials of the study too, and some stoppers go by their number.
+        # Draws that violated a constraint are trials of the study too, and some stoppers use trial numbers.
         redraw = not self._sampler.is_stateless or self._arm.space.constraints
         drawn = not self._sampler.is_grid and number >= len(self._arm.first)
         with self._working("sampler", number):
@@ -100,7 +109,7 @@ class ArmSearch:
         self._trials[number] = trial
 
     def retried(self, number: int, assignment: Assignment) -> None:
-        """Let the failed trial `number` run again.
+        """Mark the failed trial `number` to run again.
 
         The Optuna study keeps the failed trial and gets a new trial with the same values.
         """
@@ -111,9 +120,10 @@ class ArmSearch:
         self._enqueue(number, assignment)
 
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
-        """Report the values that count so far to the early stopper; return whether it ends the trial.
+        """Report the objective values so far to the early stopper; return whether it ends the trial.
 
-        Raises `SearchError`.
+        Raises:
+            SearchError: If the stopper raises an error.
         """
         self._seen[number] = values
         if len(values) > 1:
@@ -125,14 +135,14 @@ class ArmSearch:
             return bool(self._trials[number].should_prune())
 
     def finished(self, number: int) -> None:
-        """Record that the trial finished, with the values that count among its reports."""
+        """Record that the trial finished with the values of its last `hear`."""
         self._tell(number, TrialState.COMPLETE, self._seen[number])
         for waiting in self._unranked:
             self._tell(waiting, TrialState.COMPLETE, self._worst())
         self._unranked.clear()
 
     def pruned(self, number: int) -> None:
-        """The early stopper ended the trial."""
+        """Record that the early stopper ended the trial."""
         self._tell(number, TrialState.PRUNED)
 
     def infeasible(self, number: int) -> None:
@@ -141,19 +151,19 @@ class ArmSearch:
         self._tell(number, TrialState.PRUNED)
 
     def diverged(self, number: int) -> None:
-        """Bad but finite: ranked with the worst value seen, as soon as one has been seen."""
+        """Record that the trial diverged; rank it with the worst value so far, once any value exists."""
         if self._seen:
             self._tell(number, TrialState.COMPLETE, self._worst())
         else:
             self._unranked.append(number)
 
     def failed(self, number: int) -> None:
-        """The trial says nothing about its assignment."""
+        """Record that the trial failed and gives no information about its assignment."""
         self._tell(number, TrialState.FAIL)
 
     @contextmanager
     def _working(self, part: Literal["sampler", "stopper"], number: int) -> Iterator[None]:
-        """What a sampler or stopper raises is a fault of its code. Raises `SearchError`."""
+        """Convert exceptions of a sampler, stopper or constraint to `SearchError`."""
         try:
             yield
         except (NothingAdmitted, KeyboardInterrupt):
@@ -200,7 +210,8 @@ class ArmSearch:
         for dimension in self._arm.space.dimensions:
             if exists(dimension, assignment, self._arm.settings):
                 assignment[dimension.path] = suggest(trial, dimension.path, dimension.domain)
-        # Samplers that hear how trials end would try to stop a loop that is not there once all is visited.
+        # Some samplers stop the optimisation loop of Optuna when all points are visited. No loop runs here,
+        # so the neutral sampler receives the ends of trials.
         self._study.sampler = self._neutral
         return trial, assignment
 
@@ -214,7 +225,10 @@ class ArmSearch:
         return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
 
     def _redrawn(self, number: int, assignment: Assignment) -> bool:
-        """Ask again, for what the sampler notes in the study; another Optuna may answer otherwise."""
+        """Draw trial `number` again so that the study holds the sampler's notes; return whether it matched.
+
+        Another version of Optuna may draw another assignment.
+        """
         try:
             trial, drawn = self._draw(number)
         except NothingAdmitted:
@@ -231,13 +245,13 @@ class ArmSearch:
 
 
 def _first_first(arm: Arm) -> Iterator[Assignment]:
-    """Every combination of the arm's space, those it tries first before the others."""
+    """Yield every combination of the arm's space; those in `arm.first` come first."""
     yield from arm.first
     yield from (each for each in combinations(arm.space, arm.settings) if each not in arm.first)
 
 
 def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
-    """`assignment` as Optuna stores it: choices by position, fixed values not at all."""
+    """Return `assignment` as Optuna stores it: choices by position, fixed values omitted."""
     encoded: dict[str, Any] = {}
     for dimension in dimensions:
         path, domain = dimension.path, dimension.domain
@@ -252,7 +266,11 @@ def _position(values: Sequence[Value], value: Value) -> int:
 
 
 def _chosen(plan: SearchPlan) -> tuple[Chosen, optuna.pruners.BasePruner]:
-    """Sampler and stopper. Raises InputError for one of others that is not there any more."""
+    """Return the sampler and the stopper of the plan.
+
+    Raises:
+        InputError: If a custom sampler or stopper can no longer be imported.
+    """
     try:
         pruner = (
             optuna.pruners.NopPruner() if plan.stopper is None else make_stopper(chosen_stopper(plan.stopper))

@@ -1,4 +1,4 @@
-"""The attempts at one trial: which may write, how far they got, how many in a row died of what they ran."""
+"""Tracks the attempts at one trial: their fencing token, progress and consecutive losses of the process."""
 
 import sys
 from collections import Counter
@@ -12,41 +12,44 @@ from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from search_spaces.wording import amount
 
 MOST_KILLS = 10
-"""Deaths from outside after which a trial waits for progress elsewhere; without any the sweep stops."""
+"""Number of deaths from outside after which a trial waits until the sweep makes progress elsewhere.
+
+If no other trial makes progress, the sweep stops.
+"""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
 class Attempts:
-    """All attempts at one trial; feed it the trial's events in order."""
+    """State of all attempts at one trial, updated from the trial's events in order."""
 
     phase: str
     token: int = 0
     """Fencing token of the newest attempt, the only one that may write; 0 before the first."""
     losses: int = 0
-    """How often the trial ended its process since its last progress: a new step measured or saved."""
+    """Process deaths caused by the trial since its last progress (new measurement or checkpoint)."""
     step: int = -1
-    """Newest step measured."""
+    """Step of the newest measurement."""
     saved: int = -1
-    """Newest step of a checkpoint."""
+    """Step of the newest checkpoint."""
     heard_at: float = 0.0
     """Unix time in seconds of the newest start or report."""
     attributes: Mapping[str, str] = field(default_factory=lambda: _NONE)
-    """Texts that the trial reported."""
+    """Text attributes that the trial reported."""
     ended: OutcomeKind | None = None
-    """How the trial ended for good."""
+    """Final outcome of the trial; None while the trial is open."""
     kept: int | None = None
-    """Step of the checkpoint of a failed trial that is kept for a retry."""
+    """Step of a failed trial's checkpoint that is retained for a retry."""
 
     @property
     def read_again(self) -> bool:
-        """Whether anybody may still read the trial's checkpoints: itself, or posthoc trials."""
+        """Return whether the trial itself or its posthoc trials may still read its checkpoints."""
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
         return self.ended is None or confirmed or self.kept is not None
 
     def saw(self, event: Event) -> bool:
-        """Take an event of this trial that follows its `asked`; return whether it is progress."""
+        """Apply an event that follows the trial's `asked` event; return whether it is progress."""
         has_progressed = False
         if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
             self.heard_at = event.at
@@ -74,30 +77,33 @@ class Attempts:
         return has_progressed
 
     def to_json(self) -> list[Any]:
-        """Return the state as JSON values, in the order of the fields."""
+        """Return the state as a list of JSON values, in the order of the fields."""
         values = [getattr(self, each.name) for each in fields(self)]
         return [dict(each) if isinstance(each, Mapping) else each for each in values]
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> "Attempts":
-        """Return the attempts whose state `to_json` returned."""
+        """Return the attempts from the values that `to_json` returned."""
         made = cls(*values)
         made.phase, made.attributes = sys.intern(made.phase), made.attributes or _NONE
         made.ended = made.ended and OutcomeKind(made.ended)
         return made
 
     def loss(self, what: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
-        """Return how the trial goes on after one more of its processes died.
+        """Return the outcome of the trial after another death of its process.
 
-        Only deaths in a row count, without a new measurement or checkpoint between them: a trial that ends
-        its worker where it is gets no further, and one that gets further will end. Deaths from outside do
-        not count, see `Kills`.
+        Only consecutive deaths count, without a new measurement or checkpoint between them. A trial that
+        repeatedly kills its worker at the same step makes no progress, while a trial that makes progress will
+        end. Deaths from outside do not count, see `Kills`.
 
         Args:
             what: Name of the process in the message.
             reason: Description of the death.
             retries: Number of deaths after which the trial is started again.
             cause: Cause of the death.
+
+        Returns:
+            `STOPPED` if the trial may be started again, else the outcome of the failure.
         """
         if cause is DeathCause.OUTSIDE:
             return Outcome(OutcomeKind.STOPPED, f"{what} died by no fault of the trial: {reason}")
@@ -108,9 +114,9 @@ class Attempts:
 
 
 class Kills:
-    """Deaths from outside in this session since the sweep last made progress, by trial.
+    """Counts of deaths from outside by trial, in this session since the last progress of the sweep.
 
-    Progress is a new step measured or saved, or the end of a trial.
+    Progress is a new measurement or checkpoint, or the end of a trial.
     """
 
     def __init__(self) -> None:
@@ -118,16 +124,20 @@ class Kills:
         self._reasons: dict[str, str] = {}
 
     def add(self, trial_id: str, reason: str) -> None:
-        """Count a death."""
+        """Count a death of the trial's process."""
         self._counts[trial_id] += 1
         self._reasons[trial_id] = reason
 
     def clear(self) -> None:
-        """Start again, since the sweep has made progress."""
+        """Reset the counts after progress of the sweep."""
         self._counts.clear()
 
     def waiting(self) -> dict[str, str]:
-        """Return trials that wait for progress elsewhere, each with the reason to give if there is none."""
+        """Return the trials that wait for progress elsewhere.
+
+        Returns:
+            By trial id, the message to report if no other trial makes progress.
+        """
         return {
             trial_id: f"trial {trial_id} was killed from outside {amount(count, 'time')} while nothing else "
             f"made progress, last: {self._reasons[trial_id]}"

@@ -1,7 +1,8 @@
-"""What a sweep and its arms have used of their limits, and why a search is over. Reads no clock.
+"""Tracks how much of its limits a sweep and each arm have used, and decides when a search is over.
 
-Everything follows from what trials measured and how they ended, in the order of events, so a replayed ledger
-decides the same. Work that was lost with its process and done again is counted once, as measured.
+All results follow from measurements and outcomes of trials, in the order of events, so a replayed ledger
+gives the same decisions. The clock is never read. Work that was lost with a process and repeated is counted
+once.
 """
 
 from collections import defaultdict
@@ -22,13 +23,13 @@ HOUR_S = 3600.0
 
 @dataclass(slots=True)
 class Used:
-    """By a sweep, or by the search of one arm."""
+    """Device seconds and training FLOPs used by a sweep, or by the search of one arm."""
 
     device_s: float = 0.0
     flops: float = 0.0
 
     def over(self, device_hours: float | None, flops: float | None) -> str:
-        """The limit that is reached; empty if none is."""
+        """Return the limit that is reached; empty if none is."""
         if device_hours is not None and self.device_s >= device_hours * HOUR_S:
             return f"{device_hours:g} device hours"
         if flops is not None and self.flops >= flops:
@@ -38,15 +39,15 @@ class Used:
 
 @dataclass(slots=True)
 class Progressing:
-    """Whether the search of one arm still gets better."""
+    """Best value of the search of one arm, and the number of trials since."""
 
     best: float | None = None
-    """Best value of the first objective among trials that finished, larger is better."""
+    """Best value of the first objective among finished trials; larger is better."""
     stale: int = 0
-    """Trials that have ended since."""
+    """Number of trials that have ended since the best value was found."""
 
     def ended(self, value: float | None) -> None:
-        """A trial of the search ended for good, with `value` if it finished."""
+        """Record that a search trial ended for good, with `value` if it finished."""
         if value is not None and (self.best is None or value > self.best):
             self.best, self.stale = value, 0
         else:
@@ -54,7 +55,7 @@ class Progressing:
 
 
 class Spending:
-    """Adds up what trials report; says when there is no more to spend."""
+    """Resources used by the trials of a sweep, compared with its limits."""
 
     def __init__(self, plan: Plan) -> None:
         self._limits = plan.limits or Limits()
@@ -68,16 +69,16 @@ class Spending:
 
     @property
     def wants_flops(self) -> bool:
-        """Whether a trial that trains must report its FLOPs."""
+        """Return whether a trial that trains must report its FLOPs."""
         return self._limits.counts_flops
 
     @property
     def limits_searches(self) -> bool:
-        """Whether the search of an arm may end before its last trial."""
+        """Return whether the search of an arm may end before its last trial."""
         return self._limits.each_arm is not None
 
     def measured(self, planned: PlannedTrial, before: Measurement | None, now: Measurement) -> None:
-        """A trial reported `now` after `before`."""
+        """Add the resources that a trial used between its reports `before` and `now`."""
         seconds = now.seconds - (before.seconds if before else 0.0)
         flops = _flops(now) - (_flops(before) if before else 0.0)
         used = [self._sweep, *([self._searches[_search(planned)]] if planned.phase == "search" else [])]
@@ -86,31 +87,36 @@ class Spending:
             each.flops += max(0.0, flops)
 
     def to_json(self) -> list[Any]:
-        """Return what was used as JSON values."""
+        """Return the used resources as JSON values."""
         used = [[*search, astuple(each)] for search, each in self._searches.items()]
         progress = [[*search, astuple(each)] for search, each in self._progress.items()]
         return [astuple(self._sweep), sorted(used), sorted(progress)]
 
     def load(self, values: Sequence[Any]) -> None:
-        """Set what was used to what `to_json` returned."""
+        """Restore the used resources from the values that `to_json` returned."""
         sweep, used, progress = values
         self._sweep = Used(*sweep)
         self._searches.update({(arm, repeat): Used(*each) for arm, repeat, each in used})
         self._progress.update({(arm, repeat): Progressing(*each) for arm, repeat, each in progress})
 
     def search_ended(self, planned: PlannedTrial, value: float | None) -> None:
-        """A search trial ended for good, with `value` of the first objective if it finished."""
+        """Record that a search trial ended for good, with `value` of the first objective if it finished."""
         self._progress[_search(planned)].ended(None if value is None else self._sign * value)
 
     def used_up(self) -> str:
-        """Why the sweep may start nothing more; empty while it may."""
+        """Return why the sweep may start no more trials; empty while it may."""
         reached = self._sweep.over(self._limits.device_hours, self._limits.flops)
         return f"the budget of {reached} is used up" if reached else ""
 
     def search_over(self, planned: PlannedTrial, candidates: int, wanted: int) -> str:
-        """Return why no further trial of the search of `planned` is to begin; empty while one may.
+        """Return why no further trial of the search of `planned` may begin; empty while one may.
 
-        A target or a lack of improvement ends no search before it has the `wanted` assignments to confirm.
+        A target or a lack of improvement ends a search only once it has enough assignments to confirm.
+
+        Args:
+            planned: A trial of the search.
+            candidates: Number of distinct assignments that can be confirmed.
+            wanted: Number of assignments to confirm.
         """
         limits, progress = self._limits.each_arm, self._progress[_search(planned)]
         if limits is None:
@@ -129,7 +135,7 @@ class Spending:
 
 
 class HeldOpen:
-    """Feed it the events of the ledger in order."""
+    """Wall-clock time of all sessions of a sweep, computed from the ledger's events in order."""
 
     def __init__(self) -> None:
         self._earlier_s = 0.0
@@ -137,7 +143,10 @@ class HeldOpen:
         self._last_at = 0.0
 
     def saw(self, event: Event) -> None:
-        """A session lasts from its `opened` to its last event: a killed process writes no `closed`."""
+        """Apply an event; a session lasts from its `opened` event to its last event.
+
+        A killed process writes no `closed` event.
+        """
         if event.kind is EventKind.OPENED:
             self._earlier_s = self.seconds(self._last_at)
             self._opened_at = event.at
@@ -148,45 +157,45 @@ class HeldOpen:
         return [self._earlier_s, self._opened_at, self._last_at]
 
     def load(self, values: Sequence[Any]) -> None:
-        """Set the state to what `to_json` returned."""
+        """Restore the state from the values that `to_json` returned."""
         self._earlier_s, self._opened_at, self._last_at = values
 
     def seconds(self, now: float) -> float:
-        """Unix time `now` falls in the newest session."""
+        """Return the seconds of all sessions; the newest session is counted until Unix time `now`."""
         return self._earlier_s + (max(now - self._opened_at, 0.0) if self._opened_at is not None else 0.0)
 
     def used_up(self, hours: float | None, now: float) -> str:
-        """Why nothing more may be started with a budget of `hours`; empty while it lasts, and for None."""
+        """Return a message if the budget of `hours` is used up; empty if it is not, or if `hours` is None."""
         if hours is None or self.seconds(now) < hours * HOUR_S:
             return ""
         return f"the budget of {hours:g} hours of wall clock is used up"
 
 
 def budget_end(last: Event | None, plan: Plan) -> str:
-    """Why nobody runs the sweep whose newest event is `last`, if its budget ended it; else empty.
+    """Return the reason if the budget ended the sweep whose newest event is `last`; else empty.
 
-    `haltsweep extend` may have raised the budget since.
+    The result is also empty if `haltsweep extend` has extended the sweep since.
     """
     if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != BUDGET:
         return ""
     known = last.payload.get("extensions")
-    if known is None:  # written before the number of extensions was
+    if known is None:  # ledgers of older versions do not record the number of extensions
         known = sum(each.at <= last.at for each in plan.extended)
     if len(plan.extended) > known:
         return ""
-    # Sweeps from before the reason was written only say that it was the budget.
+    # Older ledgers record that the budget ended the sweep, but not which limit.
     return str(last.payload.get("why", "the budget is used up"))
 
 
 def error_end(last: Event | None) -> str:
-    """Return the error that stopped the sweep whose newest event is `last`; empty if no error did."""
+    """Return the error that stopped the sweep whose newest event is `last`; empty if none did."""
     if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != ERROR:
         return ""
     return str(last.payload["why"])
 
 
 def _search(planned: PlannedTrial) -> tuple[str, int]:
-    """Return which search a trial belongs to: that of a repeat of its arm."""
+    """Return the arm and the repeat of the search that a trial belongs to."""
     return planned.arm, planned.repeat
 
 

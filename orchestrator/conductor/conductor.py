@@ -1,8 +1,9 @@
-"""Decides what runs next, what stops early and what is confirmed. Does no I/O and reads no clock.
+"""Decides which trials run next, which stop early and which assignments are confirmed.
 
-Everything it decides follows from the plan and the order of calls, so replaying the ledger leaves it where it
-was. The next trial comes from the earliest repeat that has one, there from the arm that is least far, in the
-order of the plan. What a search found is confirmed when all of its trials have ended, and re-read after that.
+The conductor performs no I/O and reads no clock. Its decisions follow from the plan and the order of calls,
+so replaying the ledger restores its state. The next trial is taken from the earliest repeat with a trial to
+run. Within a repeat, the arm with the least progress comes first, and ties follow the order of the plan. An
+arm is confirmed when all trials of its search have ended. Posthoc trials run after confirmation.
 """
 
 import heapq
@@ -31,11 +32,14 @@ from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
 if TYPE_CHECKING:
-    from orchestrator.conductor.search_journal import SearchJournal  # which loads Optuna
+    from orchestrator.conductor.search_journal import SearchJournal  # imports Optuna
 
 
 class Conductor:
-    """The sweep as a state machine: `ask` it for trials, let it `hear`, `tell` it how trials ended."""
+    """State machine of a sweep.
+
+    Drivers call `ask` for trials, `hear` for measurements and `tell` for the ends of trials.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -70,11 +74,11 @@ class Conductor:
 
     @property
     def finished(self) -> bool:
-        """Whether every planned trial has ended."""
+        """Return whether every planned trial has ended."""
         return not self._left
 
     def ask(self, waiting: Container[str] = ()) -> Trial | None:
-        """The next trial to run that is not `waiting`, or None while there is nothing to hand out."""
+        """Return the next trial to run that is not in `waiting`; None if no trial can run now."""
         if self._refused:
             return None
         for trial_id in self._again:
@@ -91,7 +95,10 @@ class Conductor:
         return None
 
     def hear(self, trial_id: str, measurement: Measurement) -> TrialDecision:
-        """Take a measurement; steps of a trial must increase. A stop, once decided, stands."""
+        """Process a measurement and return whether the trial continues.
+
+        Steps of a trial must increase. A stop, once decided, is returned for all later measurements.
+        """
         state = self._open(trial_id)
         arm_state = self._repeat_of(state.planned)
         arm_state.seconds += measurement.seconds - (state.last.seconds if state.last else 0.0)
@@ -108,14 +115,14 @@ class Conductor:
         return state.standing or Continue()
 
     def settle(self, trial_id: str, outcome: Outcome) -> Outcome:
-        """The outcome to record for what a driver reports: a search trial without a value has crashed.
+        """Return the outcome to record for an outcome that a driver reports.
 
-        So has one that has reported what cannot be.
+        A search trial without objective values, or a trial with an invalid report, counts as crashed.
         """
         return self._judge.settle(self._open(trial_id), outcome, wants_flops=self._spending.wants_flops)
 
     def tell(self, trial_id: str, outcome: Outcome) -> None:
-        """How a trial ended. A stopped one is handed out again, before anything new."""
+        """Record how a trial ended; a stopped trial is returned by `ask` again, before any new trial."""
         state = self._open(trial_id)
         if state.status is TrialStatus.RUNNING:
             self._repeat_of(state.planned).running -= 1
@@ -130,20 +137,22 @@ class Conductor:
             self._again[trial_id] = None
 
     def saved(self, trial_id: str) -> None:
-        """A checkpoint of where the trial is was made."""
+        """Record that a checkpoint was written at the trial's last measurement."""
         state = self._states[trial_id]
         state.saved = state.last
         state.saved_counted = state.counted and state.counted.copy()
 
     def retry(self, trial_id: str, step: int) -> list[str]:
-        """Let a failed trial run again.
+        """Reopen a failed trial so that it runs again.
 
-        What ended without having begun because of it may be asked for again: posthoc trials of a confirm
-        trial, confirm trials for which a search had found nothing, seeds that a look had made unnecessary.
+        Some trials ended without a start because of the failure. They become open again: posthoc trials of a
+        confirm trial, confirm trials that had no assignment to confirm, and seeds that a look had made
+        unnecessary.
 
         Args:
-            trial_id: A trial that failed. One of a search must be of an arm of which no confirm trial began.
-            step: Of the checkpoint that it goes on from; -1: from scratch.
+            trial_id: Id of a failed trial. If it is a search trial, no confirm trial of its arm may have
+                begun.
+            step: Step of the checkpoint to resume from; -1 to start from scratch.
 
         Returns:
             Ids of the other trials that are open again.
@@ -180,7 +189,7 @@ class Conductor:
         return [each.planned.trial_id for each in others]
 
     def _skipped_too_early(self) -> list[TrialState]:
-        """Look anew at the rounds that are over; the trials that were skipped and may be needed."""
+        """Recompute the completed rounds; return skipped trials that may now be needed."""
         self._rounds = Rounds(self._plan)
         while self._rounds.advance(self._confirmed) is not None:
             pass
@@ -198,59 +207,63 @@ class Conductor:
         return skipped
 
     def _reopen(self, state: TrialState) -> None:
-        """Take back that `state` has ended: it has not been asked for."""
+        """Reset an ended trial to the state before it was asked for."""
         assert state.outcome is not None, "only a trial that has ended is reopened"
         self._left += 1
-        self._unrunnable.pop(state.planned.trial_id, None)  # one that was added after its search had failed
+        self._unrunnable.pop(state.planned.trial_id, None)  # trial added after its search had failed
         self._repeat_of(state.planned).ended[state.outcome.kind] -= 1
         state.status, state.outcome = TrialStatus.WAITING, None
         state.values = state.standing = None
         state.evaluated = False
 
     def running(self, trial_id: str) -> bool:
-        """Whether a trial was handed out and has neither ended nor stopped since."""
+        """Return whether a trial was returned by `ask` and has neither ended nor stopped since."""
         return self._states[trial_id].status is TrialStatus.RUNNING
 
     def standing(self, trial_id: str) -> Stop | None:
-        """The stop that was decided for a trial under way."""
+        """Return the stop that was decided for an open trial; None if there is none."""
         return self._open(trial_id).standing
 
     def stopped_while_waiting(self) -> list[tuple[str, Stop]]:
-        """Stops decided for trials that are not running: they need not run again to end."""
+        """Return stops decided for trials that are not running; such trials end without running again."""
         found = ((trial_id, self._states[trial_id].standing) for trial_id in self._again)
         return [(trial_id, stop) for trial_id, stop in found if stop is not None]
 
     def take_unrunnable(self) -> list[tuple[Trial, Outcome]]:
-        """Trials that ended without running, each once: e.g. nothing was found that could be confirmed."""
+        """Return the trials that ended without running, each only once.
+
+        A trial cannot run if, for example, its search found no assignment to confirm.
+        """
         unrunnable = list(self._unrunnable.values())
         self._unrunnable.clear()
         return unrunnable
 
     def used_up(self) -> str:
-        """Why the budget lets nothing more be started, wall clock aside; empty while it does."""
+        """Return which budget, except wall clock, is used up and prevents new trials; empty if none is."""
         return self._spending.used_up()
 
     def repeated_error(self) -> str:
-        """Return why the sweep must stop: the first trials of an arm crashed alike; empty if it need not."""
+        """Return the error that all first trials of an arm crashed with; empty if the sweep may continue."""
         return "" if self._plan.continue_on_error else self._first.repeated()
 
     def refuse_new(self, reason: str) -> None:
-        """Hand out nothing any more."""
+        """Make `ask` return no further trial, for `reason`."""
         self._refused = self._refused or reason
 
     def progress(self) -> tuple[Progress, ...]:
-        """How far every arm is, in the order of the plan."""
+        """Return the progress of every arm, in the order of the plan."""
         goal = self._plan.search.objectives[0].goal if self._plan.search else None
         return tuple(progress(self._repeats_of(arm.name), goal) for arm in self._plan.arms)
 
     def outlook(self) -> Outlook:
-        """What runs at this moment, and what is still to come."""
+        """Return the running trials and the remaining work."""
         return outlook(self._plan, self._states.values())
 
     def replay(self, event: Event) -> None:
-        """Take up what the ledger says has happened. Trials that have not ended will be handed out again.
+        """Apply an event of the ledger; trials that have not ended will be returned by `ask` again.
 
-        Raises StoreError for a trial that is not of this plan.
+        Raises:
+            StoreError: If the event is of a trial that is not in the plan.
         """
         if event.kind not in _REPLAYED:
             return
@@ -262,9 +275,9 @@ class Conductor:
                 "different sweeps: restore the spec it was launched with"
             )
         if event.kind is EventKind.RETRIED:
-            if "cause" not in event.payload:  # the others follow from it
+            if "cause" not in event.payload:  # retries of dependent trials follow from this one
                 self.retry(event.trial_id, event.payload["step"])
-        elif state.status is TrialStatus.ENDED:  # unrunnable here as it was then
+        elif state.status is TrialStatus.ENDED:  # ended here without running, as in the recorded session
             if event.kind is EventKind.ENDED:
                 self._unrunnable.pop(event.trial_id, None)
         elif event.kind is EventKind.ASKED:
@@ -284,7 +297,7 @@ class Conductor:
         self._again[trial.trial_id] = None
 
     def _link(self, arm_state: ArmState) -> None:
-        """Find what depends on what, and let the first trials be asked for."""
+        """Link posthoc trials to their confirm trials, and release the first trials of the arm."""
         confirms = {(each.planned.rank, each.planned.seed): each for each in arm_state.phase("confirm")}
         for state in arm_state.phase("posthoc"):
             source = confirms[state.planned.rank, state.planned.seed].planned.trial_id
@@ -298,11 +311,11 @@ class Conductor:
             self._confirm(arm_state)
 
     def _next(self) -> TrialState | None:
-        """Takes the first trial of the arm that is least far in its earliest repeat with trials to run."""
+        """Return the next ready trial: earliest repeat first, then the arm with the least progress."""
         ready: list[tuple[int, int, int, ArmState]] = []
         for order, arm_state in enumerate(self._arms.values()):
             while arm_state.ready and self._states[arm_state.ready[0][1]].status is not TrialStatus.WAITING:
-                heapq.heappop(arm_state.ready)  # asked for in an earlier session
+                heapq.heappop(arm_state.ready)  # was asked for in an earlier session
             if arm_state.ready:
                 ready.append((arm_state.repeat, arm_state.ready[0][0], order, arm_state))
         if not ready:
@@ -389,7 +402,7 @@ class Conductor:
             self._look()
 
     def _replace(self, infeasible: TrialState) -> None:
-        """Let another trial be drawn in place of an infeasible one, as long as that may help."""
+        """Add a search trial in place of an infeasible one, unless the search has to end."""
         assert self._plan.search is not None, "only a search draws again"
         arm_state = self._repeat_of(infeasible.planned)
         number = sum(1 for _ in arm_state.phase("search"))
@@ -409,10 +422,11 @@ class Conductor:
             self._end_unrun(each, over, OutcomeKind.SKIPPED)
 
     def _look(self) -> None:
-        """Where a round is over, let the next seeds run of what is not decided, and skip the others."""
+        """Evaluate completed rounds: skip trials of decided arms and release the next seeds of others."""
         while (decided := self._rounds.advance(self._confirmed)) is not None:
             for name, decision in decided.items():
-                # Confirm trials first: with its last search trial a search ends, and would confirm its best.
+                # Confirm trials are skipped first. Ending the last search trial would otherwise start the
+                # confirmation.
                 for phase, repeat in product(("confirm", "search"), self._repeats_of(name)):
                     for state in repeat.phase(phase):
                         if state.status is TrialStatus.WAITING:
@@ -432,7 +446,7 @@ class Conductor:
                 self._repeat_of(state.planned).push(state)
 
     def _skip_if_over(self, arm_state: ArmState) -> None:
-        """Skip what the search of the arm has not begun, if its share of the budget is used up."""
+        """Skip the search trials of the arm that have not begun, if its search is over."""
         if not self._spending.limits_searches:
             return
         waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
@@ -447,7 +461,7 @@ class Conductor:
             self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
     def _teach(self, state: TrialState, kind: OutcomeKind) -> None:
-        """Tell the sampler of the arm, and keep what may be confirmed."""
+        """Report the outcome to the search of the arm, and add a finished trial to the candidates."""
         search, number = self._search_of(state.planned), state.planned.number
         match kind:
             case OutcomeKind.FINISHED:
@@ -466,7 +480,7 @@ class Conductor:
                 search.failed(number)
 
     def _confirm(self, arm_state: ArmState) -> None:
-        """Let the best assignments be retrained; a rank that no assignment holds is unrunnable."""
+        """Release the confirm trials of the best assignments; end those whose rank has no assignment."""
         for state in arm_state.phase("confirm"):
             rank = state.planned.rank
             assert rank is not None, "a confirm trial must name its rank"
@@ -475,7 +489,7 @@ class Conductor:
         self._release(arm_state)
 
     def _release(self, arm_state: ArmState) -> None:
-        """Let those trials be asked for that wait for no look: of a search, else of what confirms it."""
+        """Release trials that need not wait for a look: search trials, or confirm trials after the search."""
         for state in arm_state.phase("search" if arm_state.searching else "confirm"):
             planned = state.planned
             waiting = state.status is TrialStatus.WAITING and planned.trial_id not in self._released
@@ -484,7 +498,7 @@ class Conductor:
                 arm_state.push(state)
 
     def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
-        """End a trial that cannot run, or need not; it is recorded like any other."""
+        """End a trial that cannot run or is not needed; the end is recorded as for any other trial."""
         state.trial = self._trial(state, {})
         outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)

@@ -1,4 +1,4 @@
-"""Which trials run an arm at the settings of another arm, and when both searches have chosen."""
+"""Manages trials that run an arm with the chosen settings of another arm."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -10,10 +10,10 @@ from search_spaces.dimensions import Assignment
 
 
 class Crossings:
-    """All trials of the phase `cross`. Each belongs to the searches of two arms of the same repeat."""
+    """Trials of the phase `cross`; each depends on the searches of two arms of the same repeat."""
 
     def __init__(self, arms: Mapping[tuple[str, int], ArmState]) -> None:
-        """Find the trials.
+        """Collect the trials.
 
         Args:
             arms: Every repeat of every arm, by name and repeat.
@@ -30,15 +30,15 @@ class Crossings:
         return self._of.get((arm_state.arm.name, arm_state.repeat), [])
 
     def assignment(self, planned: PlannedTrial) -> Assignment:
-        """Return what the arm chose, with the other arm's choice in the fields that both search."""
+        """Return the arm's chosen assignment, with the other arm's values in shared searched fields."""
         own, other = self._both(planned)
         shared = shared_fields(own.arm, other.arm)
         return exchanged(own.winners[0], other.winners[0], shared)
 
     def decided(self, arm_state: ArmState) -> Iterator[tuple[TrialState, str]]:
-        """Yield the waiting trials of which both searches have ended, now that of `arm_state` has.
+        """Yield the waiting trials of which both searches have ended, after that of `arm_state` has.
 
-        Returns:
+        Yields:
             Pairs of a trial and the reason for which it cannot run; the reason is empty if it can.
         """
         for state in self.of(arm_state):

@@ -1,4 +1,4 @@
-"""Errors of the first trials of every arm: a sweep stops where all of them crash alike."""
+"""Detects arms whose first trials all crash with the same error, so that the sweep can stop."""
 
 from collections.abc import Mapping
 
@@ -6,17 +6,17 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, error_line
 
 FIRST_TRIALS = 3
-"""Trials of an arm that stop the sweep where all of them crash with the same error."""
+"""Number of first trials of an arm that stop the sweep if all of them crash with the same error."""
 
 
 class FirstErrors:
-    """Collects how the first trials of every arm that began have ended."""
+    """Errors of the first trials that ended, by arm."""
 
     def __init__(self, plan: Plan) -> None:
         self._by_arm: dict[str, dict[str, str]] = {arm.name: {} for arm in plan.arms}
-        """By arm, error by trial id; empty if a trial did not crash."""
+        """Errors by arm and trial id; empty text for a trial that did not crash."""
         self._trains: dict[str, int] = dict.fromkeys(self._by_arm, 0)
-        """By arm, number of planned trials that train."""
+        """Number of planned trials that train, by arm."""
         for planned in plan.trials:
             self._trains[planned.arm] += planned.phase != "posthoc"
 
@@ -25,7 +25,8 @@ class FirstErrors:
         first, trial_id = self._by_arm[planned.arm], planned.trial_id
         if len(first) < FIRST_TRIALS:
             crashed = outcome.kind is OutcomeKind.CRASHED
-            # What tells trials apart, such as their folders, must not tell errors apart.
+            # Remove the trial id, for example in folder names, so that equal errors of two trials compare
+            # equal.
             first[trial_id] = error_line(outcome.reason.replace(trial_id, "")) if crashed else ""
 
     def to_json(self) -> dict[str, dict[str, str]]:
@@ -33,15 +34,15 @@ class FirstErrors:
         return self._by_arm
 
     def load(self, values: Mapping[str, Mapping[str, str]]) -> None:
-        """Set the errors to what `to_json` returned."""
+        """Restore the errors from the values that `to_json` returned."""
         self._by_arm = {name: dict(errors) for name, errors in values.items()}
 
     def forget(self, planned: PlannedTrial) -> None:
-        """Leave out a trial that is retried."""
+        """Remove a trial that is retried."""
         self._by_arm[planned.arm].pop(planned.trial_id, None)
 
     def repeated(self) -> str:
-        """Return that the first trials of an arm crashed alike; empty if those of none did."""
+        """Return a message if the first trials of an arm crashed with the same error; else empty."""
         for name, known in self._by_arm.items():
             errors = set(known.values())
             if len(errors) != 1 or not (error := errors.pop()):

@@ -1,4 +1,4 @@
-"""What the conductor answers and what a worker replies: plain values, the same for every driver."""
+"""Messages between the conductor and the drivers of trials, as plain values."""
 
 from dataclasses import dataclass
 
@@ -7,24 +7,24 @@ from trainables.protocol import Measurement
 
 
 class NothingAdmitted(Exception):
-    """No draw met the constraints of the space."""
+    """No draw satisfied the constraints of the space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Go on training."""
+    """Decision to continue the trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the trial now, with this outcome."""
+    """Decision to end the trial now, with this outcome."""
 
     kind: OutcomeKind
     reason: str
 
     @property
     def outcome(self) -> Outcome:
-        """What to tell once the worker has let go."""
+        """Return the outcome to record once the worker has stopped the trial."""
         return Outcome(self.kind, self.reason)
 
 
@@ -33,18 +33,18 @@ TrialDecision = Continue | Stop
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What one step of a worker brought: at most one measurement, checkpoint and end, in this order."""
+    """Result of one step of a worker: at most one measurement, checkpoint and end, in this order."""
 
     measurement: Measurement | None = None
     checkpoint: int | None = None
     """Step of a checkpoint that is now complete on disk."""
     ended: Outcome | None = None
-    """Set once; the worker has then let go of the trial."""
+    """Outcome of the trial, set once the worker has stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one arm is, over all its phases."""
+    """Progress of one arm over all its phases."""
 
     arm: str
     planned: int
@@ -55,13 +55,13 @@ class Progress:
     best: float | None
     """Best value of the first objective among the finished search trials."""
     seconds: float
-    """Seconds of work measured so far."""
+    """Work measured so far, in seconds."""
     skipped: int = 0
-    """Trials that never began because what they were for had been decided."""
+    """Number of trials that never began because their result was no longer needed."""
     infeasible: int = 0
-    """Trials whose settings could not be trained, each with another trial in its place."""
+    """Number of trials whose settings could not be trained; each is replaced by another trial."""
 
     @property
     def ended(self) -> int:
-        """Trials that will not run again."""
+        """Return the number of trials that will not run again."""
         return self.finished + self.pruned + self.failed + self.skipped

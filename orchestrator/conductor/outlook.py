@@ -1,6 +1,7 @@
-"""What runs at this moment and what is still to come; how long that takes, where there is ground to say so.
+"""Summarises running trials and remaining work, and estimates the time that is left.
 
-Does no I/O and reads no clock: the same for a sweep that runs here and for one that is read from its ledger.
+The module performs no I/O and reads no clock. It serves both a running sweep and a sweep that is read from
+its ledger.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,14 @@ from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 from trainables.protocol import Measurement
 
 LEAST_ENDED = 3
-"""Trials that must have ended before what one takes is known from them."""
+"""Number of ended trials from which the duration of further trials is estimated."""
 LEAST_SHARE = 0.1
-"""Of its steps that a running trial must have done before its rate says how long it takes."""
+"""Share of its steps that a running trial must have completed before its rate is used for estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """A trial that a worker has."""
+    """A trial that a worker is running."""
 
     trial_id: str
     arm: str
@@ -29,13 +30,16 @@ class RunningTrial:
     number: int
     seed: int
     steps: int | None
-    """Optimiser steps that it takes, if nothing ends it early; None where that is not known."""
+    """Optimiser steps of the trial unless it ends early; None if unknown."""
     step: int = 0
-    """As last reported; 0 before its first report."""
+    """Last reported step; 0 before the first report."""
     seconds: float = 0.0
-    """Of work, until then."""
+    """Work until the last reported step, in seconds."""
     metric: str = ""
-    """What it is watched by: the first objective, else the first of validation or training; or empty."""
+    """Displayed metric: the first reported objective, else the first validation or training metric.
+
+    Empty if the trial has reported no metric.
+    """
     value: float | None = None
     silent_s: float | None = field(default=None, compare=False)
     """Seconds since the trial's newest start or report."""
@@ -43,12 +47,15 @@ class RunningTrial:
 
     @property
     def rate(self) -> float | None:
-        """Steps a second, measuring and saving included."""
+        """Return the steps per second, including time for evaluation and checkpoints; None if unknown."""
         return self.step / self.seconds if self.step and self.seconds > 0 else None
 
     @property
     def left_s(self) -> float | None:
-        """Seconds of work to its last step, at its own rate; None before that is known well enough."""
+        """Return the seconds of work to the last step at the current rate.
+
+        None if the number of steps is unknown or too few steps are completed.
+        """
         if self.steps is None or self.rate is None or self.step < LEAST_SHARE * self.steps:
             return None
         return max(0, self.steps - self.step) / self.rate
@@ -56,47 +63,47 @@ class RunningTrial:
 
 @dataclass(slots=True)
 class PhaseWork:
-    """The trials of one phase of an arm."""
+    """Numbers and work of the trials of one phase of an arm."""
 
     arm: str
     phase: Phase
     waiting: int = 0
-    """Trials that neither run nor have ended."""
+    """Number of trials that neither run nor have ended."""
     ended: int = 0
-    """Trials that ran and have ended, however."""
+    """Number of trials that ran and have ended, with any outcome."""
     seconds: float = 0.0
-    """Of their work."""
+    """Work of the ended trials, in seconds."""
     finished: int = 0
     finished_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What runs, and what is still to come."""
+    """Running trials and the work of every phase."""
 
     running: tuple[RunningTrial, ...] = ()
     phases: tuple[PhaseWork, ...] = ()
-    """Of arms in the order of the plan."""
+    """Work by arm and phase, arms in the order of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Work that is left, as far as anything says how much."""
+    """Estimate of the remaining work."""
 
     seconds: float
-    """Of work: what takes a wall-clock second where one trial runs at a time."""
+    """Remaining work in seconds; equals wall-clock time if one trial runs at a time."""
     longest_s: float
-    """Of the running trial that ends last."""
+    """Remaining seconds of the running trial that ends last."""
     ended: int
-    """Trials that have ended and say so."""
+    """Number of ended trials that the estimate is based on."""
     rates: int
-    """Running trials whose rates say so."""
+    """Number of running trials whose rates the estimate is based on."""
     unknown: int
-    """Trials to come of which nothing says what they take; they are not counted."""
+    """Number of future trials without an estimate; their work is not included."""
 
     @property
     def ground(self) -> str:
-        """What it is based on."""
+        """Return a text that states the basis of the estimate."""
         parts = [amount(self.ended, "ended trial")] if self.ended else []
         parts += [amount(self.rates, "running rate")] if self.rates else []
         without = f", without {amount(self.unknown, 'trial')} unlike any that has ended"
@@ -105,7 +112,7 @@ class Remaining:
 
 @dataclass(slots=True)
 class Watch:
-    """Adds up trials, in any order."""
+    """Builder of an `Outlook` from trials in any order."""
 
     plan: Plan
     running: list[RunningTrial] = field(default_factory=list)
@@ -118,7 +125,14 @@ class Watch:
         last: Measurement | None,
         silent_s: float | None = None,
     ) -> None:
-        """A worker has it."""
+        """Add a trial that a worker is running.
+
+        Args:
+            planned: The trial.
+            settings: All settings of the trial.
+            last: Last report of the trial; None before the first.
+            silent_s: Seconds since the trial's newest start or report; None if unknown.
+        """
         self._phase(planned)
         metric, value = _watched(self.plan, last)
         made = RunningTrial(
@@ -138,11 +152,11 @@ class Watch:
         self.running.append(made)
 
     def waits(self, planned: PlannedTrial) -> None:
-        """It has not begun, or was stopped and goes on later."""
+        """Add a trial that has not begun, or that was stopped and will be resumed."""
         self._phase(planned).waiting += 1
 
     def ended(self, planned: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
-        """It ended for good."""
+        """Add a trial that ended for good."""
         phase = self._phase(planned)
         if outcome is OutcomeKind.SKIPPED or last is None:
             return
@@ -153,7 +167,7 @@ class Watch:
             phase.finished_s += last.seconds
 
     def outlook(self) -> Outlook:
-        """All that was reported."""
+        """Return the outlook of all added trials."""
         arms = {each.name: place for place, each in enumerate(self.plan.arms)}
         phases = get_args(Phase)
         running = sorted(
@@ -170,10 +184,14 @@ class Watch:
 
 
 def remaining(outlook: Outlook) -> Remaining | None:
-    """What is left; None where there is no ground to say so yet.
+    """Return the estimate of the remaining work; None if there is not enough data yet.
 
-    A trial takes what trials of its arm and phase took that have ended; before there are any, what the
-    nearest others took that trained to the end; before that, what the rates of running trials say.
+    The duration of a trial is estimated from the first of these sources that exists:
+
+    - ended trials of the same arm and phase,
+    - finished trials of the same arm, else of the same phase, else any; trials that train and posthoc trials
+      are kept separate,
+    - rates of running trials.
     """
     known = sum(phase.ended for phase in outlook.phases)
     rates = [each for each in outlook.running if each.left_s is not None]
@@ -196,7 +214,7 @@ def remaining(outlook: Outlook) -> Remaining | None:
 
 
 def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[RunningTrial]) -> float | None:
-    """Seconds of work of one more trial of `phase`; None where nothing says."""
+    """Return the estimated work in seconds of one more trial of `phase`; None without data."""
     if phase.ended:
         return phase.seconds / phase.ended
     trains = phase.phase != "posthoc"
@@ -213,7 +231,10 @@ def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[Running
 
 
 def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
-    """Of own trainables nobody knows what a step is of."""
+    """Return the optimiser steps of a trial; None for posthoc trials and custom trainables.
+
+    The unit of a step of a custom trainable is unknown.
+    """
     if plan.trainable is not None or phase == "posthoc":
         return None
     steps = settings.get("train", {}).get("steps")

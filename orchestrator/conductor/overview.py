@@ -1,6 +1,6 @@
-"""What `status` shows of a sweep: sums over the trials that have ended, and records of all others.
+"""Holds the data that `status` displays: sums over ended trials, and records of all other trials.
 
-Does no I/O. Snapshots of a ledger hold the sums, so that `status` need not read the ended trials.
+The module performs no I/O. Ledger snapshots contain the sums, so that `status` need not read ended trials.
 """
 
 import json
@@ -19,7 +19,7 @@ from orchestrator.trials import Outcome, OutcomeKind, Phase, PlannedTrial, Recor
 from trainables.protocol import Measurement
 
 FAILURES_KEPT = 10
-"""Failed trials that are kept one by one."""
+"""Maximum number of failed trials that are stored individually."""
 
 
 @dataclass(slots=True)
@@ -28,18 +28,21 @@ class EndedOfPhase:
 
     outcomes: dict[OutcomeKind, int] = field(default_factory=dict)
     reported: int = 0
-    """Trials with a report."""
+    """Number of trials with a report."""
     seconds: float = 0.0
-    """Of work, of these trials."""
+    """Work of these trials, in seconds."""
     finished: int = 0
-    """Finished trials with a report."""
+    """Number of finished trials with a report."""
     finished_s: float = 0.0
     best: float | None = None
-    """`search`: best value of the first objective among the finished trials."""
+    """Best value of the first objective among the finished trials; only for the phase `search`."""
 
     @property
     def planned(self) -> int:
-        """Number of ended trials of the plan: an infeasible trial has another in its place."""
+        """Return the number of ended trials of the plan.
+
+        Infeasible trials are not counted because each is replaced by another trial.
+        """
         return sum(self.outcomes.values()) - self.outcomes.get(OutcomeKind.INFEASIBLE, 0)
 
 
@@ -49,7 +52,7 @@ class Failure:
 
     trial_id: str
     place: str
-    """Arm, phase and number, for people."""
+    """Arm, phase and number of the trial, as displayed."""
     standing: str
     reason: str
     """First line of the reason."""
@@ -60,25 +63,24 @@ class EndedTrials:
     """Sums over trials that have ended for good."""
 
     arms: dict[str, dict[str, EndedOfPhase]] = field(default_factory=dict)
-    """By arm and phase."""
+    """Sums by arm and phase."""
     failures: list[Failure] = field(default_factory=list)
     """The first failed trials, at most `FAILURES_KEPT`."""
     traced: str = ""
-    """Id of the first failed trial whose reason has a traceback; empty if there is none."""
+    """Id of the first failed trial whose reason contains a traceback; empty if none does."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Number of skipped trials by reason."""
     infeasible: dict[str, int] = field(default_factory=dict)
     """Number of infeasible trials by reason."""
     open_trials: dict[str, int] = field(default_factory=dict)
-    """In a snapshot: trials that had been asked for and had not ended, by id, with the positions of their
-    `asked` events."""
+    """Ledger positions of the `asked` events of open trials, by trial id; only in a snapshot."""
 
     @classmethod
     def kept(cls, snapshot: LedgerSnapshot) -> "EndedTrials | None":
         """Return the sums that a snapshot begins with; None if they cannot be read."""
         try:
             return from_json_values(cls, json.loads(next(lines(snapshot.content))))
-        except (zlib.error, ValueError, TypeError, StopIteration):  # of another version, or damaged
+        except (zlib.error, ValueError, TypeError, StopIteration):  # written by another version, or damaged
             return None
 
     def add(
@@ -91,15 +93,15 @@ class EndedTrials:
         attempts: int,
         objectives: Sequence[Objective],
     ) -> None:
-        """Add a trial that is not among them.
+        """Add a trial that was not added before.
 
         Args:
             trial: The trial.
-            outcome: How it ended.
-            last: Its last report.
-            values: Values of the objectives that count for its search; empty if there are none.
-            attempts: How often it was started.
-            objectives: Those of the search.
+            outcome: Final outcome of the trial.
+            last: Last report of the trial.
+            values: Objective values of the trial for its search; empty if there are none.
+            attempts: Number of times the trial was started.
+            objectives: Objectives of the search.
         """
         kind, sums = outcome.kind, self.arms.setdefault(trial.arm, {}).setdefault(trial.phase, EndedOfPhase())
         sums.outcomes[kind] = sums.outcomes.get(kind, 0) + 1
@@ -130,15 +132,15 @@ class EndedTrials:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A sweep at one moment."""
+    """State of a sweep at one moment."""
 
     plan: Plan
-    """Of its trials nothing is used."""
+    """Plan of the sweep; its list of trials is not used."""
     planned: Mapping[tuple[str, Phase], int]
     """Number of planned trials by arm and phase, in the order of the plan."""
     ended: EndedTrials
     others: Sequence[Record]
-    """Trials that were asked for and have not ended for good."""
+    """Records of trials that were asked for and have not ended for good."""
 
     @classmethod
     def of(
@@ -148,7 +150,7 @@ class Overview:
         records: Iterable[Record],
         ended: EndedTrials | None = None,
     ) -> "Overview":
-        """Return the overview of trials of which some are in `ended`, to which others are added."""
+        """Return the overview of `records`; ended trials are added to the sums in `ended`."""
         ended, others = ended or EndedTrials(), []
         objectives = plan.search.objectives if plan.search is not None else ()
         wanted = [each.metric for each in objectives]
@@ -167,9 +169,11 @@ class Overview:
         return cls(plan, planned, ended, others)
 
     def progress(self, *, held: bool) -> tuple[Progress, ...]:
-        """Return how far every arm is; `held`: whether somebody runs the sweep.
+        """Return the progress of every arm.
 
-        Without a holder nothing runs: trials that a killed process left open wait to be resumed.
+        Args:
+            held: Whether a process runs the sweep. Without such a process no trial counts as running: the
+                trials that a killed process left open wait to be resumed.
         """
         planned: Counter[str] = Counter()
         for (arm, _), count in self.planned.items():
@@ -201,7 +205,12 @@ class Overview:
         )
 
     def outlook(self, *, held: bool, now: float) -> Outlook:
-        """Return what runs at Unix time `now` and is to come; nothing runs unless the sweep is `held`."""
+        """Return the running trials and the remaining work at Unix time `now`.
+
+        Args:
+            held: Whether a process runs the sweep; otherwise no trial counts as running.
+            now: Unix time in seconds.
+        """
         watch = Watch(self.plan)
         for (arm, phase), count in self.planned.items():
             ended = self.ended.arms.get(arm, {}).get(phase, EndedOfPhase())

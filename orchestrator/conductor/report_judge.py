@@ -1,4 +1,4 @@
-"""Judges reports and ends of trials: missing objectives, values out of range, exceeded time limits."""
+"""Validates reports and ends of trials: missing objectives, values out of range, exceeded time limits."""
 
 from collections.abc import Iterable, Sequence
 from math import isfinite, isinf
@@ -15,11 +15,11 @@ from trainables.protocol import Measurement
 
 TRAINING_LOSS = f"{TRAINING}loss"
 ROUNDING = 1e-6
-"""Relative tolerance by which a value may lie outside of its range; absolute for values below 1."""
+"""Relative tolerance by which a value may exceed its range; absolute for values below 1."""
 
 
 class ReportJudge:
-    """Judges the reports and the ends of the trials of one plan."""
+    """Validation of the reports and ends of the trials of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -27,7 +27,7 @@ class ReportJudge:
         self._spans: dict[str, tuple[float, float]] = {}
 
     def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
-        """Return the outcome of a trial that a faulty report ends; None for a valid report."""
+        """Return the stop of a trial with an invalid report; None for a valid report."""
         return (
             diverged(self._decisive, measurement)
             or self._impossible(measurement)
@@ -35,7 +35,7 @@ class ReportJudge:
         )
 
     def overtime(self, measurement: Measurement) -> Stop | None:
-        """Return the outcome of a trial that has used up its minutes; None if time is left."""
+        """Return the stop of a trial that has exceeded its minutes; None if time is left."""
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
             return None
@@ -45,7 +45,7 @@ class ReportJudge:
     def settle(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
 
-        A search trial that finished without its objectives, or after a faulty report, counts as crashed.
+        A search trial that finished without its objectives, or after an invalid report, counts as crashed.
         """
         if state.standing is not None and state.standing.kind in {OutcomeKind.CRASHED, OutcomeKind.DIVERGED}:
             return state.standing.outcome
@@ -67,9 +67,9 @@ class ReportJudge:
         return Outcome(OutcomeKind.CRASHED, reason)
 
     def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
-        """Return the outcome of a search trial whose first evaluation lacks an objective; else None.
+        """Return the stop of a search trial whose first evaluation lacks an objective; else None.
 
-        Reports that hold only training metrics are not evaluations.
+        Reports that contain only training metrics are not evaluations.
         """
         plan = self._plan.search
         if plan is None or state.planned.phase != "search" or state.evaluated:
@@ -78,7 +78,7 @@ class ReportJudge:
         return lacking(plan.objectives, measurement)
 
     def _impossible(self, measurement: Measurement) -> Stop | None:
-        """Return the outcome of a trial with a value outside of its declared range; else None."""
+        """Return the stop of a trial with a value outside of its declared range; else None."""
         for name, value in measurement.metrics.items():
             if name not in self._spans:
                 self._spans[name] = look_up(self._plan.metrics, name).span
@@ -100,7 +100,7 @@ def _within(low: float, high: float) -> str:
 
 
 def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
-    """Return the outcome of a trial whose first report ends it; None if the trial goes on."""
+    """Return the stop of a trial whose first report is invalid; None if the trial continues."""
     objectives = plan.search.objectives if plan.search is not None else ()
     return diverged(decisive(plan), measurement) or lacking(objectives, measurement)
 
@@ -113,7 +113,7 @@ def decisive(plan: Plan) -> tuple[str, ...]:
 
 
 def diverged(names: Iterable[str], measurement: Measurement) -> Stop | None:
-    """Return the outcome of a trial if a metric in `names` is not finite; None if all are finite."""
+    """Return the stop of a trial if a metric in `names` is not finite; None if all are finite."""
     for name in names:
         value = measurement.metrics.get(name, 0.0)
         if not is_usable(value):
@@ -123,17 +123,17 @@ def diverged(names: Iterable[str], measurement: Measurement) -> Stop | None:
 
 
 def evaluates(measurement: Measurement) -> bool:
-    """Return whether a report holds any metric besides training metrics."""
+    """Return whether a report contains any metric other than training metrics."""
     return not all(name.startswith(TRAINING) for name in measurement.metrics)
 
 
 def lacking(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
-    """Return the outcome of a trial whose first evaluation lacks objectives; None if it has all."""
+    """Return the stop of a trial whose first evaluation lacks objectives; None if it has all."""
     reported = sorted(measurement.metrics)
     missing = [each.metric for each in objectives if each.metric not in measurement.metrics]
     if not missing or not evaluates(measurement):
         return None
-    # The message lists the reported names already.
+    # The message already lists the reported names.
     near = hint(missing[0], reported).partition("Known:")[0].strip()
     message = (
         f"the first report of a search trial must have its objectives {', '.join(missing)}, got "

@@ -1,4 +1,4 @@
-"""Which failed trials may run again. Reads records alone, so that it is known before a sweep is claimed."""
+"""Selects the failed trials that may run again, from records only, before a sweep is claimed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,42 +10,42 @@ from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.wording import amount, hint
 
 FAILED = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
-"""Failures that another attempt may mend. A divergence follows from the settings of the trial."""
+"""Failures that another attempt may fix; a divergence is excluded, as it follows from the settings."""
 KINDS: Mapping[str, frozenset[OutcomeKind]] = {
     "failed": FAILED,
     **{kind.value: frozenset({kind}) for kind in OutcomeKind if kind.failed},
 }
-"""Names of kinds that `--retry` takes, as well as names of trials."""
+"""Outcomes by each name that `--retry` accepts in addition to names of trials."""
 LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Which failed trials are to run again."""
+    """Request to run failed trials again."""
 
     asked: tuple[str, ...]
-    """As `choose` takes them."""
+    """Names of trials or kinds, as `choose` accepts them."""
     from_scratch: bool = False
-    """Whether their checkpoints are left unused."""
+    """Whether the trials start from scratch instead of from their checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """The answer to what a user asked to retry."""
+    """Trials selected for a retry."""
 
     trial_ids: tuple[str, ...]
-    """In the order of the plan."""
+    """Ids of the trials, in the order of the plan."""
     left_out: tuple[str, ...] = ()
-    """Why trials of a kind that was asked for are not retried, one sentence a reason."""
+    """Messages that state why trials of a requested kind are not retried, one for each reason."""
 
 
 def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> RetryChoice:
-    """Return the trials that `asked` stands for.
+    """Return the trials that `asked` names.
 
     Args:
         plan: The plan of the sweep.
-        records: All of its records.
-        asked: Names of `KINDS`, ids of trials or beginnings of them, or ARM/PHASE/NUMBER.
+        records: All records of the sweep.
+        asked: Names in `KINDS`, ids of trials or prefixes of ids, or ARM/PHASE/NUMBER.
 
     Raises:
         InputError: For an unknown name, and for a named trial that cannot run again.
@@ -82,7 +82,10 @@ def choose(plan: Plan, records: Iterable[Record], asked: Sequence[str]) -> Retry
 
 
 def _of_kind(failed: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
-    """Failed trials of these kinds that have begun; the others follow from what they wait for."""
+    """Return the failed trials of these kinds that have begun.
+
+    Trials that never began are reopened with the trials that they depend on.
+    """
     return [each for each in failed if each.outcome in kinds and each.attempts]
 
 

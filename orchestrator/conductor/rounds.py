@@ -1,11 +1,10 @@
-"""Seeds of confirmation in rounds: after each, arms whose verdict is certain are done. Reads no clock.
+"""Runs confirmation in rounds of seeds; after each round, arms with a certain verdict are decided.
 
-A round is over when every confirm trial of its seeds has ended, in every arm that is not decided; only then
-is there a look, at the seeds of the rounds so far. What is decided so does not depend on the order in which
-trials ended, nor on the driver, and whoever has the records finds the same again. Arms that others are
-compared with, and controls, wait for no round: they run all seeds.
-
-Where searches are repeated, rounds are of repeats instead of seeds: a repeat begins with its search.
+A round is over when every confirm trial of its seeds has ended in every undecided arm. Only then does a look
+compare the arms at the seeds of all rounds so far. Decisions therefore do not depend on the driver or on the
+order in which trials end, and can be recomputed from the records. Reference arms and controls run all seeds
+without waiting for rounds. If searches are repeated, rounds consist of repeats instead of seeds, and a repeat
+begins with its search. The clock is never read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +18,12 @@ from search_spaces.wording import amount
 from trainables.metrics import look_up
 
 Confirmed = Mapping[tuple[str, int], Mapping[str, float] | None]
-"""By arm and seed what a confirm trial measured last, of those that ended; None where it failed."""
+"""Last metrics of each ended confirm trial by arm and seed; None for a failed trial."""
 TRAINING = "train/"
 
 
 def decisions(plan: Plan, confirmed: Confirmed) -> dict[str, EarlyVerdict]:
-    """Every arm that needed no more seeds, by name; empty for a plan without looks."""
+    """Return every arm that needed no more seeds, by name; empty for a plan without looks."""
     rounds = Rounds(plan)
     while rounds.advance(confirmed) is not None:
         pass
@@ -32,7 +31,7 @@ def decisions(plan: Plan, confirmed: Confirmed) -> dict[str, EarlyVerdict]:
 
 
 class Rounds:
-    """Which seeds may run, and which arms are decided."""
+    """Seeds that may run, and arms that are decided."""
 
     def __init__(self, plan: Plan) -> None:
         compared = [arm for arm in plan.arms if arm.reference]
@@ -50,7 +49,7 @@ class Rounds:
         self.decided: dict[str, EarlyVerdict] = {}
 
     def may_run(self, planned: PlannedTrial) -> bool:
-        """Whether no look is to be waited for."""
+        """Return whether the trial may run without waiting for a look."""
         searches_once = self._unit == "seed" and planned.phase == "search"
         if planned.arm in self._run_all or searches_once or not self._left:
             return True
@@ -63,7 +62,10 @@ class Rounds:
         return [seed for seed, unit in self._unit_of.items() if unit in first]
 
     def advance(self, confirmed: Confirmed) -> dict[str, EarlyVerdict] | None:
-        """The arms that the next look decides; None while its round is not over, and after the last look."""
+        """Return the arms that the next look decides.
+
+        None while the round of the next look is not over, and after the last look.
+        """
         if not self._left:
             return None
         first, seeds = self._units[: self._left[0]], self._seeds(self._left[0])
@@ -89,7 +91,7 @@ class Rounds:
         return new
 
     def _says_nothing(self, arm: str, seeds: Sequence[int], confirmed: Confirmed) -> bool:
-        """Whether seeds change nothing in an arm and in what it is compared with: no look can decide it."""
+        """Return whether no look can decide, since all seeds agree in the arm and in its reference."""
         both = (arm, self._compared_with[arm])
         return all(
             one_run([found for seed in seeds if (found := confirmed.get((each, seed))) is not None])
@@ -97,7 +99,7 @@ class Rounds:
         )
 
     def _used(self, confirmed: Confirmed) -> Confirmed:
-        """Without seeds of decided arms that were not needed, should there be any."""
+        """Return `confirmed` without surplus seeds of decided arms."""
         last = {arm: self._seeds(each.seeds) for arm, each in self.decided.items()}
         return {
             (arm, seed): metrics
@@ -106,17 +108,17 @@ class Rounds:
         }
 
     def reason(self, decision: EarlyVerdict) -> str:
-        """Why an arm needs no more seeds, for people."""
+        """Return the displayed reason for which an arm needs no more seeds."""
         said = "; ".join(f"{name}: {each.text}" for name, each in decision.verdicts.items())
         seeds = amount(len(self._units), self._unit)
         return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({said})"
 
 
 def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
-    """Whether two or more seeds measured the very same in everything but training.
+    """Return whether two or more seeds measured equal values in all metrics except training metrics.
 
-    They say nothing of chance then. One quantity alone may be alike in all seeds by itself, say all answers
-    right.
+    Such seeds contain no information about random variation. All metrics are compared because a single metric
+    can be equal in all seeds by chance, for example if every answer is correct.
     """
     found = [
         {name: value for name, value in metrics.items() if not name.startswith(TRAINING)} for metrics in seeds
@@ -125,14 +127,14 @@ def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
 
 
 def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
-    """What a confirm trial that ended so gives to a look; None where it failed."""
+    """Return the metrics that an ended confirm trial contributes to a look; None if the trial failed."""
     if kind is not OutcomeKind.FINISHED or metrics is None:
         return None
     return {name: value for name, value in metrics.items() if is_usable(value)}
 
 
 def _questions(plan: Plan) -> Iterator[Question]:
-    """Return one question for each context, since variances and resolutions differ between contexts."""
+    """Yield one question for each context, since variances and resolutions differ between contexts."""
     for arms in plan.contexts:
         if references := {arm.name: arm.reference for arm in arms if arm.reference and not arm.control}:
             yield _question(plan, references)
@@ -158,7 +160,12 @@ def _question(plan: Plan, references: Mapping[str, str]) -> Question:
 def _values(
     question: Question, confirmed: Confirmed, units: Mapping[int, int]
 ) -> tuple[Values, Mapping[str, set[int]]]:
-    """Return values by arm and outcome, and what of each arm failed or lacks a primary outcome, by unit."""
+    """Return values and failures of the arms of a question.
+
+    Returns:
+        Values by arm and outcome, then by unit; and for each arm the units in which a trial failed or lacks a
+        primary outcome.
+    """
     arms = {*question.references, *question.references.values()}
     values: dict[tuple[str, str], dict[int, float]] = {}
     failed: dict[str, set[int]] = {}

@@ -1,6 +1,6 @@
-"""One repeat of the search of one arm as a list of calls, which reach Optuna only where its answer is needed.
+"""Stores the calls to one repeat of one arm's search, and passes them to Optuna when it must answer.
 
-Reopening a sweep repeats all calls, and most arms need no answer any more. The list takes 8 bytes a number.
+Reopening a sweep repeats all calls, and most arms need no answer any more. A stored number takes 8 bytes.
 """
 
 from array import array
@@ -14,25 +14,30 @@ from search_spaces.dimensions import Assignment
 
 _OPERATIONS = ("asked", "hear", "finished", "pruned", "infeasible", "diverged", "failed", "retried")
 _PLACES = 8
-"""An operation and a trial's number are kept as one number: number * _PLACES + operation."""
+"""Factor that encodes a call as one number: trial number * _PLACES + operation."""
 _ASKED, _HEAR, _FAILED, _RETRIED = map(_OPERATIONS.index, ("asked", "hear", "failed", "retried"))
 
 
 class SearchJournal:
-    """Takes the calls of `ArmSearch`, with the same answers."""
+    """Recorder of calls with the interface and the answers of `ArmSearch`."""
 
     def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
         self._search = ArmSearch(arm, plan, repeat)
         self._objectives = len(plan.objectives)
         self._can_stop = plan.stopper is not None and self._objectives == 1
         self._calls = array("d")
-        """Operation and number of each call; of a `hear` also the step and the value of every objective."""
+        """Operation and trial number of each call; `hear` adds the step and the objective values."""
         self._assignments: dict[int, Assignment] = {}
         self._passed_on = 0
-        """Position in `_calls` up to which the search has had them."""
+        """Position in `_calls` up to which calls were passed to the search."""
 
     def ask(self, number: int) -> Assignment:
-        """Return an assignment for trial `number`. Raises `NothingAdmitted`, `SearchError`."""
+        """Return an assignment for trial `number`.
+
+        Raises:
+            NothingAdmitted: If no draw satisfies the constraints of the space.
+            SearchError: If the sampler, the stopper or a constraint raises an error.
+        """
         self._catch_up()
         try:
             assignment = self._search.ask(number)
@@ -55,7 +60,7 @@ class SearchJournal:
         self._add(_RETRIED, number, assignment)
 
     def hear(self, number: int, step: int, values: Sequence[float]) -> bool:
-        """Record the values that count so far; return whether the early stopper ends the trial."""
+        """Record the objective values so far; return whether the early stopper ends the trial."""
         if self._can_stop:
             self._catch_up()
         self._calls.extend((number * _PLACES + _HEAR, step, *values))
@@ -81,7 +86,7 @@ class SearchJournal:
         self._add(_OPERATIONS.index("diverged"), number)
 
     def failed(self, number: int) -> None:
-        """Record that the trial says nothing about its assignment."""
+        """Record that the trial failed and gives no information about its assignment."""
         self._add(_FAILED, number)
 
     def assignment(self, number: int) -> Assignment:
@@ -93,7 +98,7 @@ class SearchJournal:
         return {"calls": self._calls.tolist(), "assignments": list(self._assignments.items())}
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """Take the calls that `to_json` returned in place of those so far, none of which was passed on."""
+        """Replace the calls, none of which was passed to the search, by those that `to_json` returned."""
         assert not self._passed_on, "a search that has begun cannot be replaced"
         self._calls = array("d", values["calls"])
         self._assignments = {int(number): assignment for number, assignment in values["assignments"]}

@@ -1,4 +1,4 @@
-"""The state of a conductor as JSON values, and back: what a fold of the same events would leave."""
+"""Converts the state of a conductor to JSON values and back, as an alternative to replaying its events."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,17 +23,20 @@ if TYPE_CHECKING:
     from orchestrator.conductor.conductor import Conductor
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""Shared by the many measurements of which only step and seconds are kept."""
+"""Shared empty mapping for the many measurements of which only step and seconds are stored."""
 CHUNK = 1000
-"""Trials in one JSON value: bounds the memory."""
+"""Number of trials in one JSON value, which limits memory use."""
 
 
 def ended_trials(
     conductor: "Conductor", attempts: Mapping[str, Attempts], asked: Mapping[str, int]
 ) -> EndedTrials:
-    """Return sums over the trials whose end is among the events.
+    """Return sums over the ended trials, and the positions of the open ones.
 
-    `asked`: positions of the `asked` events of all other trials.
+    Args:
+        conductor: A conductor that has replayed the events.
+        attempts: Attempts by trial id.
+        asked: Ledger positions of the `asked` events of the trials that have not ended, by trial id.
     """
     plan, found = conductor._plan, EndedTrials()
     objectives = plan.search.objectives if plan.search is not None else ()
@@ -54,7 +57,7 @@ def ended_trials(
 
 
 def to_chunks(conductor: "Conductor") -> Iterator[Any]:
-    """Return the state of a conductor that has only replayed events, in JSON values of bounded size."""
+    """Yield the state of a conductor that has only replayed events, in JSON values of bounded size."""
     yield {
         "again": list(conductor._again),
         "unrunnable": [
@@ -77,9 +80,10 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
 
 
 def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
-    """Set the state of a new conductor to what `to_chunks` returned for the same plan.
+    """Restore the state of a new conductor from the values that `to_chunks` returned for the same plan.
 
-    Raises ValueError, TypeError, LookupError or AttributeError for anything else.
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError: If the values are invalid.
     """
     head = next(chunks)
     for key, arm_state in conductor._arms.items():
@@ -111,7 +115,7 @@ def _fresh(state: TrialState) -> TrialState:
 
 
 def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], planned: int) -> dict[str, Any]:
-    # Entries of trials that were asked for meanwhile are dropped when they come up.
+    # The heap drops entries of trials that were asked for meanwhile only when they are reached.
     ready = [entry for entry in arm_state.ready if states[entry[1]].status is TrialStatus.WAITING]
     return {
         "ready": sorted(ready),
@@ -166,7 +170,7 @@ def _load_trial(
     status, trial, last, evaluated, saved, found, counted, saved_counted, standing, outcome = values
 
     def end(make: Callable[[OutcomeKind, str], Any], pair: Sequence[str] | None) -> Any:
-        # Most trials end for the same reason: it is kept once.
+        # Most trials end for the same reason, so that equal outcomes share one object.
         if pair is None:
             return None
         key = make, *pair

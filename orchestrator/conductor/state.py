@@ -1,4 +1,4 @@
-"""What the conductor remembers: the state of every planned trial, and of every repeat of every arm."""
+"""State of every planned trial and of every repeat of every arm in the conductor."""
 
 import heapq
 from collections import Counter
@@ -20,19 +20,19 @@ from trainables.protocol import Measurement
 
 
 class TrialStatus(Enum):
-    """Where a trial stands."""
+    """Status of a trial."""
 
     WAITING = auto()
-    """Not asked for yet."""
+    """The trial was not asked for yet."""
     RUNNING = auto()
     AGAIN = auto()
-    """Asked for before, not ended: handed out before anything new."""
+    """The trial was asked for before and has not ended; it comes before new trials."""
     ENDED = auto()
 
 
 @dataclass(slots=True)
 class TrialState:
-    """One planned trial."""
+    """State of one planned trial."""
 
     planned: PlannedTrial
     place: int
@@ -41,28 +41,28 @@ class TrialState:
     trial: Trial | None = None
     last: Measurement | None = None
     evaluated: bool = False
-    """Whether the trial has reported any metric besides training metrics."""
+    """Whether the trial has reported any metric other than training metrics."""
     saved: Measurement | None = None
     """Value of `last` at the newest checkpoint."""
     values: tuple[float, ...] | None = None
     """Value of every objective by its scope, over the reports so far."""
     counted: CountedReports | None = None
-    """Reports of a search trial; None before its first report."""
+    """Reports of a search trial; None before the first report."""
     saved_counted: CountedReports | None = None
     """Value of `counted` at the newest checkpoint."""
     standing: Stop | None = None
     """A stop that was decided and is not yet recorded as an outcome."""
     outcome: Outcome | None = None
     source_id: str | None = None
-    """`posthoc`: the confirmed trial that is read again."""
+    """Id of the confirm trial whose checkpoint a posthoc trial evaluates."""
 
     @property
     def is_skipped(self) -> bool:
-        """Whether the trial ended without a start, since it was not needed."""
+        """Return whether the trial ended without a start because it was not needed."""
         return self.outcome is not None and self.outcome.kind is OutcomeKind.SKIPPED
 
     def end(self, outcome: Outcome) -> None:
-        """Record the outcome, and drop what only a trial needs that goes on or is retried."""
+        """Record the outcome, and drop data that only open or retried trials need."""
         self.status, self.outcome = TrialStatus.ENDED, outcome
         self.counted = None
         if outcome.kind.failed:
@@ -74,15 +74,15 @@ class TrialState:
 
 @dataclass(slots=True)
 class ArmState:
-    """One repeat of an arm: a search, and the trials that confirm what it found."""
+    """State of one repeat of an arm: a search, and the trials that confirm its best assignments."""
 
     arm: Arm
     repeat: int = 0
     trials: list[TrialState] = field(default_factory=list)
     ready: list[tuple[int, str]] = field(default_factory=list)
-    """Heap of (place, trial id) that may be asked for."""
+    """Heap of pairs (place, trial id) of the trials that may be asked for."""
     searching: int = 0
-    """Search trials that have not ended."""
+    """Number of search trials that have not ended."""
     winners: list[Assignment] = field(default_factory=list)
     candidates: list[Candidate] = field(default_factory=list)
     running: int = 0
@@ -91,7 +91,7 @@ class ArmState:
 
     @property
     def has_too_many_infeasible(self) -> bool:
-        """Whether the search has reached its limit of infeasible trials."""
+        """Return whether the search has reached its limit of infeasible trials."""
         infeasible = self.ended[OutcomeKind.INFEASIBLE]
         asked = sum(1 for _ in self.phase("search")) - infeasible
         return infeasible >= INFEASIBLE_MAX * asked
@@ -112,7 +112,7 @@ class ArmState:
         return "every combination was tried" if points is not None and number >= points else ""
 
     def push(self, state: TrialState) -> None:
-        """Let `state` be asked for."""
+        """Add `state` to the trials that may be asked for."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
     def withdraw(self, states: Iterable[TrialState]) -> None:
@@ -122,11 +122,11 @@ class ArmState:
         heapq.heapify(self.ready)
 
     def phase(self, name: str) -> Iterator[TrialState]:
-        """Cells of one phase, in order."""
+        """Return the trials of one phase, in order."""
         return (state for state in self.trials if state.planned.phase == name)
 
     def nothing_to_confirm(self, rank: int) -> str:
-        """Why no assignment holds `rank`."""
+        """Return why no assignment has `rank`."""
         kinds = Counter(state.outcome.kind for state in self.phase("search") if state.outcome is not None)
         ended = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (
@@ -136,7 +136,7 @@ class ArmState:
 
     @property
     def search_name(self) -> str:
-        """Return how messages name the search."""
+        """Return the name of the search for messages."""
         of = f", repeat {self.repeat}," if self.repeat else ""
         return f"the search of arm {self.arm.name!r}{of}"
 
@@ -155,7 +155,12 @@ def trial_of(plan: Plan, arm: Arm, state: TrialState, assignment: Assignment) ->
 
 
 def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
-    """Return counts for people of all `repeats` of one arm; `goal` is the first objective's."""
+    """Return the displayed progress of one arm over all its repeats.
+
+    Args:
+        repeats: All repeats of the arm.
+        goal: Goal of the first objective.
+    """
     firsts = [each.values[0] for state in repeats for each in state.candidates]
     best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
     ended = sum((state.ended for state in repeats), Counter[OutcomeKind]())
@@ -174,7 +179,7 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
 
 
 def outlook(plan: Plan, states: Iterable[TrialState]) -> Outlook:
-    """Return what runs at this moment, and what is still to come."""
+    """Return the running trials and the remaining work."""
     watch = Watch(plan)
     for state in states:
         if state.status is TrialStatus.ENDED and state.outcome is not None:

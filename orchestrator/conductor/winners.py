@@ -1,4 +1,4 @@
-"""Which assignments of a search are worth confirming."""
+"""Ranks the assignments of a search for confirmation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ class Candidate:
 
 
 def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
-    """The first of every distinct assignment, best first.
+    """Return the first candidate of every distinct assignment, best first.
 
-    With one objective, by its value. With several, the Pareto front by the first objective, then the front of
-    what is left, and so on. Equal values keep the order of asking.
+    With one objective, candidates are ranked by its value. With several, the Pareto front comes first, sorted
+    by the first objective, then the front of the remaining candidates, and so on. Candidates with equal
+    values keep the order in which they were asked for.
     """
     goals = [1.0 if each.goal == "max" else -1.0 for each in objectives]
     scored = [
@@ -52,5 +53,5 @@ def _first_of_each_assignment(scored: Iterable[Scored]) -> list[Scored]:
 
 
 def _dominates(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
-    """At least as large everywhere and larger somewhere."""
+    """Return whether `first` is at least as large everywhere and larger in some objective."""
     return first != second and all(a >= b for a, b in zip(first, second, strict=True))

@@ -1,1 +1,1 @@
-"""What is on disk: digests, redaction, JSON values, SQLite URLs, and removal of abandoned files."""
+"""File handling: digests, redaction, JSON values, SQLite URLs, and removal of abandoned files."""

@@ -1,7 +1,7 @@
-"""Clears away what killed processes left half-made, and nothing else: never through a link, never another's.
+"""Removes temporary folders that killed processes of this user left behind.
 
-Whatever stands in the way is left alone and stops nobody: to clear is a courtesy, not a condition.
-Temporary folders of launches and workers have names by which they are found.
+Links are never followed, and files of other users are never removed. Errors are ignored, since the removal is
+optional. The folders are identified by their names.
 """
 
 import os
@@ -15,19 +15,25 @@ from trainables.process_identity import ProcessState, state_of_label
 from trainables.protocol import TRIALS
 
 RAY = "hs-ray-"
-"""Files of a Ray of this machine's own and of Tune; the label of a process follows, as in all of these."""
+"""Prefix of folders with the files of a local Ray and of Ray Tune.
+
+For every prefix in this module, the label of a process follows.
+"""
 CHECKPOINTS = "haltsweep-checkpoints-"
-"""Copies of checkpoints that are kept elsewhere."""
+"""Prefix of folders with copies of checkpoints that are stored elsewhere."""
 SILENCE_S = 7 * 24 * 3600.0
-"""What belongs to a process that nobody can look up is removed after so long without a sign of life."""
+"""Seconds without changes after which a folder is removed if its process cannot be checked."""
 SHORT = 9
-"""Ray's sockets are up to 98 bytes below it, and the path of a socket may have 107."""
+"""Maximum number of bytes of the path of the temporary folder for Ray.
+
+Ray's sockets have up to 98 more bytes, and the path of a socket may have 107.
+"""
 
 
 def clear_folders(parent: Path, prefix: str) -> None:
     """Remove folders of this user in `parent` called `<prefix><process label>-...` whose process is dead.
 
-    If nobody can look the process up, since it ran in another container or on another machine, its folder is
+    If the process cannot be checked, because it ran in another container or on another machine, its folder is
     removed once it `is_silent`.
     """
     for path in _named(parent, prefix):
@@ -41,9 +47,8 @@ def clear_folders(parent: Path, prefix: str) -> None:
 def is_silent(folder: Path) -> bool:
     """Return whether nothing in `folder` has changed for `SILENCE_S`.
 
-    A change of any file or folder is a sign of life; processes that may write nothing for days touch the
-    folder. The age is measured by the clock of the file system, since clocks of machines differ. A folder
-    that cannot be read is not silent.
+    Processes that may write nothing for days touch their folder. The age is measured by the clock of the file
+    system, since clocks of machines differ. A folder that cannot be read is not silent.
     """
     try:
         with tempfile.TemporaryFile(dir=folder.parent) as fresh:
@@ -54,7 +59,7 @@ def is_silent(folder: Path) -> bool:
 
 
 def _everything_in(folder: Path) -> Iterator[Path]:
-    """Yield `folder` and all that is below it, and follow no link. Raises OSError."""
+    """Yield `folder` and everything below it without following links; raise OSError if it cannot be read."""
     yield folder
     for place, folders, files in os.walk(folder, onerror=_raise):
         yield from (Path(place, name) for name in (*folders, *files))
@@ -65,12 +70,12 @@ def _raise(error: OSError) -> None:
 
 
 def own_folder(path: Path) -> bool:
-    """Whether `path` is a folder of this user; a link to one is none."""
+    """Return whether `path` is a folder of this user; a link to a folder does not count."""
     return _own(path, stat.S_ISDIR)
 
 
 def own_file(path: Path) -> bool:
-    """Whether `path` is an ordinary file of this user; a link, a pipe or a device is none."""
+    """Return whether `path` is a regular file of this user; a link, a pipe or a device does not count."""
     return _own(path, stat.S_ISREG)
 
 
@@ -91,13 +96,13 @@ def _named(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def short_folder() -> Path:
-    """Where Ray's files go: the temporary folder of this user, unless its path is too long for sockets."""
+    """Return the folder for Ray's files: the temporary folder, or /tmp if its path is too long."""
     folder = Path(tempfile.gettempdir())
     return folder if len(bytes(folder)) <= SHORT else Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it  # nosec B108
 
 
 def clear_abandoned() -> None:
-    """Remove what killed launches and workers of this user left behind."""
+    """Remove folders that killed launches and workers of this user left behind."""
     clear_folders(short_folder(), RAY)
     for prefix in (CHECKPOINTS, TRIALS):
         clear_folders(Path(tempfile.gettempdir()), prefix)

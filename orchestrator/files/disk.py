@@ -1,4 +1,4 @@
-"""What to do about a disk that refuses: in the words of the refusal, whoever met it."""
+"""Explains errors of the file system and states what the user can do about them."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 PROBE_BYTES = 65_536
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""No space, no quota, no more bytes in a file."""
+"""Errors for a full disk, an exceeded quota and a file of maximum size."""
 _REMEDIES = {
     errno.EROFS: "the file system is mounted read-only: mount it for writing, or check it (`dmesg`)",
     errno.EACCES: "make it readable and writable for this user",
@@ -21,19 +21,19 @@ FULL = "the disk is full: free some space, or have your quota raised"
 
 
 def remedy(error: OSError) -> str:
-    """What to do about it."""
+    """Return what the user can do about a file system error."""
     if error.errno in _FULL:
         return FULL
     return _REMEDIES.get(error.errno or 0, "put that right")
 
 
 def is_full(error: OSError) -> bool:
-    """Whether it says that there is no more room."""
+    """Return whether the error states that no space is left."""
     return error.errno in _FULL
 
 
 def refusal(folder: Path) -> OSError | None:
-    """Why nothing can be written to `folder` at this moment; None if something can. Leaves nothing there."""
+    """Return the error of a test write to `folder`, None if it succeeds; no file remains."""
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(bytes(PROBE_BYTES))

@@ -1,4 +1,4 @@
-"""Digests of the files we keep: made when a file is written, checked whenever it is read."""
+"""Stores digests of files when they are written, and verifies them whenever they are read."""
 
 import hashlib
 import json
@@ -12,33 +12,41 @@ from orchestrator.files.regular_files import open_ordinary, read_ordinary
 from trainables.atomic import write_atomically
 
 SEAL: Final = "digest"
-"""Key of a JSON object's digest of all its other keys."""
+"""Key of a JSON object under which the digest of all other keys is stored."""
 MANIFEST: Final = "manifest.json"
 SIZE: Final = 16
-"""Bytes of a digest."""
+"""Number of bytes of a digest."""
 EDITIONS: Final = "extensions"
-"""Folder beside a manifest with earlier and later editions of its files, a folder each."""
+"""Folder next to a manifest that contains earlier and later editions of its files, one folder each."""
 
 
 def digest_of(content: bytes) -> str:
-    """Hash of bytes."""
+    """Return the digest of bytes."""
     return hashlib.blake2b(content, digest_size=SIZE).hexdigest()
 
 
 def file_digest(file: Path) -> str:
-    """Hash of the bytes of a file, in little memory. Raises OSError."""
+    """Return the digest of a file, read in blocks.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
     with open_ordinary(file) as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=SIZE)).hexdigest()
 
 
 def sealed(value: Mapping[str, Any]) -> str:
-    """`value` as JSON with a digest of its content, for `unsealed`."""
+    """Return `value` as JSON with a digest of its content, to be read by `unsealed`."""
     assert SEAL not in value, f"{SEAL!r} is the seal's own key"
     return _text({**value, SEAL: digest_of(_text(value).encode())}) + "\n"
 
 
 def unsealed(text: bytes) -> dict[str, Any]:
-    """The value that was `sealed`. Raises ValueError for anything else."""
+    """Return the value that `sealed` wrote as `text`.
+
+    Raises:
+        ValueError: If the text is not such JSON, or its digest does not match.
+    """
     value = parsed(text)
     if not isinstance(value, dict) or value.pop(SEAL, None) != digest_of(_text(value).encode()):
         raise ValueError("its content must have the digest that stands in it, and has another")
@@ -46,15 +54,16 @@ def unsealed(text: bytes) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, files: Sequence[Path]) -> None:
-    """Put the digests of `files`, which are somewhere in `folder`, into it, to the disk."""
+    """Write the digests of `files`, which are in `folder` or below, to the manifest of `folder`."""
     text = sealed({"files": {file.relative_to(folder).as_posix(): file_digest(file) for file in files}})
     write_atomically(folder / MANIFEST, text)
 
 
 def read_manifest(folder: Path) -> dict[str, str] | None:
-    """Digests by name; None for a folder of a haltsweep that made none.
+    """Return the digests by file name; None if the folder has no manifest, as older versions wrote none.
 
-    Raises StoreError if the manifest is damaged.
+    Raises:
+        StoreError: If the manifest is damaged.
     """
     file = folder / MANIFEST
     try:
@@ -68,9 +77,10 @@ def read_manifest(folder: Path) -> dict[str, str] | None:
 
 
 def damaged_files(folder: Path) -> dict[str, str]:
-    """What is wrong with each file of the folder's manifest, by name; empty for those as they were written.
+    """Return the fault of each file in the manifest of the folder, by name; empty for undamaged files.
 
-    Raises StoreError if the manifest is not there, or damaged.
+    Raises:
+        StoreError: If the manifest is missing or damaged.
     """
     digests = read_manifest(folder)
     if digests is None:
@@ -89,9 +99,11 @@ def _unlike(file: Path, digest: str) -> str:
 
 
 def read_sound(file: Path, remedy: str) -> bytes:
-    """What is in a file, if it is what the manifest beside it says.
+    """Return the content of a file after verifying it against the manifest in its folder.
 
-    Raises OSError if it cannot be read, StoreError with `remedy` if it is not as it was written.
+    Raises:
+        OSError: If the file cannot be read.
+        StoreError: If the content differs from the manifest; the message includes `remedy`.
     """
     content = read_ordinary(file)
     digests = read_manifest(file.parent)
@@ -101,10 +113,13 @@ def read_sound(file: Path, remedy: str) -> bytes:
 
 
 def kept_file(file: Path) -> Path:
-    """Where the content of `file` is that the manifest beside it says: there, or among its editions.
+    """Return the path whose content matches the manifest: `file` or one of its editions.
 
-    A process that was killed between the manifest and the file has left the file as it was before; whoever
-    reads then gets the new edition. Where nothing fits, `file` itself. Raises OSError, StoreError.
+    A process that was killed between writing the manifest and the file left the earlier content in `file`.
+    Readers then get the new edition. If no content matches, the result is `file`.
+
+    Raises:
+        OSError, StoreError: If the manifest cannot be read.
     """
     digests = read_manifest(file.parent)
     wanted = None if digests is None else digests.get(file.name)
@@ -115,7 +130,10 @@ def kept_file(file: Path) -> Path:
 
 
 def read_kept(file: Path, remedy: str) -> bytes:
-    """As `read_sound`, of the file or that of its editions which the manifest beside it says."""
+    """Return the verified content of `file`, or of the edition that matches the manifest.
+
+    Errors are raised as by `read_sound`.
+    """
     try:
         return read_sound(file, remedy)
     except StoreError:
@@ -126,5 +144,5 @@ def read_kept(file: Path, remedy: str) -> bytes:
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    # Pure ASCII, so that any text can be stored.
+    # ASCII only, so that any text can be stored.
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

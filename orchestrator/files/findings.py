@@ -1,21 +1,25 @@
-"""What a check of something kept has found, for people and for scripts."""
+"""Results of checks of stored data, for display and for scripts."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Soundness = Literal["sound", "behind", "absent", "unknown", "damaged"]
-"""`behind`: as far as it goes it is right, and the ledger has more. `absent`: not there, and it need not be.
-`unknown`: it could not be looked at."""
+"""Verdict of a check.
+
+- `behind`: correct so far, but the ledger has more.
+- `absent`: missing, which is allowed.
+- `unknown`: could not be checked.
+"""
 BAD: frozenset[Soundness] = frozenset({"unknown", "damaged"})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked."""
+    """Result of one check."""
 
     what: str
-    """files, ledger, checkpoints, data, parquet, mlflow or report."""
+    """Checked part: files, ledger, checkpoints, data, parquet, mlflow or report."""
     verdict: Soundness
     detail: str
     remedy: str = ""
-    """What to do about it; empty where nothing need be done, or `detail` is an error, which says it."""
+    """Action for the user; empty if none is needed, or if `detail` is an error message that states it."""

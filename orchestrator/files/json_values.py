@@ -1,7 +1,7 @@
-"""JSON of files as values; dataclasses as such values and back: plans, events, jobs of workers, notes.
+"""Converts JSON to values, and dataclasses to JSON values and back, with pydantic.
 
-Pydantic does the work. Values that `from_json_values` reads were written by us, so that a number in a text
-and the like is no concern here: damage is found by the digests of what is read.
+`from_json_values` reads only values that haltsweep wrote, so that lenient conversions, such as of a text to a
+number, do no harm. Damage is detected by digests.
 """
 
 import json
@@ -15,7 +15,11 @@ T = TypeVar("T")
 
 
 def parsed(text: str | bytes) -> Any:
-    """The values that the JSON `text` holds. Raises ValueError if it is none, or nested too deep."""
+    """Return the value of the JSON `text`.
+
+    Raises:
+        ValueError: If it is not JSON, or is nested too deeply.
+    """
     try:
         return json.loads(text)
     except RecursionError:
@@ -23,15 +27,16 @@ def parsed(text: str | bytes) -> Any:
 
 
 def to_json_values(value: Any) -> Any:
-    """`value`, a dataclass or a container of such, in mappings, lists and scalars."""
+    """Return a dataclass, or a container of dataclasses, as mappings, lists and scalars."""
     kind: Any = type(value)
     return _adapter(kind).dump_python(value, mode="json")
 
 
 def from_json_values(kind: type[T], values: Any) -> T:
-    """The dataclass `kind` that `values` describe.
+    """Return the dataclass `kind` with the field values in `values`.
 
-    Raises ValueError for anything else, with every field that is missing, unknown or of another type.
+    Raises:
+        ValueError: For missing, unknown or wrongly typed fields; the message lists all of them.
     """
     wanted: Any = kind
     unknown = sorted(set(values) - {field.name for field in fields(wanted)})
@@ -40,7 +45,7 @@ def from_json_values(kind: type[T], values: Any) -> T:
     try:
         made: T = _adapter(wanted).validate_python(values)
     except ValidationError as error:
-        # Not what was given: it may be a URL with a password.
+        # The message omits the input, which may be a URL with a password.
         reasons = (
             f"{'.'.join(map(str, each['loc'])) or kind.__name__}: {each['msg']}"
             for each in error.errors(include_url=False, include_context=False, include_input=False)

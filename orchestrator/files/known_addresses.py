@@ -1,7 +1,7 @@
-"""Addresses of servers that this user has named: only these get the user's credentials.
+"""Records the addresses of servers that this user has named; only these receive the user's credentials.
 
-The files of a sweep name an MLflow and a database. They may come from somebody else, and their server may
-belong to somebody else.
+The files of a sweep name an MLflow server and a database. The files, and the servers, may belong to another
+person.
 """
 
 import hashlib
@@ -24,21 +24,21 @@ _OF_MLFLOW = (
     "~/.mlflow/credentials",
 )
 _OF_DATABASES = ("$PGPASSWORD", "$PGPASSFILE", "$PGSERVICE", "$MYSQL_PWD", "~/.pgpass", "~/.my.cnf")
-"""Where the client libraries find what they send to any server: variables, and files in the home folder."""
+"""Sources of credentials that client libraries send to any server: variables and files in the home folder."""
 _MLFLOW_SCHEMES = ("http", "https", "mlflow-artifacts")
 _DATABASE_SCHEMES = ("postgresql", "postgres", "mysql", "mssql")
 _named: set[str] = set()
-"""Digests of the addresses that this process was given."""
+"""Digests of the addresses that were named in this process."""
 
 
 def remember(*addresses: str | None) -> None:
-    """Record that this user has named the addresses; later commands of the user may log in there."""
+    """Record that the user has named the addresses, so that later commands may log in there."""
     for address in addresses:
         if address is None or not _scheme(address) or (digest := _digest(address)) in _recorded():
             continue
         _named.add(digest)
         file = _file()
-        # Where it cannot be written, later commands ask for the address again.
+        # If the file cannot be written, later commands ask for the address again.
         with suppress(OSError):
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as stream:
@@ -46,7 +46,9 @@ def remember(*addresses: str | None) -> None:
 
 
 def require_known(address: str | None, option: str) -> None:
-    """Refuse an address from a sweep's files that would get credentials, and that this user has not named.
+    """Raise InputError for an address from a sweep's files that the user has not named.
+
+    Only addresses of servers that would receive credentials are checked.
 
     Args:
         address: URL of an MLflow or a database; None and local files are accepted.
@@ -67,7 +69,7 @@ def require_known(address: str | None, option: str) -> None:
 
 
 def _credentials(address: str) -> str:
-    """Return which of the user's credentials the server at `address` would get; empty for none."""
+    """Return which of the user's credentials the server at `address` would receive; empty for none."""
     scheme = _scheme(address)
     sources: tuple[str, ...] = ()
     if scheme in _MLFLOW_SCHEMES:
@@ -93,7 +95,7 @@ def _has_password(url: str) -> bool:
 def _scheme(address: str) -> str:
     """Return the scheme of the URL of a server; empty for all other URLs."""
     try:
-        scheme = urlsplit(address).scheme  # as the clients read it: without white space before it
+        scheme = urlsplit(address).scheme  # as clients read it: without white space before it
     except ValueError:
         scheme = address.partition(":")[0].lower()
     scheme = scheme.partition("+")[0]
@@ -101,7 +103,7 @@ def _scheme(address: str) -> str:
 
 
 def _digest(address: str) -> str:
-    # A digest: the URL may hold a password.
+    # Only a digest is stored, since the URL may contain a password.
     return hashlib.sha256(address.rstrip("/").encode(errors="backslashreplace")).hexdigest()
 
 
@@ -119,5 +121,5 @@ def _file() -> Path:
 def _home() -> Path:
     try:
         return Path.home()
-    except RuntimeError:  # a user without a home, as in containers
+    except RuntimeError:  # a user without a home folder, as in containers
         return Path("/")

@@ -1,8 +1,8 @@
-"""No password is shown or stored, and no text stored that a database refuses: what masks and what escapes.
+"""Masks passwords and tokens in text, and escapes characters that databases refuse.
 
-URLs are masked in everything that is written or printed. The rules err on the side of masking. A password may
-hold any character, so whatever stands between `://` and the last `@` before a space is masked if it may be
-one.
+Secrets of URLs are masked in everything that is written or printed. In doubt, the rules mask. A password may
+contain any character, so the text between `://` and the last `@` before a space is masked if it may be a
+password.
 """
 
 import os
@@ -19,23 +19,23 @@ MASK = "***"
 URL_OPTIONS = ("--tracking", "--storage", "--address", "--checkpoints")
 
 _RUN_END = re.compile(r"[ \t\n\r\f\v]")
-"""Where a URL within a text ends: no other character is sure to be outside of a password."""
+"""End of a URL within a text: any other character may be part of a password."""
 _SEPARATOR = re.compile(r"://|%3A%2F%2F", re.IGNORECASE)
 _SCHEME = re.compile(r"[A-Za-z0-9+.\-]*\Z")
 _LONGEST_SCHEME = 40
 _USER = re.compile(r"[^:/?#@]+\Z")
 _NO_PORT = re.compile(r"[^:/?#@\[\]]+:(?!(?:\d{1,5}|PORT)(?!\w))(?P<password>[^/?#]+)")
-"""Where a port should be there is something else: the URL was cut, or its host was forgotten."""
+"""Matches text in place of a port: the URL is truncated, or its host is missing."""
 _NO_PASSWORDS = ("", "x-oauth-basic")
-"""Passwords beside which the user is a token."""
+"""Passwords next to which the user name is a token."""
 _DATABASES = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle"})
-"""Schemes in which a user without a password is a name; elsewhere it may be a token."""
+"""Schemes in which a user without a password is a name; in other schemes it may be a token."""
 _PARAMETER = re.compile(r"(?P<start>(?:\A|[?&;#\s])(?P<key>[^=?&;#\s]+)\s*=)(?P<value>[^?&;#\s]*)")
 _PATH = re.compile(r"(?<!\S)/\S*\?\S+")
-"""A URL of which a library quotes neither scheme nor host: `Max retries exceeded with url: /?token=...`."""
+"""Path and query without scheme and host, as in `Max retries exceeded with url: /?token=...`."""
 _WORD = re.compile(r"[A-Za-z_][\w-]{0,60}")
 _QUOTED = re.compile(r"(?P<quote>\"{3}|'{3}|[\"'])(?:\\.|(?!(?P=quote))[^\\])*(?P<end>(?P=quote)|$)")
-"""In a line; one that does not end there counts too."""
+"""Quoted text in a line, including a text that does not end in that line."""
 _OPEN, _CLOSED = frozenset("([{"), frozenset(")]}")
 _PART_OF_CHANGES = ("@@", "diff ")
 _PRIVATE_KEY = re.compile(r"(?<=-----BEGIN ).*?(?=-----END |\Z)", re.DOTALL)
@@ -46,19 +46,19 @@ _ISSUED = re.compile(
     r"[\w.-]{12,}|dapi[0-9a-f]{32}|\d{8,10}:AA[\w-]{33}|(?:AC|SK)[0-9a-f]{32}\b|[0-9a-f]{32}-us\d{1,2}\b"
     r"|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38})"
 )
-"""Tokens as those who issue them write them."""
+"""Tokens in the formats of the services that issue them."""
 _HEADER = re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?P<value>[\w+/.~-]{8,}={0,2})")
-"""Of a request: a server may quote it in its answer."""
+"""Authorization header of a request, which a server may quote in its answer."""
 _IN_PROSE = re.compile(
     r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w-]{0,60})(?:\s{0,4}[:=]|\s{1,4}(?:is|was|are|of))\s{1,4}[\"'`]?)"
     r"(?P<value>[^\s\"'`()\[\]{},;]{6,200})(?![^\s]{0,9}[(\[])"
 )
-"""In prose, as in the text of a docstring: a name and what is said to be its value."""
+"""A name and its value in prose, for example in a docstring."""
 _FIELD = re.compile(
     r"(?P<start>(?P<mark>\\{0,3}[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}(?P<quote>\\{0,3}[\"']))"
     r"(?P<value>(?:(?!(?P=quote))(?:\\.|[^\\\n])){1,500})(?=(?P=quote))"
 )
-"""A field of a mapping as Python or JSON writes it, as `print(os.environ)` does; also JSON inside JSON."""
+"""Field of a mapping as Python or JSON writes it, for example `print(os.environ)`; also JSON inside JSON."""
 _ELEMENT = re.compile(r"(?P<start><(?P<key>[A-Za-z_][\w-]{0,60})>)(?P<value>[^<>\n]{1,500})(?=</(?P=key)>)")
 _COOKIE = re.compile(r"(?P<start>\b(?:Set-)?Cookie:\s{0,4})[^\n\"']{1,4000}", re.IGNORECASE)
 _LOGIN = re.compile(
@@ -66,11 +66,11 @@ _LOGIN = re.compile(
     r"|\b(?:sshpass|mysql\w{0,20}|mariadb\w{0,20}|docker[\s\"',]{1,6}login)\b[^\n;|&]{0,200}?[\s\"']-p[\s\"',]{0,6}"
     r"|\bjdbc:oracle:\w{1,10}:[^\s/@]{1,100}/)[^\s\"'@]{1,200}"
 )
-"""Passwords of programs and drivers that have a syntax of their own."""
+"""Passwords in the syntax of particular programs and drivers."""
 _VARIABLE = re.compile(
     r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE
 )
-"""A line of what `env` prints."""
+"""Line of the output of `env`."""
 _ASSIGNED = re.compile(
     r"(?P<start>(?<![\w.-])(?P<key>[A-Za-z_][\w.-]{0,60})\s{0,4}(?:=>|%3D|[:=])\s{0,4}(?:(?:Basic|Bearer|[Tt]oken)\s{1,4})?)"
     r"(?:(?P<quote>[\"'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\\\n]){1,500})(?=(?P=quote))|(?P<value>(?![\"'])(?:(?![;&,][A-Za-z_][\w.-]{0,60}\s{0,4}[:=])\S){1,500}))"
@@ -80,25 +80,25 @@ _OPTION = re.compile(
     r"(?P<start>(?<![\w-])--(?P<key>[A-Za-z][\w-]{0,60})(?:=|\s{1,4}|[\"'],\s{0,4})[\"']?)"
     r"(?P<value>(?!--)[^\s\"']{1,500})"
 )
-"""An option of a command line, as text or as a list that Python printed."""
+"""Option of a command line, as text or as a list printed by Python."""
 _WEBHOOK = re.compile(
     r"(?P<start>\b(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks"
     r"|(?:[\w-]{1,60}\.)?webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook"
     r"|hooks\.zapier\.com/hooks/catch)/)[^\s\"'<>]{1,500}"
 )
-"""Addresses that are themselves the permission to write there."""
+"""Addresses that grant write access to anyone who has them."""
 _KEY_BLOCK = re.compile(r"(?<=-----BEGIN )[A-Z ]{0,40}PRIVATE KEY.*?(?=-----END |\Z)", re.DOTALL)
 _OWN_TOKEN = re.compile(
     "(?:^|access|auth|api|bearer|refresh|session|hf|hub|github|gitlab|wandb|secret|personal|bot|slack)token$"
 )
-"""Names of tokens that are secrets: others, as `pad_token`, are words of a vocabulary."""
+"""Names of tokens that are secrets; other names, such as `pad_token`, are words of a vocabulary."""
 _AFTER_VALUE = ")]}>.,;:"
 _ENVIRONMENT = re.compile(
     r"(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS)$", re.IGNORECASE
 )
 _SHORTEST_VALUE, _SHORTEST_WORD = 6, 8
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
-"""What may have been drawn at random: keys and tokens of services that mark theirs by nothing."""
+"""Possibly random text: keys and tokens of services without a recognisable format."""
 _HEX_FROM, _PIECE_FROM = 32, 10
 _HEAD_OF_CHANGES = ("diff ", "index ", "--- ", "+++ ")
 _NO_LETTER = re.compile(r"[^a-z]")
@@ -110,16 +110,16 @@ _NAMED = re.compile(
     "(?:password|passwd|passphrase|apikey|secretkey|secretaccesskey|privatekey|accesstoken|authtoken|apitoken"
     "|clientsecret|accountkey|sharedaccesskey|credentials?)$|^(?:pwd|secret)$"
 )
-"""Fields that hold nothing but a secret: others, as `tokenizer`, only sound like it."""
+"""Names of fields that always contain secrets; others, such as `tokenizer`, only contain a similar word."""
 _REFUSED = re.compile("[\x00\ud800-\udfff]")
 
 
 def redact(text: object) -> str:
-    """`text` as a string, with the passwords and tokens of every URL in it masked: for messages and logs.
+    """Return `text` as a string for messages and logs, with passwords and tokens masked.
 
-    So are tokens of services that mark theirs, and what stands in a mapping or an environment under the name
-    of a secret: training code may print or raise one. A URL in a text ends at the next white space; for a
-    value that is a URL and nothing else see `redact_url`.
+    Masked are secrets in URLs, tokens of known formats, and values of fields and variables whose names
+    indicate a secret, since training code may print or raise them. A URL in a text ends at the next white
+    space; for a value that is only a URL see `redact_url`.
     """
     message = _without_environment(_KEY_BLOCK.sub(MASK, str(text)))
     message = _WEBHOOK.sub(lambda found: found["start"] + MASK, message)
@@ -148,7 +148,7 @@ def redact(text: object) -> str:
 
 
 def redact_value(value: Any) -> Any:
-    """Return a JSON value in which every text is redacted. Keys of mappings stay as they are."""
+    """Return a JSON value in which every text is redacted; keys of mappings are unchanged."""
     match value:
         case str():
             return redact(value)
@@ -176,7 +176,7 @@ def _without_assigned(found: re.Match[str]) -> str:
 
 
 def _is_prose(found: re.Match[str]) -> bool:
-    """Whether a sentence follows the name, as in a message: `api_key: must hold no password`."""
+    """Return whether the name is followed by prose, as in `api_key: must hold no password`."""
     word, rest = found["value"] or "", found.string[found.end() : found.end() + 2]
     is_word = found["start"][-1:].isspace() and word.isalpha() and word.islower()
     return is_word and rest[:1] == " " and rest[1:].isalpha()
@@ -190,9 +190,9 @@ def _without_option(found: re.Match[str]) -> str:
 
 
 def _is_value_of_secret(key: str, value: str) -> bool:
-    """Whether the key names nothing but secrets, or sounds like it and the value looks drawn at random."""
+    """Return whether the key always names secrets, or may name one and the value looks random."""
     name = key.rpartition(".")[2]
-    if not any(map(str.isalnum, value)):  # a bracket, behind which code goes on
+    if not any(map(str.isalnum, value)):  # a bracket, after which code continues
         return False
     if is_named_secret(name) or name.lower() == "authorization":
         return True
@@ -203,11 +203,11 @@ def _is_value_of_secret(key: str, value: str) -> bool:
 
 
 def _without_environment(text: str) -> str:
-    """`text` without values of environment variables that are named for a secret."""
+    """Return `text` without the values of environment variables whose names indicate a secret."""
     for name, value in os.environ.items():
         if not _ENVIRONMENT.search(name) or len(value) < _SHORTEST_VALUE:
             continue
-        # A word of few letters may be in any text, and some of these variables name a file.
+        # A short value without digits may occur in any text, and some of these variables name a file.
         if (len(value) < _SHORTEST_WORD and not _is_mixed(value)) or _is_path(value):
             continue
         for each in {value, quote(value, safe="")}:
@@ -224,7 +224,7 @@ def _is_path(value: str) -> bool:
 
 
 def redact_url(url: str) -> str:
-    """`url`, which is one URL or was meant to be one, white space and all, with its secrets masked."""
+    """Return `url` with its secrets masked; the text must be only a URL, but may contain white space."""
     found = _SEPARATOR.search(url)
     if found is None:
         return _without_secrets(url)
@@ -233,7 +233,10 @@ def redact_url(url: str) -> str:
 
 
 def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
-    """A command line with the secrets of its URLs masked; they may lack a scheme, or be `--option=URL`."""
+    """Return a command line with the secrets of its URLs masked.
+
+    A URL may lack a scheme, or be written as `--option=URL`.
+    """
     found: list[str] = []
     before = ""
     for argument in arguments:
@@ -251,12 +254,16 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_code(text: str) -> str:
-    """Python source, or changes to it, with what may be a secret masked.
+    """Return Python source, or a diff of it, with possible secrets masked.
 
-    That is in URLs, in remarks after a name of a secret, what looks like the token of a service, a private
-    key or drawn at random, every quoted text beside such a name, in its line and in those where what begins
-    there goes on, and in prose the value that such a name is said to have, if it has letters and digits. A
-    short password of letters alone that no name stands beside cannot be distinguished from a word.
+    Masked are:
+
+    - secrets in URLs and in comments after the name of a secret,
+    - tokens of known formats, private keys and text that looks random,
+    - quoted texts in the line of such a name, and in further lines of the statement that begins there,
+    - in prose the value stated for such a name, if it has letters and digits.
+
+    A short password of letters only, without such a name in its line, cannot be distinguished from a word.
     """
     message = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
     message = _REMARK.sub(
@@ -266,7 +273,7 @@ def redact_code(text: str) -> str:
 
 
 def _without_bare(line: str) -> str:
-    """A line of code or prose, without values that stand there in no quotes of their own."""
+    """Return a line of code or prose without secret values that have no quotes."""
     if line.startswith(_HEAD_OF_CHANGES):
         return line
     message = _IN_PROSE.sub(
@@ -279,7 +286,10 @@ def _without_bare(line: str) -> str:
 
 
 def _holds_secret(name: str) -> bool:
-    """A field or variable of the name; of variables a token too, which as a field is most often a word."""
+    """Return whether a field or variable of this name holds a secret.
+
+    `TOKEN` at the end of an upper-case name indicates a secret; a field called token is usually a word.
+    """
     return is_named_secret(name) or (name.isupper() and name.endswith("TOKEN"))
 
 
@@ -288,9 +298,9 @@ def _is_mixed(value: str) -> bool:
 
 
 def _is_drawn(run: str) -> bool:
-    """Whether it is a long number to the base 16, or mixes capitals, small letters and digits in one piece.
+    """Return whether it is a long hexadecimal number, or has a long piece of mixed letters and digits.
 
-    Names of code are many short pieces.
+    Names in code consist of many short pieces.
     """
     if len(run) >= _HEX_FROM and re.fullmatch(r"[0-9a-f]+|[0-9A-F]+", run):
         return True
@@ -300,7 +310,7 @@ def _is_drawn(run: str) -> bool:
 
 
 def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of code, in which quoted texts beside names of secrets are masked."""
+    """Yield lines of code in which quoted texts next to names of secrets are masked."""
     depth, quote = 0, ""
     for line in lines:
         if line.startswith(_PART_OF_CHANGES):
@@ -322,20 +332,22 @@ def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
 
 
 def is_named_secret(field: str) -> bool:
-    """Whether a field, by its name or its path, holds nothing but a secret."""
+    """Return whether a field, by its name or its path, always contains a secret."""
     return any(_NAMED.search(_NO_LETTER.sub("", each.lower())) for each in _WORD.findall(field)[-1:])
 
 
 def redact_setting(field: str, text: str) -> str:
-    """`text` with passwords of URLs, private keys and tokens of services masked; all of it where its `field`
-    is named for a secret."""
+    """Return `text` with passwords of URLs, private keys and tokens masked.
+
+    The complete text is masked if `field` is the name of a secret.
+    """
     if text and is_named_secret(field):
         return MASK
     return _PRIVATE_KEY.sub(MASK, redact(text))
 
 
 def needs_encoding(url: str) -> bool:
-    """Whether libraries may read user, password and host of `url` otherwise than they were meant."""
+    """Return whether libraries may parse user, password and host of `url` differently than intended."""
     info, at, _ = url.partition("://")[2].rpartition("@")
     return bool(at) and not info.startswith("/") and _RESERVED.search(info) is not None
 
@@ -346,15 +358,16 @@ def _scheme(text: str, at: int) -> str:
 
 
 def _masked(scheme: str, separator: str, rest: str) -> str:
-    """`separator` and `rest`, which follow `scheme`."""
+    """Return `separator` and `rest`, which follow `scheme`, with secrets masked."""
     if separator == "://":
         return separator + _without_secrets(rest, user_is_name=scheme in _DATABASES)
     return separator + (MASK if _may_hold_secret(unquote(rest)) else rest)
 
 
 def _without_secrets(rest: str, *, user_is_name: bool = False) -> str:
-    """User, password, host, path and parameters of a URL: all but its scheme."""
-    # Again, for what is masked may join what stood around it; each round leaves less that is no mask.
+    """Return the part of a URL after its scheme with secrets masked."""
+    # Repeat, since masking may join the surrounding text to a new match; each round leaves less unmasked
+    # text.
     while (masked := _masked_once(rest, user_is_name=user_is_name)) != rest:
         rest = masked
     return rest
@@ -365,12 +378,12 @@ def _masked_once(rest: str, *, user_is_name: bool) -> str:
 
 
 def _without_parameters(text: str) -> str:
-    """A text without whole URLs: the secret parameters of those of which only path and query are left."""
+    """Return a text without full URLs, with secret parameters of partial URLs (path and query) masked."""
     return _PATH.sub(lambda found: _cut_out(found[0], _parameter_spans(found[0])), text)
 
 
 def _cut_out(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """`text` with a mask in place of what is within `spans`."""
+    """Return `text` with a mask in place of `spans`."""
     parts: list[str] = []
     done = 0
     for start, stop in sorted(spans):
@@ -381,7 +394,7 @@ def _cut_out(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
-    """Where the password is, or all that stands before the host."""
+    """Yield the span of the password, or of everything before the host."""
     info, at, _ = rest.rpartition("@")
     user, colon, password = info.partition(":")
     if colon:
@@ -394,7 +407,7 @@ def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
 
 
 def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values of secret parameters are, in order."""
+    """Yield the spans of the values of secret parameters, in order."""
     done = 0
     for found in _PARAMETER.finditer(text):
         start, stop = found.span("value")
@@ -411,7 +424,7 @@ def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _may_hold_secret(url: str) -> bool:
-    """Of a URL within a URL: such ones are masked whole."""
+    """Return whether a URL within a URL may contain a secret; such a URL is masked completely."""
     return "@" in url or any(_is_secret(found["key"]) for found in _PARAMETER.finditer(url))
 
 
@@ -420,18 +433,18 @@ def _is_secret(key: str) -> bool:
 
 
 class RedactedStream:
-    """A text stream that masks the passwords of URLs in all that is written to it."""
+    """Text stream that masks passwords and tokens in everything written to it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """As of any text stream; libraries write whole lines."""
+        """Write the redacted text; libraries write complete lines."""
         self._stream.write(redact(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:
-        """As of any text stream."""
+        """Write the redacted lines."""
         for line in lines:
             self.write(line)
 
@@ -441,7 +454,7 @@ class RedactedStream:
 
 @contextmanager
 def redacted_stderr() -> Iterator[None]:
-    """Inside, everything that Python code writes to standard error is redacted, whoever writes it."""
+    """Redact everything that Python code writes to standard error inside the block."""
     before = sys.stderr
     sys.stderr = cast("TextIO", RedactedStream(before))
     try:
@@ -451,7 +464,7 @@ def redacted_stderr() -> Iterator[None]:
 
 
 def storable(text: str) -> str:
-    """`text`, readable, in characters that can be encoded and that PostgreSQL takes.
+    """Return `text` in characters that can be encoded and that PostgreSQL accepts.
 
     Lone surrogates and NULs are written as escapes.
     """
@@ -459,7 +472,7 @@ def storable(text: str) -> str:
 
 
 def storable_value(value: Any) -> Any:
-    """A JSON value with every text in it, keys included, made `storable`."""
+    """Return a JSON value in which every text, keys included, is `storable`."""
     match value:
         case str():
             return storable(value)

@@ -1,4 +1,4 @@
-"""What is at a path. Ordinary files alone are read: a pipe would be waited for, and a device never ends."""
+"""Opens only regular files: a pipe would block the reader, and a device may never end."""
 
 import os
 import stat
@@ -15,20 +15,20 @@ _KINDS = (
 
 
 def other_kind(mode: int) -> str:
-    """What an entry of this `st_mode` is in words; empty for a file."""
+    """Return the kind of an entry with this `st_mode` as text; empty for a regular file."""
     return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "")
 
 
 def found_instead(path: Path) -> str:
-    """What is at `path` instead of a file, in words; empty for a file, a link to one, or nothing."""
+    """Return the kind of an entry at `path` other than a file; empty for a file or for no entry."""
     try:
         return other_kind(path.stat().st_mode)
-    except OSError:  # whoever opens it gets the error
+    except OSError:  # opening the file raises the error
         return ""
 
 
 def entry_of(path: Path) -> tuple[int, int] | None:
-    """Device and number of what is at `path`, which tell whether it is still the same; None if nothing is."""
+    """Return device and inode of the entry at `path`, which identify it; None if it does not exist."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -37,8 +37,12 @@ def entry_of(path: Path) -> tuple[int, int] | None:
 
 
 def open_ordinary(file: Path) -> BufferedReader:
-    """`file`, open to be read. Raises OSError, of something else than a file as well."""
-    # O_NONBLOCK: to open a pipe would wait for who writes to it. Reading files does not mind.
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: If `file` cannot be opened, or is not a regular file.
+    """
+    # O_NONBLOCK: opening a pipe would otherwise wait for a writer. It does not affect regular files.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if kind := other_kind(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -47,6 +51,10 @@ def open_ordinary(file: Path) -> BufferedReader:
 
 
 def read_ordinary(file: Path) -> bytes:
-    """What is in `file`. Raises OSError, of something else than a file as well."""
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: If `file` cannot be read, or is not a regular file.
+    """
     with open_ordinary(file) as stream:
         return stream.read()

@@ -1,7 +1,7 @@
-"""SQLite files: URLs that mean the same file from anywhere, or beside what it belongs to; copies to look at.
+"""Converts between SQLite files and absolute or relative URLs, and copies databases for reading.
 
 A URL is `sqlite:///PATH`, in which `%`, `?` and `#` of the path are written as `%25`, `%3F` and `%23`, since
-they mean something else in a URL. Special SQLite names (`:memory:`, `file:...?uri=true`) and all other URLs
+they have another meaning in a URL. Special SQLite names (`:memory:`, `file:...?uri=true`) and all other URLs
 are left unchanged.
 """
 
@@ -25,7 +25,7 @@ def url_of(file: Path) -> str:
 
 
 def file_of(url: str) -> Path | None:
-    """The file that the URL names; None if it names none."""
+    """Return the file of the URL; None if it names none."""
     text = url.removeprefix(SQLITE).partition("?")[0]
     if not url.startswith(SQLITE) or not text or text.startswith((":", "file:")):
         return None
@@ -42,21 +42,24 @@ def _quoted(path: Path) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Whether the path begins with `user:password@`, as URLs of servers do, and would be a folder's name.
+    """Return whether the path begins with `user:password@`, as in URLs of servers.
 
-    A folder that is called so can be given with its path from the root.
+    A folder with such a name can be given as an absolute path.
     """
     return _OF_SERVER.match(url) is not None
 
 
 def absolute(url: str) -> str:
-    """The URL with the path of its file from the root, whatever the working directory will be."""
+    """Return the URL with the absolute path of its file."""
     file = file_of(url)
     return url if file is None else f"{url_of(file.resolve())}{_parameters(url)}"
 
 
 def beside(url: str, folder: Path) -> str:
-    """A file beside `folder`, or below: as seen from there, both may be moved or copied together."""
+    """Return the URL relative to `folder` if the file is in its parent folder or below; else `url`.
+
+    Folder and file may then be moved or copied together.
+    """
     file, around = file_of(url), folder.resolve().parent
     if file is None or not file.is_absolute() or not file.is_relative_to(around):
         return url
@@ -64,7 +67,7 @@ def beside(url: str, folder: Path) -> str:
 
 
 def from_beside(url: str, folder: Path) -> str:
-    """What `beside` was given, where `folder` is now."""
+    """Return the URL that was given to `beside`, for the present location of `folder`."""
     around = f"{url_of(folder.resolve().parent)}/"
     return url.replace(_BESIDE, around, 1) if url.startswith(_BESIDE) else url
 
@@ -74,10 +77,10 @@ def _parameters(url: str) -> str:
 
 
 def never_made(file: Path) -> str:
-    """Why there is no database at `file`: it "is not", or "is empty". The empty text if there is one.
+    """Return why there is no database at `file`: "is not" or "is empty"; empty text if there is one.
 
-    Whoever makes a database may be killed before its first table is in it. What is no database at all is for
-    whoever opens it to tell. Nothing is written.
+    A process that creates a database may be killed before its first table exists. A file that is not a
+    database counts as one here, and opening it raises the error. Nothing is written.
     """
     import sqlite3
 
@@ -88,16 +91,19 @@ def never_made(file: Path) -> str:
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error:  # whoever opens it says what is wrong
+    except sqlite3.Error:  # opening the database reports the error
         return ""
     return "" if tables else "is empty"
 
 
 @contextmanager
 def snapshot(file: Path) -> Iterator[Path]:
-    """A copy of the database as it is at this moment, to be looked at. Raises OSError, sqlite3.Error.
+    """Yield a copy of the current state of the database, for reading.
 
-    Nothing is written to, or beside, the original.
+    No file is written to the original or to its folder.
+
+    Raises:
+        OSError, sqlite3.Error: If the database cannot be copied.
     """
     import sqlite3
 
@@ -107,7 +113,8 @@ def snapshot(file: Path) -> Iterator[Path]:
             with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
                 source.backup(target)
         else:
-            # SQLite must make files beside a database to read it; where nobody can write, nobody does.
+            # SQLite must create files next to a database to read it. No process of this user can write to
+            # this folder, so the files can be copied.
             for each in (file, file.with_name(f"{file.name}-wal")):
                 if each.exists():
                     shutil.copyfile(each, copy.with_name(each.name))

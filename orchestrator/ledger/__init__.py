@@ -1,1 +1,1 @@
-"""The truth: an append-only event log of everything asked, measured, saved and ended."""
+"""Append-only event log of a sweep: the authoritative record of all trials, measurements and outcomes."""

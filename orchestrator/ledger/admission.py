@@ -1,4 +1,4 @@
-"""Which of the events that somebody wants to write may be written."""
+"""Filters and validates events before they are written to the ledger."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,14 +13,16 @@ Row = Mapping[str, Any]
 
 
 class TrialEnded(StoreError):
-    """A trial that ended for good was written to."""
+    """An event was written for a trial that had already ended for good."""
 
 
 def admitted(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> list[Row]:
-    """`rows` without the measurements that are there already: the first of a trial and step wins.
+    """Return `rows` without measurements that the ledger already holds; the first of a trial and step wins.
 
-    Measurements before a retry are ignored. Raises TrialEnded for an event after a trial's final end, unless
-    the event is a retry.
+    Measurements before a retry are ignored in this comparison.
+
+    Raises:
+        TrialEnded: For an event after a trial's final end, unless the event is a retry.
     """
     _refuse_ended(connection, sweep_id, rows)
     return list(_unknown(connection, sweep_id, rows))

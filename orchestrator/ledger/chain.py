@@ -1,7 +1,8 @@
-"""Digests over rows: each event's holds those before it, so that a changed or missing row shows.
+"""Computes chained digests of rows: each event's digest depends on all events before it.
 
-The first link is made from the sweep's uid: rows of one sweep are none of another's. The row of the sweep
-holds the newest link and is sealed itself. This finds damage, not forgery: there is no secret in it.
+A changed or missing row is therefore detected. The first link depends on the sweep's uid, so that rows of
+another sweep do not fit. The row of the sweep holds the newest digest and has a seal. The digests detect
+damage, not forgery, since they use no secret.
 """
 
 import hashlib
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 CHAINED = ("seq", "kind", "at", "trial_id", "step", "seconds", "outcome", "payload")
-"""Columns of an event that its digest is made from; the payload is the last."""
+"""Columns from which the digest of an event is computed; the payload is the last."""
 SEALED = ("id", "name", "uid", "last_seq", "token", "holder", "expires_at", "head")
-"""Columns of a sweep that its seal is made from."""
+"""Columns from which the seal of a sweep is computed."""
 SIZE = 16
 _SHOWN = 80
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
@@ -21,38 +22,44 @@ _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """One place where the chain does not hold."""
+    """One place where the chain is broken."""
 
     place: str
     what: str
 
 
 def first(uid: str) -> str:
-    """What the first event of a sweep is chained to."""
+    """Return the digest that the first event of a sweep is chained to."""
     return _hexdigest(f"haltsweep {uid}".encode())
 
 
 def link(previous: str, row: Sequence[Any]) -> str:
-    """Digest of an event (values of `CHAINED`) behind the one with the digest `previous`."""
-    # No raw line break is in JSON, so that the parts cannot be mistaken for each other.
+    """Return the digest of an event (values of `CHAINED`) that follows the event with digest `previous`."""
+    # JSON contains no raw line break, so that line breaks separate the parts unambiguously.
     return _hexdigest(f"{previous}\n{_dumps(row[:-1])}\n{row[-1]}".encode())
 
 
 def seal(sweep: Mapping[str, Any]) -> str:
-    """Digest of the row of a sweep."""
+    """Return the digest of the row of a sweep."""
     return _hexdigest(_dumps([sweep[name] for name in SEALED]).encode())
 
 
 def sealed(sweep: Mapping[str, Any]) -> bool:
-    """Whether the row of a sweep is as it was written."""
+    """Return whether the row of a sweep is unchanged since it was written."""
     try:
         return bool(seal(sweep) == sweep["seal"])
-    except (TypeError, ValueError):  # damage can put bytes where text was
+    except (TypeError, ValueError):  # damage can replace text with bytes
         return False
 
 
 def breaks(previous: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator[Break]:
-    """Where `rows` (`CHAINED` and the digest), which follow position `after`, are not as written."""
+    """Yield the places at which `rows` are not as written.
+
+    Args:
+        previous: Digest of the event before the first row.
+        after: Position of that event.
+        rows: Values of `CHAINED` and the digest of each event.
+    """
     for row in rows:
         *values, digest = row
         if not _holds(previous, values, digest):
@@ -61,7 +68,13 @@ def breaks(previous: str, after: int, rows: Iterable[Sequence[Any]]) -> Iterator
 
 
 def ending(previous: str, at: int, sweep: Mapping[str, Any]) -> Break | None:
-    """What is wrong with the end of a chain whose newest event is at position `at`."""
+    """Return the fault at the end of a chain, or None.
+
+    Args:
+        previous: Digest of the newest event.
+        at: Position of the newest event.
+        sweep: Row of the sweep.
+    """
     last, head = sweep["last_seq"], sweep["head"]
     if (at, previous) == (last, head):
         return None

@@ -1,4 +1,4 @@
-"""Takes a sweep out of a database that holds others too."""
+"""Deletes a sweep from a database that also holds other sweeps."""
 
 from sqlalchemy import delete, func, inspect, select
 
@@ -11,10 +11,13 @@ from orchestrator.ledger.store import lease_of
 
 
 def delete_sweep(url: str, sweep: str, uid: str) -> int:
-    """Delete the sweep called `sweep` with this `uid`, whole or not at all; how many events that were.
+    """Delete the sweep `sweep` with this `uid` in one transaction, and return its number of events.
 
-    Nothing is done where it is gone, or where its name now belongs to another one. Raises LeaseHeld while
-    another process holds it, StoreError if the database fails.
+    Nothing is deleted if the sweep is missing, or if its name now belongs to another sweep.
+
+    Raises:
+        LeaseHeld: If another process holds the sweep.
+        StoreError: If the database fails.
     """
     engine = connect(url)
     try:
@@ -41,7 +44,11 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
 
 
 def num_events(url: str, sweep: str) -> int:
-    """How many events the ledger at `url` holds of the sweep. Raises StoreError."""
+    """Return the number of events of the sweep in the ledger at `url`.
+
+    Raises:
+        StoreError: If the database fails.
+    """
     engine = connect(url)
     try:
         with transaction(engine, write=False) as connection:

@@ -1,4 +1,4 @@
-"""What came of a sweep, computed from its log alone. Pure: the same events give the same records for ever."""
+"""Computes records of trials from the event log alone; the same events always give the same records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,14 +14,14 @@ from orchestrator.trials import OutcomeKind, Record, Trial, is_usable
 from trainables.protocol import Measurement
 
 OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
-"""Kinds of events that `measurements` is made of."""
+"""Kinds of events that `measurements` uses."""
 
 
 def records(events: Iterable[Event], plan: Plan) -> list[Record]:
-    """One record a trial that was asked for, in that order; those that have not ended have outcome None.
+    """Return one record for each trial that was asked for, in that order; open trials have outcome None.
 
-    `best` is by the first objective of the search, the earlier step on a tie, and None without a search.
-    A trial that was stopped and goes on is open again; its attempts are counted over all holders.
+    `best` is chosen by the first objective of the search, with the earlier step on a tie; it is None without
+    a search. A stopped trial that resumes is open again. Attempts are counted over all holders of the sweep.
     """
     fold = Fold(plan)
     for event in events:
@@ -30,9 +30,9 @@ def records(events: Iterable[Event], plan: Plan) -> list[Record]:
 
 
 def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
-    """All measurements by trial id, in order of steps, each with its values of single examples.
+    """Return all measurements by trial id, ordered by step, each with its values of single examples.
 
-    Measurements of a retried trial after the checkpoint from which it resumed are left out.
+    Measurements of a retried trial after the checkpoint from which it resumed are omitted.
     """
     found: dict[str, dict[int, Measurement]] = {}
     for event in events:
@@ -51,7 +51,7 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
 
 
 def measurement_of(event: Event) -> Measurement:
-    """The measurement of a `measured` event."""
+    """Return the measurement of a `measured` event."""
     payload = event.payload
     return Measurement(payload["step"], payload["seconds"], payload["metrics"])
 
@@ -66,7 +66,7 @@ def better(one: Measurement, other: Measurement | None, objective: Objective) ->
 
 
 class Fold:
-    """Records of a log that is still growing: hears each event once, answers at any time."""
+    """Records of a growing log, updated event by event."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -75,7 +75,11 @@ class Fold:
         self._provenance: Mapping[str, Any] = {}
 
     def hear(self, event: Event) -> None:
-        """Take in the next event. Raises StoreError for one of a trial that nobody asked for."""
+        """Apply the next event.
+
+        Raises:
+            StoreError: If the event is of a trial without an `asked` event.
+        """
         if event.kind is EventKind.OPENED:
             payload = event.payload
             self._provenance = {"spec_digest": payload["spec_digest"], **payload["provenance"]}
@@ -86,7 +90,7 @@ class Fold:
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
             self._histories.pop(event.trial_id, None)  # the trial may get other settings
         elif event.kind is EventKind.ASKED:
-            # The first one stands: a trial is asked for once, whoever holds the sweep.
+            # A trial is asked for once, over all holders of the sweep: the first `asked` event counts.
             history = _History(trial_from_json(event.payload), self._provenance)
             self._histories.setdefault(event.trial_id, history)
         else:
@@ -99,13 +103,13 @@ class Fold:
             known.hear(event, self._objectives, self._provenance)
 
     def records(self) -> list[Record]:
-        """One record a trial, in the order they were asked for."""
+        """Return one record for each trial, in the order in which the trials were asked for."""
         return [history.record(self._plan.name) for history in self._histories.values()]
 
 
 @dataclass(slots=True)
 class _History:
-    """One trial while its events pass by."""
+    """State of one trial, updated by its events."""
 
     trial: Trial
     provenance: Mapping[str, Any]

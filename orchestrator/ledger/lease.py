@@ -1,4 +1,4 @@
-"""Who holds a sweep, and whether that process may still be alive."""
+"""Leases of sweeps: the process that holds a sweep, and whether it may still be alive."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -7,15 +7,15 @@ from orchestrator.errors import InputError
 from trainables.process_identity import ProcessIdentity, ProcessState, this_process
 
 LEASE_S = 60.0
-"""A lease that is not renewed for so long is free for processes that cannot look its holder up."""
+"""Seconds without renewal after which a lease is free, if the holder's process cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder(ProcessIdentity):
-    """A process that asked for a sweep."""
+    """A process that claims a sweep."""
 
     started_at: float
-    """Unix seconds at which it asked for the sweep."""
+    """Unix time in seconds at which the process claimed the sweep."""
 
     @classmethod
     def current(cls) -> "Holder":
@@ -23,26 +23,28 @@ class Holder(ProcessIdentity):
         return cls(**asdict(this_process()), started_at=time.time())
 
     def __str__(self) -> str:
-        """Return process and host in words."""
+        """Return the process id and the host as text."""
         return f"process {self.pid} on host {self.host!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write to a sweep until somebody claims it with a higher token."""
+    """The right to write to a sweep until another process claims it with a higher token."""
 
     sweep: str
     token: int
-    """Fencing token: grows with every claim."""
+    """Fencing token, which increases with every claim."""
     holder: Holder
     expires_at: float
-    """Unix seconds, by the clock of the store."""
+    """Unix time in seconds, by the clock of the store."""
 
     def stands(self, now: float) -> bool:
-        """Return whether the holder is alive, or renewed the lease within `LEASE_S` if nobody can tell.
+        """Return whether the holder is alive.
+
+        If the process cannot be checked, return whether it renewed the lease within `LEASE_S`.
 
         Args:
-            now: Unix seconds by the clock of the store.
+            now: Unix time in seconds by the clock of the store.
         """
         state = self.holder.state()
         if state is ProcessState.UNKNOWN:
@@ -50,7 +52,7 @@ class Lease:
         return state is ProcessState.ALIVE
 
     def is_void(self, now: float) -> bool:
-        """Return whether the expiry is later than any renewal by a clock that shows `now` would set it."""
+        """Return whether the expiry is too late to come from a renewal by a correct clock."""
         return self.expires_at > now + LEASE_S
 
     def silent_s(self, now: float) -> float | None:
@@ -59,14 +61,14 @@ class Lease:
 
 
 class LeaseHeld(InputError):
-    """Another process runs the sweep, or may run it."""
+    """Another process holds the sweep, or may hold it."""
 
     def __init__(self, lease: Lease, now: float) -> None:
-        """Say who holds the sweep and what to do.
+        """Create a message that names the holder and the next action of the user.
 
         Args:
             lease: The lease of that process.
-            now: Unix seconds by the clock of the store.
+            now: Unix time in seconds by the clock of the store.
         """
         holder, sweep, silent_s = lease.holder, lease.sweep, lease.silent_s(now)
         if holder.state() is ProcessState.ALIVE:

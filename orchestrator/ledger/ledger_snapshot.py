@@ -1,26 +1,30 @@
-"""The snapshot of a sweep as a value, apart from its table so that workers import no database library."""
+"""Snapshot of a sweep as a plain value; importing this module loads no database library."""
 
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 MOST_LINE = 1 << 28
-"""Bytes of a line: whoever wrote a ledger may have packed one without an end."""
+"""Maximum number of bytes of a line, so that a damaged or malicious snapshot cannot exhaust memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """The state after the event at position `seq`."""
+    """State of a sweep after the event at position `seq`."""
 
     seq: int
     made_for: str
-    """Digest of the plan and of the format of the content: another plan or format cannot use it."""
+    """Digest of the plan and of the content format; a snapshot is usable only with the same digest."""
     content: bytes
-    """Compressed lines."""
+    """Compressed lines of the snapshot."""
 
 
 def lines(content: bytes) -> Iterator[bytes]:
-    """Decompress the content of a snapshot line by line. Raises ValueError or zlib.error if it is damaged."""
+    """Yield the decompressed lines of the content of a snapshot.
+
+    Raises:
+        ValueError, zlib.error: If the content is damaged.
+    """
     unpacker, rest = zlib.decompressobj(), b""
     for start in range(0, len(content), 1 << 16):
         *found, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")

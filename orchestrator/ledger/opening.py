@@ -1,4 +1,4 @@
-"""Finds the row of a sweep in a ledger, or makes it; upgrades what an earlier haltsweep has written."""
+"""Finds or creates the row of a sweep in a ledger, and upgrades ledgers of older versions."""
 
 import uuid
 
@@ -14,7 +14,7 @@ from orchestrator.ledger.sql.upgrade import upgrade
 
 
 def create(database: Database, sweep: str) -> int:
-    """Id of the sweep, whose row and whose tables are made if they are missing."""
+    """Return the id of the sweep; create its row and the tables if they are missing."""
     where = _place(database)
 
     def make(connection: Connection) -> int:
@@ -27,7 +27,11 @@ def create(database: Database, sweep: str) -> int:
 
 
 def find(database: Database, sweep: str) -> int:
-    """Id of the sweep. Raises StoreError if it is not there."""
+    """Return the id of the sweep.
+
+    Raises:
+        StoreError: If the ledger or the sweep is missing.
+    """
     where = _place(database)
     if database.engine.dialect.name == "sqlite" and not database_file(database.engine.url).exists():
         raise StoreError(
@@ -50,7 +54,7 @@ def find(database: Database, sweep: str) -> int:
 
 
 def bring_up_to_date(database: Database) -> None:
-    """Upgrade the ledger if an earlier haltsweep has written it: reading alone does not."""
+    """Upgrade a ledger that an older version of haltsweep wrote."""
     if _version(database) < schema.SCHEMA_VERSION:
         where = _place(database)
         database.run(lambda connection: _bring_up_to_date(connection, where), write=True)
@@ -81,7 +85,11 @@ def _make(connection: Connection, sweep: str) -> int:
 
 
 def _known(connection: Connection, sweep: str, where: str) -> int | None:
-    """Id of the sweep. One whose row is lost or changed is not taken for a new one."""
+    """Return the id of the sweep; None if the ledger has none of that name.
+
+    Raises:
+        StoreError: If the row of a sweep is lost or changed, so that a new row could replace it.
+    """
     known = connection.scalar(select(sweeps.c.id).where(sweeps.c.name == sweep))
     if isinstance(known, int):
         return known
@@ -91,7 +99,7 @@ def _known(connection: Connection, sweep: str, where: str) -> int | None:
                 f"the ledger at {where} must hold its sweeps as they were written, and the row of "
                 f"{row['name']!r} was changed; {DAMAGED}"
             )
-    if connection.dialect.name != "sqlite":  # elsewhere foreign keys are kept, and there may be many events
+    if connection.dialect.name != "sqlite":  # PostgreSQL enforces foreign keys, and there may be many events
         return None
     orphan = connection.scalar(select(func.count()).where(events.c.sweep_id.not_in(select(sweeps.c.id))))
     if orphan:

@@ -1,4 +1,4 @@
-"""Reads the rows of one sweep and checks that they are as they were written."""
+"""Reads the rows of one sweep and verifies that they are as written."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,16 +14,16 @@ from orchestrator.ledger.sql.engine import DAMAGED
 from orchestrator.ledger.sql.schema import events, is_retry, sweeps
 
 READ_ROWS = 5000
-"""Events read in one transaction: long reads would keep SQLite's log from being folded back."""
+"""Number of events read in one transaction; long reads would delay checkpoints of SQLite's WAL."""
 MAX_FAULTS = 100
-"""More are not named one by one."""
+"""Maximum number of faults that are listed individually."""
 _COLUMNS = [events.c[name] for name in (*chain.CHAINED, "digest")]
 
 Rows = Sequence[Sequence[Any]]
 
 
 class Reader:
-    """The rows of one sweep."""
+    """Verified access to the rows of one sweep."""
 
     def __init__(self, database: Database, name: str, sweep_id: int) -> None:
         self._database = database
@@ -33,19 +33,27 @@ class Reader:
         self._where = database.engine.url.render_as_string(hide_password=True)
 
     def sweep(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any]:
-        """The sweep's own row; `lock`: nobody changes it before the transaction's end. Raises StoreError."""
+        """Return the row of the sweep; with `lock` no other process can change it during the transaction.
+
+        Raises:
+            StoreError: If the row is missing or changed.
+        """
         row = self._row(connection, lock=lock)
         if row is None or not chain.sealed(row):
             raise self._damaged(_row_break(self._name, row))
         return row
 
     def holds(self, connection: Connection, seq: int, digest: str) -> bool:
-        """Whether the event with this digest is at this position."""
+        """Return whether the event at position `seq` has this digest."""
         query = select(events.c.digest).where(self._mine, events.c.seq == seq)
         return bool(connection.scalar(query) == digest)
 
     def rows(self, after: int) -> Iterator[Sequence[Any]]:
-        """Rows of events behind position `after`. Raises StoreError for the first that is not as written."""
+        """Yield the rows of events after position `after`.
+
+        Raises:
+            StoreError: If an event is not as written; raised at the first such event.
+        """
         previous: str | None = None
         while True:
             sweep, previous, rows = self._page(after, previous)
@@ -60,14 +68,19 @@ class Reader:
                 return
 
     def newest_rows(self, *, after: int, also: Mapping[str, int], every_report: bool) -> list[Sequence[Any]]:
-        """Rows of all events that make records, of measurements the last of every trial, oldest first.
+        """Return the rows that records need, oldest first, with only the last measurement of each trial.
 
-        Rows up to position `after` are returned only of the trials `also`, which have none before the
-        positions given with them. All measurements and checkpoints of retried trials are read: the retry's
-        first step decides which count.
+        For retried trials, all measurements and checkpoints are returned, because the step of the retry
+        determines which of them count. Each row is verified against the digest of the row before it. Missing
+        rows are not detected.
 
-        Each is checked against the digest of the row before it, so that a changed one shows; whether rows are
-        missing between them is not looked at. Raises StoreError for the first that is not as written.
+        Args:
+            after: Position up to which rows are omitted, except for trials in `also`.
+            also: Trials with earlier rows to return, with the positions of their first rows.
+            every_report: Whether to return all measurements of all trials.
+
+        Raises:
+            StoreError: If a row is not as written; raised at the first such row.
         """
         query = self._newest(after, also, every_report=every_report)
 
@@ -108,7 +121,7 @@ class Reader:
         )
 
     def faults(self) -> list[Fault]:
-        """All that is not as it was written, at most `MAX_FAULTS` of it."""
+        """Return the faults of the ledger, at most `MAX_FAULTS`."""
         found: list[Break] = []
         try:
             found.extend(self._all_breaks())
@@ -137,7 +150,10 @@ class Reader:
             yield last
 
     def _page(self, after: int, previous: str | None) -> tuple[Mapping[str, Any], str, Rows]:
-        """The sweep's row, the digest before the first row, and rows, all of one moment."""
+        """Return the row of the sweep, the digest before the first event row, and the event rows.
+
+        All are read in one transaction.
+        """
 
         def read(connection: Connection) -> tuple[Mapping[str, Any], str, Rows]:
             sweep = self.sweep(connection)
@@ -173,7 +189,7 @@ def _row_break(name: str, row: Mapping[str, Any] | None) -> Break:
 
 
 def _integrity(connection: Connection) -> list[Break]:
-    """What SQLite itself finds wrong: indexes that do not fit their tables, for one."""
+    """Return the faults that SQLite's integrity check finds, for example in indexes."""
     if connection.dialect.name != "sqlite":
         return []
     lines = [str(line) for (line,) in connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")]

@@ -1,7 +1,7 @@
-"""Snapshots: the state that the events of a sweep fold to, so that a session need not read all of them.
+"""Stores snapshots: the state computed from all events of a sweep, so that a session need not read them.
 
-A snapshot is a cache. Its row names the event up to which it folds, by position and digest, and what it was
-made for. One that does not fit the ledger, or is damaged, is as good as none.
+A snapshot is a cache. Its row holds the position and the digest of its last event, and the digest of its plan
+and format. A snapshot that does not fit the ledger, or is damaged, is ignored.
 """
 
 import hashlib
@@ -37,12 +37,19 @@ snapshots = Table(
     Column("content", LargeBinary, nullable=False),
     Column("digest", Text, nullable=False),
 )
-"""At most one row a sweep: the newest snapshot."""
+"""The newest snapshot of each sweep, at most one row per sweep."""
 
 
 def write(connection: Connection, sweep_id: int, head: str, new: LedgerSnapshot) -> None:
-    """Replace the snapshot of a sweep, inside the caller's write transaction; `head`: digest of its event."""
-    snapshots.create(connection, checkfirst=True)  # a ledger of an earlier version lacks it
+    """Replace the snapshot of a sweep in the caller's write transaction.
+
+    Args:
+        connection: Connection in a write transaction.
+        sweep_id: Id of the sweep.
+        head: Digest of the event at which the snapshot ends.
+        new: The snapshot.
+    """
+    snapshots.create(connection, checkfirst=True)  # missing in ledgers of older versions
     connection.execute(delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
     connection.execute(
         insert(snapshots).values(
@@ -57,7 +64,7 @@ def write(connection: Connection, sweep_id: int, head: str, new: LedgerSnapshot)
 
 
 def read(connection: Connection, sweep_id: int) -> LedgerSnapshot | None:
-    """Return the snapshot of a sweep; None if there is none that fits the events."""
+    """Return the snapshot of a sweep; None if no snapshot fits the events."""
     row = _row(connection, sweep_id)
     if row is None or not isinstance(row.content, bytes) or not isinstance(row.seq, int):
         return None
@@ -73,7 +80,7 @@ def is_unfit(connection: Connection, sweep_id: int) -> bool:
 
 
 def remove(connection: Connection, sweep_id: int) -> None:
-    """Delete the snapshot of a sweep, inside the caller's write transaction."""
+    """Delete the snapshot of a sweep in the caller's write transaction."""
     if inspect(connection).has_table(snapshots.name):
         connection.execute(delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
 

@@ -1,6 +1,6 @@
-"""Asking the holder of a sweep to stop, through the ledger: from another shell or another machine.
+"""Stores requests to stop a sweep in the ledger, for requests from another shell or machine.
 
-A request names the fencing token of the lease that it is meant for, so that it never stops a later session.
+A request holds the fencing token of the lease that it applies to, so that it never stops a later session.
 """
 
 from dataclasses import dataclass
@@ -31,24 +31,24 @@ stops = Table(
     Column("by", Text, nullable=False),
     Column("at_once", Boolean, nullable=False),
 )
-"""At most one row a sweep: the newest request."""
+"""The newest stop request of each sweep, at most one row per sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequest:
-    """Somebody wants a session to end."""
+    """A request that a session ends."""
 
     by: str
-    """Who asked: user, host and process."""
+    """User, host and process that requested the stop."""
     at: float
     """Unix time in seconds, by the clock of the store."""
     at_once: bool
-    """Whether running trials are given up instead of being saved at their next report."""
+    """Whether running trials are abandoned instead of writing a checkpoint at their next report."""
 
 
 def write(connection: Connection, sweep_id: int, token: int, request: StopRequest) -> None:
-    """Replace whatever was asked before, inside the caller's write transaction."""
-    stops.create(connection, checkfirst=True)  # a ledger of an earlier version lacks it
+    """Replace any earlier request in the caller's write transaction."""
+    stops.create(connection, checkfirst=True)  # missing in ledgers of older versions
     connection.execute(delete(stops).where(stops.c.sweep_id == sweep_id))
     connection.execute(
         insert(stops).values(
@@ -58,7 +58,7 @@ def write(connection: Connection, sweep_id: int, token: int, request: StopReques
 
 
 def read(connection: Connection, sweep_id: int, token: int) -> StopRequest | None:
-    """What was asked of the session that holds `token`."""
+    """Return the request for the session that holds `token`; None if there is none."""
     query = select(stops.c.by, stops.c.at, stops.c.at_once).where(
         stops.c.sweep_id == sweep_id, stops.c.token == token
     )

@@ -1,4 +1,4 @@
-"""The one source of truth of a sweep: an append-only event log in a SQL database."""
+"""Reads and writes the event log of a sweep in a SQL database."""
 
 import json
 import time
@@ -25,23 +25,23 @@ from orchestrator.ledger.stops import StopRequest
 from trainables.process_identity import ProcessState
 
 WATCHED_S = LEASE_S / 2
-"""How long a lease with a void expiry is watched: a living holder renews it twice in so long."""
+"""Seconds for which a lease with a void expiry is watched; a live holder renews it twice in that time."""
 LOOK_S = 0.5
-"""Between two looks at such a lease."""
+"""Seconds between two checks of such a lease."""
 PATIENCE_S = 180.0
-"""How long a sweep waits for a database that is away: its server may take two minutes to restart."""
+"""Seconds for which a sweep retries an unavailable database; a server may take two minutes to restart."""
 
 
 OnFenced = Callable[[Lease], None]
-"""Called with the lease of a session that can write no more, since another process took its sweep."""
+"""Callback that receives the lease of a session whose sweep was taken by another process."""
 
 
 class Ledger:
-    """The log of one sweep: many processes may read, the lease's holder writes. Threads may share it.
+    """Event log of one sweep; many processes may read, only the holder of the lease writes.
 
-    A transaction that fails for a reason that may pass (a server restarts, a database is locked) is tried
-    again for as long as the ledger was opened with. What is read was written so, or a StoreError says which
-    event was changed, removed or put in.
+    Threads may share a ledger. A transaction that fails for a temporary reason (a server restarts, a database
+    is locked) is retried for the time with which the ledger was opened. Rows are verified when they are read:
+    a StoreError names the first event that was changed, removed or inserted.
     """
 
     def __init__(
@@ -64,13 +64,23 @@ class Ledger:
         patience_s: float = 0.0,
         on_outage: OnOutage | None = None,
     ) -> "Ledger":
-        """The log of `sweep` at `url` (sqlite:/// or postgresql://); `create` makes what is missing.
+        """Open the log of `sweep` at `url`.
 
-        `clock` replaces the store's clock (PostgreSQL: the server's, SQLite: this machine's). A database that
-        is away is waited for `patience_s` seconds; `on_outage` hears. A ledger of an earlier haltsweep is
-        upgraded by `create` and `claim`. A launch that must not continue somebody else's sweep opens with
-        `create`, claims, and then looks at `empty`. Raises InputError for a place that cannot hold a ledger,
-        StoreError if it cannot be read.
+        A ledger of an older version is upgraded by `create` and `claim`. A launch that must not continue an
+        existing sweep opens with `create`, claims, and then checks `empty`.
+
+        Args:
+            url: URL of the database, sqlite:/// or postgresql://.
+            sweep: Name of the sweep.
+            create: Whether to create missing tables and the row of the sweep.
+            clock: Replacement of the store's clock. By default, PostgreSQL uses the server's clock and SQLite
+                this machine's.
+            patience_s: Seconds for which an unavailable database is retried.
+            on_outage: Callback for the begin and the end of an outage.
+
+        Raises:
+            InputError: If `url` cannot hold a ledger.
+            StoreError: If the ledger cannot be read.
         """
         database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:
@@ -87,31 +97,31 @@ class Ledger:
 
     @property
     def uid(self) -> str:
-        """Tells this sweep from others of its name in other ledgers."""
+        """Return the identifier that distinguishes sweeps of equal name in different ledgers."""
         return str(self._read()["uid"])
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has ever happened to the sweep."""
+        """Return whether the log of the sweep has no events."""
         return self.last_seq() == 0
 
     @property
     def begun(self) -> bool:
-        """Whether a trial was ever asked for."""
+        """Return whether a trial was ever asked for."""
         asked = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
         first = select(events.c.seq).where(asked).limit(1)
         return self._database.run(lambda connection: connection.scalar(first), write=False) is not None
 
     def last_seq(self) -> int:
-        """Position of the newest event; 0 in an empty log."""
+        """Return the position of the newest event; 0 in an empty log."""
         return int(self._read()["last_seq"])
 
     def lease(self) -> Lease | None:
-        """Who holds the sweep now; None if it was released. It may be expired, its holder dead."""
+        """Return the current lease; None if it was released. It may be expired, or its holder dead."""
         return lease_of(self._read())
 
     def held(self) -> bool:
-        """Whether the sweep's holder is alive, or renewed its lease lately if nobody can tell."""
+        """Return whether the sweep's holder is alive, or has a current lease if it cannot be checked."""
 
         def look(connection: Connection) -> bool:
             lease = lease_of(self._reader.sweep(connection))
@@ -120,7 +130,10 @@ class Ledger:
         return self._database.run(look, write=False)
 
     def silent_holder(self) -> tuple[Holder, float | None] | None:
-        """Return a holder that nobody can look up and whose lease is over, and `Lease.silent_s`."""
+        """Return a holder that cannot be checked and whose lease has ended, with `Lease.silent_s`.
+
+        None if there is no such holder.
+        """
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
             lease, now = lease_of(self._reader.sweep(connection)), self._now(connection)
@@ -138,20 +151,21 @@ class Ledger:
         on_fenced: OnFenced | None = None,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> Lease:
-        """Take the sweep.
+        """Claim the sweep.
 
-        A dead holder's lease is free at once, a living holder's never. If nobody can tell whether the holder
-        is alive, its lease is free once it has expired. An expiry that is too far in the future comes from a
-        clock that was wrong: such a lease is free if it is not renewed for `WATCHED_S`.
+        A dead holder's lease is free at once, a live holder's never. If the holder's process cannot be
+        checked, its lease is free once it has expired. An expiry that is too far in the future comes from a
+        wrong clock: such a lease is free if it is not renewed for `WATCHED_S`.
 
         Args:
-            holder: The process that takes the sweep.
-            grace_s: Seconds by which a holder that nobody can look up may be late.
-            on_fenced: If given, the sweep is taken from whoever holds it, and this is called with that lease.
-            on_wait: Called with what is waited for.
+            holder: The process that claims the sweep.
+            grace_s: Additional seconds after the expiry of a holder that cannot be checked.
+            on_fenced: If given, the sweep is taken even from a live holder, and this is called with its
+                lease.
+            on_wait: Called with a message while a lease is watched.
 
         Returns:
-            The lease, by which only its holder can write.
+            The lease, with which only its holder can write.
 
         Raises:
             LeaseHeld: Another process holds the sweep, or may hold it.
@@ -165,7 +179,7 @@ class Ledger:
             row = self._reader.sweep(connection, lock=True)
             now = self._now(connection)
             current = lease_of(row)
-            if current is not None and current in tried:  # it was committed, only its answer was lost
+            if current is not None and current in tried:  # committed before; only the answer was lost
                 return current
             fenced.clear()
             if current is not None and current != unrenewed and not _is_free(current, holder, now, grace_s):
@@ -184,7 +198,7 @@ class Ledger:
         return taken
 
     def _unrenewed(self, on_wait: Callable[[str], None]) -> Lease | None:
-        """Return the lease if its expiry is void and its holder unknown and silent for `WATCHED_S`."""
+        """Return a lease with a void expiry if its unknown holder does not renew it for `WATCHED_S`."""
 
         def look(connection: Connection) -> Lease | None:
             lease = lease_of(self._reader.sweep(connection))
@@ -202,7 +216,12 @@ class Ledger:
         return first
 
     def renew(self, lease: Lease) -> Lease:
-        """Heartbeat, tried once: the lease, valid for another `LEASE_S`. Raises LeaseLost, StoreError."""
+        """Renew the lease for another `LEASE_S`, without retries.
+
+        Raises:
+            LeaseLost: If another process claimed the sweep.
+            StoreError: If the database fails.
+        """
 
         def prolong(connection: Connection) -> float:
             row = self._fenced(self._reader.sweep(connection, lock=True), lease)
@@ -214,7 +233,7 @@ class Ledger:
         return Lease(lease.sweep, lease.token, lease.holder, expires_at)
 
     def release(self, lease: Lease, *, patient: bool = True) -> None:
-        """Let go of the sweep; a lease that was lost already is let go of silently."""
+        """Release the sweep; a lease that was already lost is ignored."""
 
         def let_go(connection: Connection) -> None:
             row = self._reader.sweep(connection, lock=True)
@@ -224,9 +243,14 @@ class Ledger:
         self._database.run(let_go, write=True, patient=patient)
 
     def ask_to_stop(self, by: str, *, at_once: bool = False) -> Lease | None:
-        """Ask the sweep's holder to let go, without a lease. Whose lease it is; None if nobody holds it.
+        """Request that the sweep's holder stops; no lease is needed.
 
-        `by` says who asks; with `at_once` running trials are given up instead of being saved.
+        Args:
+            by: User or process that requests the stop.
+            at_once: Whether running trials are abandoned instead of writing a checkpoint.
+
+        Returns:
+            The lease of the holder; None if no process holds the sweep.
         """
 
         def ask(connection: Connection) -> Lease | None:
@@ -240,17 +264,24 @@ class Ledger:
         return self._database.run(ask, write=True)
 
     def stop_asked(self, lease: Lease) -> StopRequest | None:
-        """Whether the holder of `lease` was asked to let go; tried once. Raises StoreError."""
+        """Return the stop request for the holder of `lease`, without retries; None if there is none.
+
+        Raises:
+            StoreError: If the database fails.
+        """
         return self._database.run(
             lambda connection: stops.read(connection, self._id, lease.token), write=False, patient=False
         )
 
     def append(self, new: Sequence[Event], lease: Lease) -> None:
-        """Write all of `new` or nothing, durably and once; renews the lease on the way.
+        """Write all events in `new` in one durable transaction, exactly once, and renew the lease.
 
-        A second measurement of a trial at a step is ignored: the first wins. Raises LeaseLost if another
-        process claimed the sweep, TrialEnded for an event after a trial's final end, StoreError if the
-        database fails.
+        A second measurement of a trial at the same step is ignored.
+
+        Raises:
+            LeaseLost: If another process claimed the sweep.
+            TrialEnded: For an event after a trial's final end.
+            StoreError: If the database fails.
         """
         rows = [to_row(event) for event in new]
         if not rows:
@@ -259,7 +290,7 @@ class Ledger:
 
         def write(connection: Connection) -> None:
             row = self._reader.sweep(connection, lock=True)
-            # Only under the lock: until then a commit whose answer was lost may still be on its way.
+            # This check needs the lock: a commit without an answer may not have arrived before.
             if any(self._reader.holds(connection, *each) for each in tried):
                 return
             self._fenced(row, lease)
@@ -278,7 +309,7 @@ class Ledger:
         self._database.run(write, write=True)
 
     def snapshot(self) -> LedgerSnapshot | None:
-        """Return the newest snapshot; None if there is none, or only one that does not fit the events."""
+        """Return the newest snapshot; None if there is none that fits the events."""
         return self._database.run(lambda connection: snapshots.read(connection, self._id), write=False)
 
     def has_unfit_snapshot(self) -> bool:
@@ -286,7 +317,7 @@ class Ledger:
         return self._database.run(lambda connection: snapshots.is_unfit(connection, self._id), write=False)
 
     def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
-        """Store a snapshot in place of the one before, tried once. Raises as `append`.
+        """Replace the stored snapshot, without retries; raise the errors of `append`.
 
         A snapshot that does not end at the newest event is ignored.
         """
@@ -303,17 +334,24 @@ class Ledger:
         self._database.run(lambda connection: snapshots.remove(connection, self._id), write=True)
 
     def events(self, after: int = 0) -> Iterator[Event]:
-        """Events behind position `after`, oldest first, up to the newest at the moment of reading.
+        """Yield events after position `after`, oldest first, up to the newest at the time of reading.
 
-        Raises StoreError for the first that is not as it was written.
+        Raises:
+            StoreError: If an event is not as written; raised at the first such event.
         """
         return map(from_row, self._reader.rows(after))
 
     def last_reports(self, whole: Container[str]) -> Iterator[Event]:
-        """All events but the measurements that a newer one of their trial follows. Raises as `events`.
+        """Yield all events except measurements that are followed by a newer one of the same trial.
 
-        Of the trials `whole` all measurements are returned. The newest of the others come late: before the
-        next event of their trials that is none.
+        The last measurement of a trial is yielded late: just before the next other event of its trial, or at
+        the end.
+
+        Args:
+            whole: Ids of trials of which all measurements are yielded.
+
+        Raises:
+            StoreError: If an event is not as written; raised at the first such event.
         """
         newest: dict[str, Sequence[Any]] = {}
         for row in self._reader.rows(0):
@@ -327,31 +365,31 @@ class Ledger:
         yield from map(from_row, newest.values())
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """All events as they are chained (`chain.CHAINED`), each with its digest. Raises as `events`."""
+        """Yield the columns `chain.CHAINED` and the digest of all events; raise the errors of `events`."""
         return self._reader.rows(0)
 
     def newest(
         self, *, after: int = 0, also: Mapping[str, int] = MappingProxyType({}), every_report: bool = False
     ) -> Iterator[Event]:
-        """All events that make records, of the measurements only the last of every trial: a quick look.
+        """Return the events that records need, with only the last measurement of each trial.
 
         Args:
-            after: Position of an event; earlier events are left out.
+            after: Position of an event; earlier events are omitted.
             also: Trials of which earlier events are returned, too, with positions of their `asked` events.
             every_report: Whether all measurements are returned.
 
         Raises:
-            StoreError: An event is not as it was written; raised for the first.
+            StoreError: An event is not as written; raised for the first.
         """
         rows = self._reader.newest_rows(after=after, also=also, every_report=every_report)
         return map(from_row, rows)
 
     def verify(self) -> list[Fault]:
-        """Everything in the log that is not as it was written; empty if all is well."""
+        """Return all faults of the log; empty if every row is as written."""
         return self._reader.faults()
 
     def close(self) -> None:
-        """Close the connections. A lease that was not released stays."""
+        """Close the connections; a lease that was not released remains."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -367,12 +405,12 @@ class Ledger:
         return self._clock() if self._clock is not None else store_time(connection)
 
     def _put(self, connection: Connection, row: Mapping[str, Any], **changed: Any) -> None:
-        """Change the sweep's row, which is locked."""
+        """Change the sweep's row, which must be locked."""
         seal = chain.seal(dict(row) | changed)
         connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changed, seal=seal))
 
     def _fenced(self, row: Mapping[str, Any], lease: Lease) -> Mapping[str, Any]:
-        """The sweep's row, if `lease` is the newest."""
+        """Return the sweep's row if `lease` is the newest; raise `LeaseLost` otherwise."""
         if row["token"] == lease.token and row["holder"] is not None:
             return row
         current = lease_of(row)
@@ -386,7 +424,7 @@ class Ledger:
 
 
 def lease_of(row: Mapping[str, Any]) -> Lease | None:
-    """The lease in a row of `sweeps`; None if nobody has one. It may be expired, its holder dead."""
+    """Return the lease in a row of `sweeps`; None if it has none. It may be expired, or its holder dead."""
     if not row["holder"]:
         return None
     return Lease(

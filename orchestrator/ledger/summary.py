@@ -1,4 +1,4 @@
-"""How far the sweeps of a database are, without reading their events one by one."""
+"""Summarises the progress of the sweeps of a database without reading their events one by one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,39 +19,43 @@ from orchestrator.trials import OutcomeKind
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One sweep of a database."""
+    """Progress of one sweep of a database."""
 
     name: str
     uid: str
     held: bool
-    """Whether its holder is alive, or renewed its lease lately if nobody can tell."""
+    """Whether the holder is alive, or has a current lease if it cannot be checked."""
     holder: str
-    """Process and host; empty if nobody holds it."""
+    """Process and host of the holder; empty if no process holds the sweep."""
     ended: Mapping[OutcomeKind, int]
-    """Trials that have ended for good, by outcome."""
+    """Number of trials that have ended for good, by outcome."""
     heard_at: float | None
-    """Unix time in seconds of the newest event or heartbeat; None if nothing ever happened."""
+    """Unix time in seconds of the newest event or lease renewal; None if there is none."""
     done: bool
-    """Whether the last session closed it as done: no trial was left."""
+    """Whether the last session ended with no trial left."""
 
     @property
     def num_ended(self) -> int:
-        """Number of planned trials that have ended.
+        """Return the number of planned trials that have ended.
 
-        Infeasible trials are left out, since others replace them.
+        Infeasible trials are not counted, since other trials replace them.
         """
         return sum(count for kind, count in self.ended.items() if kind is not OutcomeKind.INFEASIBLE)
 
     @property
     def num_failed(self) -> int:
-        """Those of them that count as failures."""
+        """Return the number of ended trials that count as failures."""
         return sum(count for kind, count in self.ended.items() if kind.failed)
 
 
 def summaries(url: str, name: str | None = None) -> list[Summary]:
-    """Every sweep of the database at `url`, or the one called `name`, in the order of their names.
+    """Return the summary of every sweep at `url`, or only of the sweep `name`, sorted by name.
 
-    Raises InputError for a place that cannot hold a ledger, StoreError if it cannot be read. Makes nothing.
+    The database is not changed.
+
+    Raises:
+        InputError: If `url` cannot hold a ledger.
+        StoreError: If the ledger cannot be read.
     """
     engine = connect(url)
     try:
@@ -65,7 +69,10 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
 
 
 def holds(url: str, name: str) -> bool:
-    """Whether the database at `url` has a sweep called `name`. Raises as `summaries`; makes nothing."""
+    """Return whether the database at `url` has a sweep called `name`; raise the errors of `summaries`.
+
+    The database is not changed.
+    """
     engine = connect(url)
     try:
         if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
@@ -131,7 +138,7 @@ def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[Outc
 
 
 def _newest(connection: Connection, ids: Sequence[int]) -> dict[int, Any]:
-    """The last event of each."""
+    """Return the last event of each sweep, by id of the sweep."""
     last = (
         select(events.c.sweep_id, func.max(events.c.seq).label("seq"))
         .where(events.c.sweep_id.in_(ids))

@@ -1,4 +1,4 @@
-"""Writes events in the background: who hears of trials is not held up by a database that is away."""
+"""Writes events in a background thread, so that an unavailable database does not block running trials."""
 
 import threading
 from collections.abc import Sequence
@@ -8,18 +8,21 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Lease
 
 IDLE_S = 5.0
-"""The thread ends when nothing came for so long; the next event starts another."""
+"""Seconds without events after which the thread ends; the next event starts another."""
 
 
 class Log(Protocol):
-    """What the writer needs of a ledger."""
+    """Interface of the ledger that the writer needs."""
 
     def append(self, new: Sequence[Event], lease: Lease) -> None:
-        """Write all or nothing."""
+        """Write all events or none."""
 
 
 class Writer:
-    """Writes what it is given, in this order; what came while it was writing becomes one transaction."""
+    """Background writer that keeps the order of events.
+
+    Events that arrive during a write are written together in the next transaction.
+    """
 
     def __init__(self, log: Log, lease: Lease) -> None:
         self._log = log
@@ -30,7 +33,7 @@ class Writer:
         self._error: Exception | None = None
 
     def put(self, new: Sequence[Event]) -> None:
-        """Have `new` written; returns at once."""
+        """Queue `new` for writing; return at once."""
         with self._changed:
             self._waiting.extend(new)
             if not self._lives:
@@ -39,9 +42,10 @@ class Writer:
             self._changed.notify_all()
 
     def settled(self, timeout_s: float | None = 0.0) -> bool:
-        """Whether all is written, at the latest after `timeout_s` seconds; None waits until it is.
+        """Return whether all events are written, after waiting at most `timeout_s` seconds.
 
-        Raises what the ledger raised; then nothing more is written.
+        None waits until all events are written. An error of the ledger is raised here, and nothing more is
+        written after it.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or self._idle(), timeout_s)
@@ -57,7 +61,7 @@ class Writer:
             error = None
             try:
                 self._log.append(batch, self._lease)
-            except Exception as raised:  # whoever asks whether all is written gets it
+            except Exception as raised:  # raised by `settled`
                 error = raised
             with self._changed:
                 self._writing, self._error = False, error

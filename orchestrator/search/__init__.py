@@ -1,1 +1,1 @@
-"""What a search is made of: samplers, early stoppers, search spaces, importance of dimensions."""
+"""Parts of a search: samplers, early stoppers, search spaces, importance of dimensions."""

@@ -1,4 +1,4 @@
-"""Which dimensions of a search mattered: Optuna's evaluators on a study rebuilt from what was tried."""
+"""Estimates the importance of searched dimensions with Optuna's evaluators."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,34 +12,40 @@ if TYPE_CHECKING:
     from optuna.importance import BaseImportanceEvaluator
 
 TRIALS_LEAST = 5
-"""Fewer tell nothing."""
+"""Smallest number of trials for an estimate."""
 FANOVA_UP_TO = 100
-"""Trials; its time grows with their square."""
+"""Largest number of trials for fANOVA, whose time grows with their square."""
 TREES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """Shares of what a random forest, fitted to the trials, makes of each dimension."""
+    """Importance of each dimension by a random forest fitted to the trials."""
 
     method: str
     shares: Mapping[str, float]
-    """By path, the largest first; together 1."""
+    """Share of each dimension by its path, largest first; the sum is 1."""
     trials: int
 
 
 def importance(
     dimensions: Sequence[Dimension], assignments: Sequence[Assignment], values: Sequence[float]
 ) -> Importance | None:
-    """Of the dimensions that all trials have; None where fewer than two vary, or too few trials tell.
+    """Return the importance of the dimensions that all trials have.
 
-    The same trials in the same order give the same shares.
+    None if fewer than two dimensions vary, if there are too few trials, or if all values are equal. The same
+    trials in the same order give the same shares.
+
+    Args:
+        dimensions: Dimensions of the search space.
+        assignments: Assignment of each trial.
+        values: Value of the objective for each trial.
     """
     shared = [each for each in dimensions if all(each.path in one for one in assignments)]
     varied = [each for each in shared if len({repr(one[each.path]) for one in assignments}) > 1]
     if len(values) < TRIALS_LEAST or len(varied) < 2 or len(set(values)) < 2:
         return None
-    import optuna  # not before: its evaluators load longer than a report of fewer trials takes
+    import optuna  # imported late: loading the evaluators takes longer than a report of few trials
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions = {each.path: _distribution(each.domain) for each in varied}
@@ -70,7 +76,7 @@ def _evaluator(trials: int) -> "tuple[str, BaseImportanceEvaluator]":
 
 
 def _distribution(domain: Domain) -> "BaseDistribution":
-    """Ends alone matter here: what was drawn is known."""
+    """Return the Optuna distribution of a domain; only its bounds matter, since all values are known."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     assert not isinstance(domain, Fixed), "what is fixed does not vary"

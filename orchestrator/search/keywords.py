@@ -1,7 +1,8 @@
-"""Keywords of a class of others, checked by its signature, as far as a spec can write their values.
+"""Validates keywords of a class by its signature, as far as a spec can express their values.
 
-An annotation is evaluated where its class was defined. What it names for type checkers alone (a `Callable`, a
-class of the library) is nothing that YAML can write; what has no annotation may be anything.
+An annotation is evaluated in the module that defines its class. A name that exists only for type checkers (a
+`Callable`, a class of the library) cannot be written in YAML. A parameter without an annotation accepts any
+value.
 """
 
 import inspect
@@ -13,13 +14,14 @@ from typing import Any, Union
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 _WRITTEN = (bool, int, float, str, list, dict, tuple, Mapping, Sequence)
-"""What YAML can write, besides null."""
+"""Types that YAML can express, besides null."""
 
 
 def parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a class or function, with annotations as types; one that is not there is a type too.
+    """Return the parameters of a class or function, with annotations evaluated to types.
 
-    Raises ValueError for what tells nothing of its parameters.
+    Raises:
+        ValueError: If the signature is not available.
     """
     try:
         found = inspect.signature(made).parameters
@@ -29,7 +31,7 @@ def parameters(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 class NotThere:
-    """The type of what an annotation names and its module does not hold when it runs."""
+    """Placeholder type for an annotation with names that do not exist at run time."""
 
 
 def _annotation(made: Callable[..., Any], parameter: inspect.Parameter) -> Any:
@@ -45,20 +47,20 @@ def _annotation(made: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 
 
 def is_required(parameter: inspect.Parameter) -> bool:
-    """Whether it must be given."""
+    """Return whether the parameter must be given."""
     variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     return parameter.default is parameter.empty and not variadic
 
 
 def can_be_written(parameter: inspect.Parameter) -> bool:
-    """Whether a spec can hold a value of it, other than null."""
+    """Return whether a spec can express a value of the parameter other than null."""
     return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and any(
         each is Any or (typing.get_origin(each) or each) in _WRITTEN for each in _parts(parameter.annotation)
     )
 
 
 def fits(value: Any, parameter: inspect.Parameter) -> bool:
-    """Whether `value` is of the annotated type; an integer is a float too, true and false are no numbers."""
+    """Return whether `value` has the annotated type; an integer is a float too, but true is not a number."""
     adapter = TypeAdapter[Any](parameter.annotation, config=ConfigDict(arbitrary_types_allowed=True))
     try:
         adapter.validate_python(value, strict=True)
@@ -68,7 +70,7 @@ def fits(value: Any, parameter: inspect.Parameter) -> bool:
 
 
 def type_words(parameter: inspect.Parameter) -> str:
-    """The types that a spec can write: `None or bool`."""
+    """Return the types that a spec can express as text, such as `None or bool`."""
     parts = _parts(parameter.annotation)
     plain = [each for each in parts if each is type(None) or (typing.get_origin(each) or each) in _WRITTEN]
     return " or ".join(sorted("None" if each is type(None) else _named(each) for each in plain))
@@ -79,6 +81,6 @@ def _named(part: Any) -> str:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """Members of a union; of any other type itself."""
+    """Return the members of a union; for any other type the type itself."""
     union = typing.get_origin(annotation) in (Union, types.UnionType)
     return typing.get_args(annotation) if union else (annotation,)

@@ -1,4 +1,4 @@
-"""Makes samplers and stoppers and tries them in a study of a few trials, for much is refused only then."""
+"""Validates samplers and stoppers by running them in a small study, since many errors occur only then."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +33,20 @@ Checked = TypeVar("Checked")
 _SMALL = (Int(0, 3), Float(0.0, 1.0, step=0.25))
 _TRIED_STEPS = (1, 10, 100, 1000)
 _TRIED_TRIALS = 2
-_REPEATED_TRIALS = 20  # of few values each, two samplers that differ agree in less than one case of a million
+_REPEATED_TRIALS = 20  # with few values each, two different samplers agree in less than one case of a million
 
 
 def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
-    """Make the sampler and let it search `space` for so many objectives. Raises `SamplerRefused`."""
+    """Validate a sampler by searching `space` with it.
+
+    Args:
+        given: Name and keywords of the sampler.
+        objectives: Number of objectives.
+        space: Domains of the search space; empty for a small default space.
+
+    Raises:
+        SamplerRefused: If the sampler cannot be used.
+    """
     found = named(given, SAMPLER)
     chosen = found.chosen(given)
     if chosen.is_grid:
@@ -57,12 +66,16 @@ def check_sampler(given: Mapping[str, Any], objectives: int, space: Sequence[Dom
 
 
 def _num_combinations(space: Sequence[Domain]) -> int:
-    """Combinations of what can be counted; the rest is refused when it is tried."""
+    """Return the number of combinations of the finite domains."""
     return prod(count_values(each) for each in space if is_finite(each))
 
 
 def check_stopper(given: Mapping[str, Any]) -> Chosen:
-    """Make the stopper and let it judge a few trials; what was made. Raises `SamplerRefused`."""
+    """Return the stopper after it has judged a few trials.
+
+    Raises:
+        SamplerRefused: If the stopper cannot be used.
+    """
     found = named(given, STOPPER)
     chosen = found.chosen(given)
     low, high = (chosen.keywords.get(f"{end}_resource") for end in ("min", "max"))
@@ -74,7 +87,7 @@ def check_stopper(given: Mapping[str, Any]) -> Chosen:
 
 
 def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[Refusal]]:
-    """What `check` returns, or else why it refuses."""
+    """Return the result of `check`, or None and the refusals."""
     try:
         return check(), ()
     except SamplerRefused as error:
@@ -82,7 +95,7 @@ def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[
 
 
 def _require_use(found: Named, chosen: Chosen, use: Callable[[Chosen], None]) -> None:
-    """Put it to use. Raises `SamplerRefused`, for each keyword that is refused alone, or for all."""
+    """Raise `SamplerRefused` if `use` fails, for each keyword that fails alone, or else for all."""
     if not (failure := _failure(use, chosen)):
         return
     needed = {key: value for key, value in chosen.keywords.items() if key in found.required}
@@ -99,23 +112,24 @@ def _require_use(found: Named, chosen: Chosen, use: Callable[[Chosen], None]) ->
 
 
 def _failure(use: Callable[..., None], *given: Any) -> str:
-    """Why `use` fails, on one line; empty if it does not."""
+    """Return the error of `use` on one line; empty if it succeeds."""
     try:
         use(*given)
     except ModuleNotFoundError as error:
         return f"it needs the package {error.name}: pip install {error.name}"
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a library's own: whatever it is, the search could not run
-        refuses = type(error) in (ValueError, TypeError)  # what a library says to its user
+    except BaseException as error:  # an error of the library: with any error, the search could not run
+        refuses = type(error) in (ValueError, TypeError)  # messages that the library addresses to its user
         return str(error).partition("\n")[0] if refuses else said(error)
     return ""
 
 
 def _use_sampler(chosen: Chosen, objectives: int, space: Sequence[Domain]) -> None:
-    """Ask a few times, with as few draws at random before the sampler's own as it can be made to take.
+    """Run the sampler for a few trials, with as few random startup trials as its keywords permit.
 
-    Raises ValueError for one that, made again, draws otherwise: a search that is resumed must not.
+    Raises:
+        ValueError: If another instance draws other values, since resuming a search needs equal values.
     """
     if "n_startup_trials" in named({"name": chosen.class_name}, SAMPLER).parameters:
         chosen = replace(chosen, keywords={**chosen.keywords, "n_startup_trials": 1})
@@ -144,7 +158,7 @@ def _study(
     space: Sequence[Domain],
     trials: int = _TRIED_TRIALS,
 ) -> list[Value]:
-    """What is drawn in a study of a few trials, each with a sampler of its own."""
+    """Return the values drawn in a study of a few trials, each with a new sampler."""
     drawn = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -158,7 +172,8 @@ def _study(
             for step in _TRIED_STEPS if stopper is not None else ():
                 trial.report(value, step)
                 trial.should_prune()
-            # Some samplers would stop a loop that is not there once all is visited.
+            # Some samplers stop the optimisation loop of Optuna when all points are visited; no loop runs
+            # here.
             study.sampler = optuna.samplers.RandomSampler(seed=0)
             study.tell(trial, [value] * objectives)
     return drawn

@@ -1,9 +1,9 @@
-"""Samplers and early stoppers: classes of Optuna or of anybody, found by name and checked by signature.
+"""Looks up samplers and early stoppers by name, and validates their keywords by signature.
 
-All that the orchestrator knows of particular samplers stands here. Names, keywords and types are those of the
-classes' signatures; only the short names are ours. What passes is made and put to use by `sampler_check`.
-
-No sampler outlives an ask: it is made anew for each, with a `seed` if it takes one, and reads the study.
+Samplers are classes of Optuna or custom classes. This module contains all knowledge about particular
+samplers. Names, keywords and types are those of the classes' signatures; only the short names are defined
+here. `sampler_check` then builds and runs the sampler. For each trial a new sampler is built, with a `seed`
+if it accepts one, and reads the study.
 """
 
 import inspect
@@ -29,13 +29,13 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name that is not Optuna's for a class of Optuna, with other names for some of its keywords."""
+    """Alternative name for a class of Optuna, with alternative names of some keywords."""
 
     class_name: str
     keywords: Mapping[str, str] = field(default_factory=dict)
-    """Our keyword to Optuna's."""
+    """Optuna's keyword by alternative keyword."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Keyword that the name has elsewhere and cannot have here, to what to do instead."""
+    """Advice to the user, by keyword that another library has under this name and haltsweep refuses."""
 
 
 SAMPLERS: Mapping[str, Alias] = {
@@ -56,7 +56,7 @@ _OF_SPEC = {
     "mode": "search.objectives says it",
     "stop_last_trials": "a trial ends with its training",
 }
-"""Keywords of all of Ray Tune's schedulers."""
+"""Refused keywords that all of Ray Tune's schedulers have."""
 _RAY_ASHA = Alias(
     "SuccessiveHalvingPruner",
     {"grace_period": "min_resource"},
@@ -87,9 +87,13 @@ STOPPERS: Mapping[str, Alias] = {
         },
     ),
 }
-"""Of Ray Tune's schedulers those that stop trials by comparing them. They count steps here, not reports."""
+"""Stoppers by alternative name.
+
+They include the schedulers of Ray Tune that stop trials by comparing them; here they count steps, not
+reports.
+"""
 RAYS: Final = "ray.tune.schedulers."
-"""What their names begin with where they are written in full."""
+"""Prefix of the full names of Ray Tune's schedulers."""
 _EXPLOITS = (
     "it copies weights and settings between running trials, so that none has settings of its own to confirm "
     "and to compare; use asha or median"
@@ -102,7 +106,7 @@ _NO_STOPPERS: Mapping[str, str] = {
     "PopulationBasedTrainingReplay": _EXPLOITS,
     "ResourceChangingScheduler": "it changes what running trials may use; resources says that of all",
 }
-"""Ray Tune's other schedulers."""
+"""Refused schedulers of Ray Tune, with the reason and an alternative."""
 _NO_SAMPLERS: Mapping[str, str] = {"GridSampler": "it would be given the values of the space again; use grid"}
 _DERIVED = {"seed": "it is derived for every trial from search.seed"}
 _LEAST: Mapping[str, int] = {
@@ -114,28 +118,28 @@ _LEAST: Mapping[str, int] = {
     "n_startup_trials": 0,
     "reduction_factor": 2,
 }
-"""What Optuna takes without a word, or stumbles over with one of Python's."""
+"""Smallest valid values of keywords for which Optuna reports no error, or an unclear one."""
 DRAWN_AT_RANDOM = ("n_startup_trials", "population_size")
-"""Keywords of samplers: so many trials are drawn at random before any is chosen."""
+"""Keywords of samplers that give the number of trials drawn at random before the sampler chooses any."""
 _STATELESS = frozenset({"BruteForceSampler", "RandomSampler", "TPESampler", GRID})
-"""Samplers that read nothing but the parameters, values and states of the study's trials."""
+"""Samplers that use only the parameters, values and states of the study's trials."""
 _SEEDED_ONCE = frozenset({"QMCSampler"})
-"""Samplers that walk along one sequence, which the seed names."""
+"""Samplers that follow one sequence, which the seed determines."""
 _ALWAYS: Mapping[str, Mapping[str, Any]] = {"TPESampler": {"constant_liar": True}}
-"""What several trials at a time need, unless the spec says otherwise."""
+"""Keywords needed to run several trials at a time, unless the spec sets them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """Samplers or stoppers: where their names are looked up."""
+    """Samplers or stoppers: base class and tables in which names are looked up."""
 
     noun: str
     package: Literal["samplers", "pruners"]
-    """Of Optuna."""
+    """Name of the Optuna package."""
     base: type[BaseSampler] | type[BasePruner]
     aliases: Mapping[str, Alias]
     instead: Mapping[str, str]
-    """Name that stands for something elsewhere, to why it cannot be had and what to do."""
+    """Reason and alternative by each name that other libraries have and haltsweep refuses."""
 
 
 SAMPLER: Final = Kind("sampler", "samplers", BaseSampler, SAMPLERS, _NO_SAMPLERS)
@@ -144,62 +148,62 @@ STOPPER: Final = Kind("stopper", "pruners", BasePruner, STOPPERS, _NO_STOPPERS)
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A sampler or pruner and the keywords to build it with."""
+    """A sampler or pruner class and the keywords to build it with."""
 
     class_name: str
-    """Of `optuna.samplers` or `optuna.pruners`, `grid`, or the dotted name of anything else."""
+    """Class of `optuna.samplers` or `optuna.pruners`, `grid`, or the dotted name of any other class."""
     keywords: Mapping[str, Any]
 
     @property
     def is_grid(self) -> bool:
-        """Whether every combination is tried in turn, for which nothing has to be built."""
+        """Return whether every combination is tried in turn, for which no sampler is built."""
         return self.class_name == GRID
 
     @property
     def is_exhaustive(self) -> bool:
-        """Whether Optuna's class holds every combination of the space."""
+        """Return whether the class of Optuna holds every combination of the space in memory."""
         return self.class_name == "BruteForceSampler"
 
     @property
     def is_from_outside(self) -> bool:
-        """Whether it is a class of neither Optuna nor ours."""
+        """Return whether it is a custom class, neither of Optuna nor built-in."""
         return _is_dotted(self.class_name)
 
     @property
     def is_stateless(self) -> bool:
-        """Whether a study that holds the same trials makes it draw the same."""
+        """Return whether equal trials in a study always lead to equal draws."""
         return self.class_name in _STATELESS
 
     @property
     def is_seeded_once(self) -> bool:
-        """Whether all its draws must have one seed."""
+        """Return whether all draws must use one seed."""
         return self.class_name in _SEEDED_ONCE
 
 
 @dataclass(frozen=True, slots=True)
 class StopperPatience:
-    """When a stopper begins to judge."""
+    """Conditions under which a stopper begins to stop trials."""
 
     steps: int
-    """Before this step no trial is stopped."""
+    """Step before which no trial is stopped."""
     trials: int
-    """Before so many trials have ended, or been measured, none is stopped."""
+    """Number of ended or measured trials before which no trial is stopped."""
     keeps_all: bool
-    """Whether it would keep every trial."""
+    """Whether the stopper would keep every trial."""
     bounds: tuple[float, float] | None = None
-    """It stops trials that measure less or more, and no others; None where it goes by other trials."""
+    """Lower and upper bound outside of which trials are stopped; None if trials are compared instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One fault of a sampler or stopper: the keyword it is about (empty: the name) and what is wrong."""
+    """One fault of a sampler or stopper, and the keyword that causes it (empty: the name)."""
 
     keyword: str
     message: str
 
 
 class SamplerRefused(ValueError):
-    """A sampler or stopper that cannot be used; `refusals` holds every reason."""
+    """A sampler or stopper cannot be used; `refusals` contains every reason."""
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
         super().__init__("; ".join(refusal.message for refusal in refusals))
@@ -207,17 +211,25 @@ class SamplerRefused(ValueError):
 
 
 def chosen_sampler(given: Mapping[str, Any]) -> Chosen:
-    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
+    """Return the sampler of `given` (`name` and keywords), validated by names and types.
+
+    Raises:
+        SamplerRefused: If a name or type is invalid.
+    """
     return named(given, SAMPLER).chosen(given)
 
 
 def chosen_stopper(given: Mapping[str, Any]) -> Chosen:
-    """What `given` (`name` and keywords) builds, as far as names and types tell. Raises `SamplerRefused`."""
+    """Return the stopper of `given` (`name` and keywords), validated by names and types.
+
+    Raises:
+        SamplerRefused: If a name or type is invalid.
+    """
     return named(given, STOPPER).chosen(given)
 
 
 def make_sampler(chosen: Chosen, seed: int) -> BaseSampler:
-    """A fresh one. Raises whatever its class raises, TypeError for what is no sampler."""
+    """Return a new sampler; raise the errors of its class, and TypeError if it is not a sampler."""
     seeded = {"seed": seed} if "seed" in _parameters(chosen.class_name, SAMPLER) else {}
     found = _made(chosen, SAMPLER, seeded)
     assert isinstance(found, BaseSampler), "what is made is of its kind"
@@ -225,7 +237,7 @@ def make_sampler(chosen: Chosen, seed: int) -> BaseSampler:
 
 
 def make_stopper(chosen: Chosen) -> BasePruner:
-    """A fresh one. Raises whatever its class raises, TypeError for what is no pruner."""
+    """Return a new pruner; raise the errors of its class, and TypeError if it is not a pruner."""
     found = _made(chosen, STOPPER, {})
     assert isinstance(found, BasePruner), "what is made is of its kind"
     return found
@@ -246,7 +258,7 @@ def _made(chosen: Chosen, kind: Kind, seeded: Mapping[str, int]) -> Any:
 
 
 def _wrapped(chosen: Chosen, kind: Kind) -> Mapping[str, Chosen]:
-    """Return the stoppers among the keywords of `chosen`. Raises `SamplerRefused`."""
+    """Return the stoppers among the keywords of `chosen`; raise `SamplerRefused` for an invalid one."""
     declared = _parameters(chosen.class_name, kind)
     return {
         key: chosen_stopper(_component(value))
@@ -265,15 +277,15 @@ def _takes_stopper(parameter: inspect.Parameter) -> bool:
 
 
 def patience(stopper: Chosen) -> StopperPatience:
-    """When `stopper` begins to judge, by its keywords and their defaults."""
+    """Return the conditions under which `stopper` begins to stop trials, from keywords and defaults."""
     declared = _parameters(stopper.class_name, STOPPER)
     for wrapped in _wrapped(stopper, STOPPER).values():
-        return patience(wrapped)  # all values must agree
+        return patience(wrapped)  # wrapped and wrapping stopper must agree
 
     def number(keyword: str) -> int:
         default = declared[keyword].default if keyword in declared else 0
         value = stopper.keywords.get(keyword, default)
-        return value if isinstance(value, int) else 0  # it may be worked out from the first trial
+        return value if isinstance(value, int) else 0  # the value may be determined from the first trial
 
     rungs = number("reduction_factor") ** number("min_early_stopping_rate")
     return StopperPatience(
@@ -291,7 +303,7 @@ def _bounds(stopper: Chosen) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The class that was asked for, as messages call it and as it declares itself."""
+    """A sampler or stopper class with its signature and its name in messages."""
 
     label: str
     alias: Alias
@@ -299,7 +311,11 @@ class Named:
     is_optunas: bool
 
     def chosen(self, given: Mapping[str, Any]) -> Chosen:
-        """What `given` builds, as far as names and types tell. Raises `SamplerRefused`."""
+        """Return the class and keywords of `given`, validated by names and types.
+
+        Raises:
+            SamplerRefused: If a name or type is invalid.
+        """
         written = {self.alias.keywords.get(key, key): key for key in given if key != "name"}
         twice = [each for each in given if each != self.alias.keywords.get(each, each) in given]
         refusals = [
@@ -316,15 +332,15 @@ class Named:
 
     @property
     def required(self) -> set[str]:
-        """Keywords that must be given."""
+        """Return the keywords that must be given."""
         return {key for key, each in self.parameters.items() if is_required(each) and key not in _DERIVED}
 
     def written(self, keyword: str) -> str:
-        """Our word for a keyword of the class."""
+        """Return the alternative name of a keyword of the class."""
         return next((ours for ours, theirs in self.alias.keywords.items() if theirs == keyword), keyword)
 
     def _refusals(self, written: str, keyword: str, value: Any) -> Iterator[Refusal]:
-        """Everything wrong with one keyword; at most one refusal."""
+        """Yield the faults of one keyword."""
         takes = self.parameters.get(keyword)
         if keyword in _DERIVED:
             yield Refusal(written, f"{self.label} must not be given {written}: {_DERIVED[keyword]}")
@@ -367,7 +383,11 @@ def _refused_stopper(written: str, value: Any) -> Iterator[Refusal]:
 
 
 def named(given: Mapping[str, Any], kind: Kind) -> Named:
-    """The class that `given` names. Raises `SamplerRefused` if there is none."""
+    """Return the class that `given` names.
+
+    Raises:
+        SamplerRefused: If there is none.
+    """
     name = str(given.get("name"))
     short = _rays_name(name, kind)
     full = _optunas_name(name, kind)
@@ -386,20 +406,24 @@ def _is_dotted(name: str) -> bool:
 
 
 def _optunas_name(name: str, kind: Kind) -> str:
-    """The short name of a class of Optuna that is written in full, else `name`."""
+    """Return the short name of a class of Optuna that is written in full, else `name`."""
     module, _, short = name.replace(":", ".").rpartition(".")
     return short if module == f"optuna.{kind.package}" and short in constructors(kind) else name
 
 
 def _rays_name(name: str, kind: Kind) -> str:
-    """The short name of a scheduler of Ray Tune that is written in full, else `name`."""
+    """Return the short name of a scheduler of Ray Tune that is written in full, else `name`."""
     module, _, short = name.replace(":", ".").rpartition(".")
     is_rays = f"{module}.".startswith(RAYS) and (short in kind.aliases or short in kind.instead)
     return short if is_rays else name
 
 
 def _class(name: str, kind: Kind) -> Callable[..., Any]:
-    """What makes the sampler or stopper `name`. Raises `SamplerRefused`."""
+    """Return the class or function that builds the sampler or stopper `name`.
+
+    Raises:
+        SamplerRefused: If there is none, or it must not be called.
+    """
     if not _is_dotted(name):
         return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
     module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
@@ -422,16 +446,16 @@ def _class(name: str, kind: Kind) -> Callable[..., Any]:
 
 
 def _why_not_called(found: Callable[..., Any], kind: Kind) -> str | None:
-    """Why a plan must not call what a dotted name stands for to see what it makes; None where it may.
+    """Return why a plan must not call the object of a dotted name; None if it may.
 
-    `os.system` with a command is a function with a keyword too: so a function has to show what it makes.
+    A function must declare its result: `os.system` with a command is a function with a keyword, too.
     """
     base = f"optuna.{kind.package}.{kind.base.__name__}"
     if inspect.isclass(found):
         return None if issubclass(found, kind.base) else f"it must be an {base}, got {found.__name__}"
     try:
         signature = inspect.signature(found, eval_str=True)
-    except Exception:  # a builtin without one, or an annotation that names nothing
+    except Exception:  # a builtin without a signature, or an annotation with an unknown name
         signature = inspect.Signature()
     made, takes = signature.return_annotation, signature.parameters
     if (inspect.isclass(made) and issubclass(made, kind.base)) or (
@@ -447,7 +471,11 @@ def _why_not_called(found: Callable[..., Any], kind: Kind) -> str | None:
 
 
 def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:
-    """Of the class `name`. Raises `SamplerRefused` if there is none, or it does not tell."""
+    """Return the parameters of the class `name`.
+
+    Raises:
+        SamplerRefused: If there is no such class, or its signature is not available.
+    """
     if name == GRID:
         return {}
     known = constructors(kind)
@@ -462,13 +490,13 @@ def _parameters(name: str, kind: Kind) -> Mapping[str, inspect.Parameter]:
 
 
 def known_names(kind: Kind) -> list[str]:
-    """Every name without a dot that can be given, short ones first."""
+    """Return every valid name without a dot, alternative names first."""
     return sorted(kind.aliases) + sorted(constructors(kind).keys() - kind.aliases.keys())
 
 
 @cache
 def constructors(kind: Kind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
-    """Parameters of every class of Optuna that YAML can describe, by class name."""
+    """Return the parameters of every class of Optuna that YAML can describe, by class name."""
     found: dict[str, Mapping[str, inspect.Parameter]] = {}
     for name in getattr(optuna, kind.package).__all__:
         made = _class(name, kind)

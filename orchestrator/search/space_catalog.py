@@ -1,8 +1,8 @@
-"""Finds ready-made search spaces: those of `search_spaces`, and those from outside.
+"""Looks up search spaces: those in `search_spaces`, and those of other packages.
 
-From outside come modules with the same contents, by the entry point `haltsweep.spaces` of installed packages
-or by dotted name. `grid` and `my_package.grid` name what the module calls `published`, `grid.wide` and
-`my_package.grid.wide` another space of the same module.
+Other packages provide modules with the same contents, by the entry point `haltsweep.spaces` or by dotted
+name. `grid` and `my_package.grid` name the space that the module calls `published`. `grid.wide` and
+`my_package.grid.wide` name another space of the same module.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ _SPACES: Final = Catalogue("search space", "haltsweep.spaces", "search_spaces", 
 
 
 def names() -> tuple[str, ...]:
-    """Sorted names of all listed spaces, without variants."""
+    """Return the sorted names of all listed spaces, without variants."""
     return _SPACES.names()
 
 
 def full_names() -> tuple[str, ...]:
-    """All listed spaces with their variants, those from outside that cannot be used left out."""
+    """Return the names of all listed spaces with their variants, except unusable spaces of other packages."""
     found = []
     for name in names():
         try:
@@ -38,12 +38,20 @@ def full_names() -> tuple[str, ...]:
 
 
 def load(full_name: str) -> Space:
-    """The space called `full_name`. Raises BadName."""
+    """Return the space called `full_name`.
+
+    Raises:
+        BadName: If there is no such space.
+    """
     return _found(full_name)[1]
 
 
 def describe(full_name: str) -> str:
-    """The first line of the space's module, and which space of the module it is. Raises BadName."""
+    """Return the first line of the space's module, followed by the variant.
+
+    Raises:
+        BadName: If there is no such space.
+    """
     module, space = _found(full_name)
     known = {id(each): name for name, each in variants(module).items()}
     variant = known.get(id(space), DEFAULT_VARIANT)
@@ -52,12 +60,12 @@ def describe(full_name: str) -> str:
 
 
 def origin(full_name: str) -> str:
-    """Where a listed space comes from: `haltsweep`, or name and version of a distribution."""
+    """Return the origin of a listed space: `haltsweep`, or name and version of a distribution."""
     return _SPACES.origin(full_name.partition(".")[0])
 
 
 def _found(full_name: str) -> tuple[ModuleType, Space]:
-    """The module and the space called `full_name`."""
+    """Return the module and the space called `full_name`."""
     name = full_name.partition(".")[0]
     if name in names():
         module = _SPACES.load(name)
@@ -72,7 +80,7 @@ def _found(full_name: str) -> tuple[ModuleType, Space]:
 
 
 def _of_module(full_name: str) -> tuple[ModuleType, Space]:
-    """A module from outside and what it publishes, or another space of the module."""
+    """Return a module of another package with its published space, or with the named variant."""
     if not is_module_name(full_name):
         raise UnknownName
     try:
@@ -89,6 +97,6 @@ def _of_module(full_name: str) -> tuple[ModuleType, Space]:
 
 
 def _full_names(name: str, known: Mapping[str, Space]) -> dict[str, Space]:
-    """What a spec calls the spaces of the module called `name`."""
+    """Return the spaces of the module `name` by their names in a spec."""
     others = {f"{name}.{variant}": known[variant] for variant in sorted(known) if variant != DEFAULT_VARIANT}
     return {name: known[DEFAULT_VARIANT], **others}

@@ -10,8 +10,8 @@ from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Powers, 
 def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     """Draw a value of `domain` with the trial's sampler.
 
-    Raises ValueError for a value outside of `domain`, since Optuna does not check samplers or enqueued
-    values.
+    Raises:
+        ValueError: For a value outside of `domain`, since Optuna checks neither samplers nor enqueued values.
     """
     value = _suggested(trial, name, domain)
     if isinstance(domain, Float | Int) and not contains(domain, value):
@@ -25,14 +25,14 @@ def _suggested(trial: optuna.Trial, name: str, domain: Domain) -> Value:
         case Fixed(value):
             return value
         case Choice(values):
-            # Choices are drawn by index, since Optuna confuses True with 1 and warns of choices that it
+            # Choices are drawn by index, since Optuna confuses True with 1 and warns about choices that it
             # cannot store.
             return values[trial.suggest_categorical(name, range(len(values)))]
         case Powers():
             return domain.values[trial.suggest_int(name, 0, len(domain.values) - 1)]
         case Float(low, high, log, step):
             with warnings.catch_warnings():
-                # The step need not divide the range: the last value is then below the high end.
+                # The step need not divide the range: the largest value is then below the high end.
                 warnings.filterwarnings("ignore", message=".*is not divisible by `step`")
                 return trial.suggest_float(name, low, high, log=log, step=step)
         case _:

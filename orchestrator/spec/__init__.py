@@ -1,1 +1,1 @@
-"""What was asked, as written: YAML, overrides and profiles, read with every fault reported at once."""
+"""Reads specs: YAML files, overrides and profiles, with all faults reported together."""

@@ -1,7 +1,7 @@
-"""What must hold between the parts of a spec, as far as it can be decided without building a model.
+"""Validates the relations between the parts of a spec that need no model.
 
-The rules look at the written values, right or wrong, so that a fault in one place hides none in another: each
-rule passes over what has not the form it expects, because that is a fault already.
+The rules read the written values, valid or not, so that a fault in one place hides none in another. Each rule
+ignores values of an unexpected form, because other code reports these.
 """
 
 from collections import Counter
@@ -31,21 +31,21 @@ Problems = Iterator[tuple[Keys, str]]
 
 
 def check(found: Document) -> list[Fault]:
-    """Every fault between the parts of the spec `found`."""
+    """Return every fault between the parts of the spec `found`."""
     written = _Written(found.data)
     return [found.fault(keys, message) for rule in _RULES for keys, message in rule(written)]
 
 
-FEWEST_WITH_LOOKS: Final = 4  # of seeds or repeats, since the first look is after three
+FEWEST_WITH_LOOKS: Final = 4  # number of seeds or repeats; the first look is after three
 LEAST: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
-"""What no trial fits in limits nothing: none would run."""
+"""Smallest valid time limits; no trial could run within a shorter one."""
 READING = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
-"""Fields of training that only tell how a trained model is read."""
+"""Fields of training that affect only the evaluation of a trained model."""
 
 
 @dataclass(frozen=True)
 class _Written:
-    """The parts of a spec, an empty one for each that is absent or has not its form."""
+    """Written parts of a spec; a part that is missing or has an unexpected form is empty."""
 
     data: Any
 
@@ -54,16 +54,16 @@ class _Written:
         return found if isinstance(found, dict) else {}
 
     def texts(self, *keys: str) -> list[tuple[int, str]]:
-        """The texts of a list, with their positions."""
+        """Return the texts of a list with their positions."""
         return [(place, one) for place, one in self._items(*keys) if isinstance(one, str)]
 
     def mappings(self, *keys: str) -> list[tuple[int, Mapping[str, Any]]]:
-        """The mappings of a list, with their positions."""
+        """Return the mappings of a list with their positions."""
         return [(place, one) for place, one in self._items(*keys) if isinstance(one, dict)]
 
     @property
     def axes(self) -> Mapping[str, Any]:
-        """The fields that are crossed with every arm."""
+        """Return the fields that are crossed with every arm."""
         return {**self.mapping("contexts"), **self.mapping("grid")}
 
     def count(self, *keys: str) -> int | None:
@@ -82,23 +82,23 @@ class _Written:
 
     @cached_property
     def spaces(self) -> list[Space]:
-        """The ready-made spaces that exist."""
+        """Return the named search spaces that exist."""
         names = [name for _, name in self.texts("search", "spaces")]
         return [space for name in names if isinstance(space := _ready_made(name), Space)]
 
     @cached_property
     def also(self) -> tuple[Dimension, ...]:
-        """The spec's own ranges that have no faults."""
+        """Return the valid ranges of `search.also`."""
         return parse_space(self.mapping("search", "also"), path_problem if self.own else built_in_problem)[0]
 
     @property
     def own(self) -> bool:
-        """Whether the spec names its own trainable."""
+        """Return whether the spec names a custom trainable."""
         return names_trainable(self.data)
 
     @cached_property
     def searched(self) -> dict[str, Dimension | None]:
-        """All searched paths; None for one whose range has faults."""
+        """Return all searched paths with their dimensions; None for an invalid range."""
         found: dict[str, Dimension | None] = dict.fromkeys(self.mapping("search", "also"))
         for dimension in (*(one for space in self.spaces for one in space.dimensions), *self.also):
             found[dimension.path] = dimension
@@ -106,14 +106,14 @@ class _Written:
 
     @property
     def all_known(self) -> bool:
-        """Whether `searched` is all that is searched: no space is misspelt."""
+        """Return whether `searched` is complete, that is, every named space exists."""
         return len(self.spaces) == len(self.texts("search", "spaces"))
 
     def drops(self, arm: str) -> list[tuple[int, str]]:
         return self.texts("arms", arm, "drop")
 
     def searched_by(self, arm: str) -> dict[str, Dimension | None]:
-        """What the arm's own search varies; nothing if what it drops cannot be known."""
+        """Return the fields that the arm's search varies; empty if its `drop` is invalid."""
         if not isinstance(self.mapping("arms", arm).get("drop", []), list):
             return {}
         dropped = {path for _, path in self.drops(arm)}
@@ -158,7 +158,7 @@ def _space_names(written: _Written) -> Problems:
 
 
 def _overridden(written: _Written) -> Problems:
-    """A space without constraints of which later ones and `also` replace every range says nothing."""
+    """Yield spaces without constraints whose ranges are all replaced by later spaces and `also`."""
     if not written.all_known:
         return
     names, spaces = written.texts("search", "spaces"), written.spaces
@@ -172,7 +172,7 @@ def _overridden(written: _Written) -> Problems:
 
 
 def _ready_made(name: str) -> Space | str:
-    """The space called `name`, or why there is none."""
+    """Return the space called `name`, or a message that it does not exist."""
     try:
         return space_catalog.load(name)
     except BadName as error:
@@ -251,7 +251,7 @@ def _confirm(written: _Written) -> Problems:
 
 
 def _repeated(written: _Written) -> Problems:
-    """Lists that hold a value twice, whatever else is wrong with what they hold."""
+    """Yield lists that contain a value twice, even if the values have other faults."""
     places: list[tuple[str, ...]] = [
         ("search", "spaces"),
         ("search", "constraints"),
@@ -271,7 +271,7 @@ def _repeated(written: _Written) -> Problems:
 
 
 def _stop(written: _Written) -> Problems:
-    """Looks are at differences of one assignment an arm, and need seeds to be spared."""
+    """Yield conflicts of `confirm.stop`: a look needs enough seeds and one assignment per arm."""
     if written.at("confirm", "stop") != "decided":
         return
     keys = ("confirm", "stop")
@@ -296,7 +296,7 @@ def _answer(written: _Written) -> Problems:
     if not isinstance(written.at("confirm"), dict) or not isinstance(
         written.at("confirm", "splits"), list | None
     ):
-        return  # which splits there are is not known
+        return  # the splits are unknown
     if written.at("answer", "pool") is not None and not written.mapping("contexts"):
         yield ("answer", "pool"), "needs contexts, over which it takes the mean"
     for key in ("pool", "variance") if written.at("confirm", "stop") is not None else ():
@@ -319,7 +319,7 @@ def _answer(written: _Written) -> Problems:
 
 
 def _outcome_problem(name: str, splits: list[str], written: _Written) -> str | None:
-    """Why a primary outcome cannot be on the split it names."""
+    """Return why a primary outcome cannot be on the split that it names; None if it can."""
     given = written.at("answer", "split")
     prefix, quantity = split_and_quantity(name)
     if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
@@ -387,7 +387,7 @@ def _arm_names(written: _Written) -> Problems:
 
 
 def _published(written: _Written) -> Problems:
-    """A published value belongs to one cell of contexts and grid, and to one reading."""
+    """Yield faults of published rows: each belongs to one cell of contexts and grid, and one evaluation."""
     readable = all(isinstance(written.at(axes), dict | None) for axes in ("grid", "contexts", "posthoc"))
     for place, row in written.mappings("published"):
         keys = ("published", place)
@@ -428,7 +428,7 @@ def _arm_searches(written: _Written) -> Problems:
                 yield ("arms", arm, "set", path), problem
         for place, path in written.drops(arm):
             if not written.own and built_in_problem(path) is not None:
-                continue  # reported as a path
+                continue  # reported as an invalid path
             if written.mapping("search") and written.all_known and path not in written.searched:
                 yield (
                     ("arms", arm, "drop", place),
@@ -437,7 +437,7 @@ def _arm_searches(written: _Written) -> Problems:
 
 
 def _axes(written: _Written) -> Problems:
-    """A field has one value in an arm of a context."""
+    """Yield fields that are set by two of contexts, grid, posthoc and search."""
     grid = written.mapping("grid")
     before, varied = Paths(), Paths(map(str, written.searched))
     for section in ("grid", "contexts"):
@@ -464,7 +464,7 @@ def _axes(written: _Written) -> Problems:
 
 
 def _threads(written: _Written) -> Problems:
-    """A trial has as many threads as CPU cores: one knob."""
+    """Yield settings of the number of threads, which `resources.cpus` determines."""
     path = "train.threads"
     places: list[Keys] = [
         ("grid", path),

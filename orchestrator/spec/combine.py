@@ -1,7 +1,8 @@
-"""Arms made of named components: every combination that `combine` asks for, with its name and its why.
+"""Creates arms from named components: every combination that `combine` requests, with name and reason.
 
-A component's `set` takes it away from the baseline, which has them all. Made arms stand in the document like
-written ones, so that whatever reads arms knows of no difference; a spec that holds them is left as it is.
+The `set` of a component removes the component from the baseline, which has all components. Created arms are
+added to the document like written arms, so that all other code treats both equally. A spec that already
+contains them is not changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +20,14 @@ COMBINE: Final = "combine"
 WAYS: Final = ("leave-one-out", "add-one-in", "pairs", "all")
 ALL: Final = "minus-all"
 MOST_ARMS: Final = 255
-"""All combinations of eight components."""
+"""Maximum number of arms: all combinations of eight components."""
 _SHORT: Final = 64
-"""Most letters of a name."""
+"""Maximum number of characters of a name."""
 Problem = tuple[Keys, str]
 
 
 def chosen(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
-    """Every set of components that an arm takes away, in the order of the arms."""
+    """Yield every set of components that an arm removes, in the order of the arms."""
     sizes = {
         "leave-one-out": [1],
         "pairs": [2],
@@ -37,7 +38,7 @@ def chosen(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
 
 
 def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
-    """What the arm without the components `away` is called."""
+    """Return the name of the arm that removes the components `away`."""
     if len(away) == len(names) > 1:
         return ALL
     if way == "add-one-in" and len(names) > 1:
@@ -46,7 +47,7 @@ def arm_name(away: Sequence[str], names: Sequence[str], way: str) -> str:
 
 
 def away_of(spec: Spec) -> dict[str, tuple[str, ...]]:
-    """The components that each made arm takes away, by its name."""
+    """Return the components that each created arm removes, by the name of the arm."""
     if spec.combine is None:
         return {}
     names, way = spec.combine.of, spec.combine.way
@@ -54,7 +55,7 @@ def away_of(spec: Spec) -> dict[str, tuple[str, ...]]:
 
 
 def expand(found: Document) -> list[Problem]:
-    """Write the arms that `found` asks for into it; what keeps them from being made."""
+    """Add the requested arms to `found`; return the problems that prevent their creation."""
     data = found.data
     components = data.get(COMPONENTS) if isinstance(data, dict) else None
     if not isinstance(_section(found), Mapping):
@@ -71,7 +72,7 @@ def expand(found: Document) -> list[Problem]:
         if isinstance(name, str) and name not in known
     ]
     if (asked := _asked(found)) is None:
-        return unknown  # the others are reported as what is wrong with the section
+        return unknown  # all other problems are reported as faults of the section
     names, way = asked
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:
@@ -85,7 +86,7 @@ def expand(found: Document) -> list[Problem]:
 
 
 def too_many(found: Document) -> Problem | None:
-    """That `found` asks for more arms than can be made; None if it does not."""
+    """Return the problem that `found` requests too many arms; None if it does not."""
     if (asked := _asked(found)) is None:
         return None
     names, way = asked
@@ -96,7 +97,7 @@ def too_many(found: Document) -> Problem | None:
 
 
 def made(found: Document) -> frozenset[str]:
-    """Names of the arms that `found` asks for, which may stand in it already."""
+    """Return the names of the arms that `found` requests, whether or not it already contains them."""
     if (asked := _asked(found)) is None or too_many(found):
         return frozenset()
     names, way = asked
@@ -108,7 +109,7 @@ def _section(found: Document) -> Any:
 
 
 def _asked(found: Document) -> tuple[list[str], str] | None:
-    """The components that `found` names, and what is made of them; None if it does not say so."""
+    """Return the names of the components and the way to combine them; None if either is invalid."""
     written = _section(found)
     names, way = (written.get("of"), written.get("as")) if isinstance(written, Mapping) else (None, None)
     if not isinstance(names, list) or way not in WAYS or not all(isinstance(each, str) for each in names):
@@ -117,8 +118,10 @@ def _asked(found: Document) -> tuple[list[str], str] | None:
 
 
 def unused(found: Document, written: Document) -> Iterator[Problem]:
-    """Components that no arm is made of, neither here nor in the file as `written`, of which profiles and
-    overrides may combine fewer."""
+    """Yield components that are in no combination, either in `found` or in the file as `written`.
+
+    The file is included because profiles and overrides may combine fewer components.
+    """
     named = {each for document in (found, written) for each in combined(document.data)}
     components = found.data.get(COMPONENTS) if isinstance(found.data, dict) else None
     for name in components if named and isinstance(components, Mapping) else ():
@@ -130,14 +133,14 @@ def unused(found: Document, written: Document) -> Iterator[Problem]:
 
 
 def combined(data: Any) -> Sequence[str]:
-    """The components that the spec written as `data` names under combine."""
+    """Return the names of the components under `combine` in the spec `data`."""
     section = data.get(COMBINE) if isinstance(data, dict) else None
     names = section.get("of") if isinstance(section, Mapping) else None
     return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
 
 
 def _count(names: int, way: str) -> int:
-    """How many arms `way` makes of as many components."""
+    """Return the number of arms that `way` creates from `names` components."""
     every = (1 << names) - 1
     return {"leave-one-out": names, "add-one-in": names + 1, "pairs": comb(names, 2), "all": every}[way]
 
@@ -154,7 +157,7 @@ def _is_arm(component: Any) -> bool:
 def _add(
     found: Document, components: Mapping[str, Any], away: Sequence[str], names: Sequence[str], way: str
 ) -> list[Problem]:
-    """Write the arm that takes `away` into the document, or say why there can be none."""
+    """Add the arm that removes `away` to the document, or return the problems that prevent it."""
     name = arm_name(away, names, way)
     if len(name) > _SHORT:
         return [
@@ -190,7 +193,7 @@ def _add(
 
 
 def _clash(components: Mapping[str, Any], away: Sequence[str]) -> Problem | None:
-    """Two components that set one field cannot both be taken away."""
+    """Return the problem that two components set one field, so that both cannot be removed together."""
     for one, other in combinations(away, 2):
         for path in components[one]["set"]:
             for rival in components[other]["set"]:

@@ -1,4 +1,4 @@
-"""What two specs ask for differently, field by field, for people and for rules."""
+"""Lists the fields in which two specs differ, for display and for rules."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ CUT = "..."
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field, or a whole section that only one of the two has."""
+    """Difference of one field, or of a section that only one of the two specs has."""
 
     keys: tuple[str, ...]
     before: Any
-    """`ABSENT` where the first spec says nothing."""
+    """Value in the first spec; `ABSENT` if the first spec has none."""
     after: Any
 
     @property
     def path(self) -> str:
-        """As it is written in messages."""
+        """Return the path of the field for messages."""
         return ".".join(self.keys)
 
     def __str__(self) -> str:
@@ -35,7 +35,13 @@ class Difference:
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], inside: tuple[str, ...] = ()
 ) -> Iterator[Difference]:
-    """Of two contents of specs (`Spec.content`), in the order of the first, then of the second."""
+    """Yield the differences of two contents of specs, ordered by the first, then by the second.
+
+    Args:
+        before: Content (`Spec.content`) of the first spec.
+        after: Content of the second spec.
+        inside: Keys of the section that contains both.
+    """
     for key in dict.fromkeys((*before, *after)):
         old, new = before.get(key, ABSENT), after.get(key, ABSENT)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
@@ -45,7 +51,7 @@ def differences(
 
 
 def _added(before: Any, after: Any) -> list[Any]:
-    """What `after` has behind all of `before`; empty unless both are lists, the first no longer."""
+    """Return the items that the list `after` appends to the list `before`; empty if it does not extend it."""
     if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
         return []
     return list(after[len(before) :]) if list(after[: len(before)]) == list(before) else []

@@ -1,4 +1,4 @@
-"""A YAML file as plain values that remember where they came from."""
+"""Reads a YAML file as plain values and records the line of each value."""
 
 import copy
 import math
@@ -16,25 +16,27 @@ from orchestrator.errors import Fault
 from orchestrator.spec import scalars
 
 Keys = tuple[str | int, ...]
-"""Where a value is: keys and positions from the root, e.g. ("arms", "minus-gate", "set", "model.gate")."""
+"""Keys and positions of a value from the root, e.g. ("arms", "minus-gate", "set", "model.gate")."""
 
 MAX_BYTES: Final = 1_000_000
-"""A larger file is refused unread: it is no spec, and reading it as YAML would take minutes."""
+"""Maximum size of a file in bytes; parsing a larger file as YAML would take minutes."""
 MAX_VALUES: Final = 100_000
-"""A file of more keys and values, or that expands to more values through aliases, is refused: reading it
-would take many seconds."""
+"""Maximum number of keys and values, including those that aliases expand to.
+
+Parsing more would take many seconds.
+"""
 _INT64: Final = 2**63
 
 
 def dotted(keys: Keys) -> str:
-    """Keys as people write them: `confirm.seeds[1]`."""
+    """Return keys as a user writes them: `confirm.seeds[1]`."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return text.removeprefix(".")
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value was written: a line of a file, or an override."""
+    """Place at which a value was written: a line of a file, or an override."""
 
     file: str
     line: int | None = None
@@ -42,26 +44,26 @@ class Origin:
 
 @dataclass(slots=True)
 class Document:
-    """What a file says, where it says it, and what cannot be read of it."""
+    """Content of a file, with the origin of every value and the faults found on reading."""
 
     data: Any
     origin: Origin
-    """Where values come from that have no origin of their own: the file as a whole."""
+    """Origin of values without a more precise origin: the file."""
     origins: dict[Keys, Origin] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     added: set[Keys] = field(default_factory=set)
-    """What overrides and profiles have set where the file has nothing."""
+    """Keys that overrides and profiles have set and the file does not have."""
     left_out: int = 0
-    """Published rows that overrides or a profile have taken away."""
+    """Number of published rows that overrides or a profile have removed."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Document":
-        """Values alone are copied in depth: where they come from never changes."""
+        """Return a copy; values are copied deeply, origins never change and are shared."""
         copied = copy.deepcopy(self.data, memo)
         faults, added = list(self.faults), set(self.added)
         return Document(copied, self.origin, dict(self.origins), faults, added, self.left_out)
 
     def fault(self, keys: Keys, message: str, *, oversized: bool = False) -> Fault:
-        """A fault at `keys`, or at the nearest value around it that was written."""
+        """Return a fault at `keys`, located at the nearest enclosing value that was written."""
         for length in range(len(keys), 0, -1):
             if keys[:length] in self.origins:
                 origin = self.origins[keys[:length]]
@@ -72,7 +74,7 @@ class Document:
 
 
 def read_file(path: Path) -> Document:
-    """The document at `path`. What is wrong with it is in its faults, an unreadable file included."""
+    """Return the document at `path`; all faults, including an unreadable file, are in `faults`."""
     try:
         text = _bytes(path).decode("utf-8-sig")
     except _NotReadable as error:
@@ -85,18 +87,18 @@ def read_file(path: Path) -> Document:
 
 
 class _NotReadable(Exception):
-    """A path that no spec can be read from; the message is the fault."""
+    """No spec can be read from a path; the message is the fault."""
 
 
 _piped: dict[tuple[str, int, int], bytes] = {}
-"""What pipes held, by path, device and inode: a pipe can be read once, and a spec is read several times."""
+"""Content of pipes by path, device and inode: a pipe can be read only once, but a spec is read repeatedly."""
 
 
 def _bytes(path: Path) -> bytes:
-    """All bytes of a regular file or a pipe. Raises `_NotReadable` for all else."""
+    """Return all bytes of a regular file or a pipe; raise `_NotReadable` for any other path."""
     try:
         status = path.stat()
-        # To open a pipe with a name that nobody writes to any more would be to wait for ever.
+        # Opening a named pipe again would block indefinitely if no process writes to it any more.
         if (key := (str(path), status.st_dev, status.st_ino)) in _piped:
             return _piped[key]
         with path.open("rb") as file:
@@ -104,7 +106,8 @@ def _bytes(path: Path) -> bytes:
             if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
                 raise _NotReadable(f"must be a file or a pipe, got {_kind(status.st_mode)}")
             key = (str(path), status.st_dev, status.st_ino)
-            # One byte more than allowed tells a file that is too large; an endless pipe ends here as well.
+            # One additional byte detects a file that is too large; it also ends the reading of an endless
+            # pipe.
             found = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
@@ -124,7 +127,13 @@ def _kind(mode: int) -> str:
 
 
 def read_text(text: str, file: str, *, lines: bool = True) -> Document:
-    """The document `text`; `lines=False` for text that is not a file and has no lines to speak of."""
+    """Return the document in `text`.
+
+    Args:
+        text: YAML text.
+        file: Name of the file for messages.
+        lines: Whether faults state lines; False for text that is not a file.
+    """
     document = Document(None, Origin(file, 1 if lines else None))
     reader = _NodeReader(document, file, lines)
     try:
@@ -146,19 +155,22 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
 
 @lru_cache(maxsize=32)
 def _composed(text: str) -> yaml.Node | None:
-    """The nodes of `text`, which nobody changes: a command reads a spec several times, mostly for this."""
+    """Return the nodes of `text`; they are cached because a command reads a spec several times.
+
+    The nodes must not be changed.
+    """
     node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     return node
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes by the rules of `scalars`; values are made by `_NodeReader`, which keeps lines."""
+    """Loader that composes nodes by the rules of `scalars`; `_NodeReader` converts nodes to values."""
 
     yaml_implicit_resolvers = scalars.resolvers()
     nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """The next node. Raises `_TooLarge` where there are too many, before the rest is read."""
+        """Return the next node; raise `_TooLarge` as soon as there are too many."""
         self.nodes += 1
         if self.nodes > MAX_VALUES:
             raise _TooLarge
@@ -167,11 +179,11 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TooLarge(Exception):
-    """A document of more than anybody writes, or that aliases of aliases made explode."""
+    """A document has too many values, possibly by nested aliases."""
 
 
 class _NodeReader:
-    """Turns nodes into values, noting origins and faults in `document`."""
+    """Converter of nodes to values that records origins and faults in `document`."""
 
     def __init__(self, document: Document, file: str, lines: bool) -> None:
         self.document = document
@@ -181,12 +193,12 @@ class _NodeReader:
         self.open: set[int] = set()
 
     def refuse(self, keys: Keys, message: str, line: int, *, oversized: bool = False) -> None:
-        """Note a fault on `line`, counted from 0."""
+        """Record a fault on `line`, counted from 0."""
         place = line + 1 if self.lines else None
         self.document.faults.append(Fault(message, dotted(keys), self.file, place, oversized))
 
     def value(self, node: yaml.Node, keys: Keys, line: int | None = None) -> Any:
-        """The value of `node`. Its origin is `line`, that of its key, or else its own."""
+        """Return the value of `node`; its origin is `line` (the line of its key), or else its own line."""
         self.count += 1
         if self.count > MAX_VALUES:
             raise _TooLarge
@@ -239,7 +251,7 @@ class _NodeReader:
         return {**inherited, **found}
 
     def _inherited(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
-        """The fields that a merge key (<<) gives the mapping at `keys`; the first source counts."""
+        """Return the fields that a merge key (<<) adds to the mapping at `keys`; the first source wins."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         found: dict[str, Any] = {}
         for source in reversed(sources):
@@ -259,7 +271,7 @@ class _NodeReader:
             value = scalars.value_of(node.tag, node.value)
         except ValueError:
             message = f"cannot be read as a number, got {node.value[:40]!r}"
-            self.refuse(keys, message, line, oversized=True)  # thousands of digits
+            self.refuse(keys, message, line, oversized=True)  # a number with thousands of digits
             return None
         if isinstance(value, float) and not math.isfinite(value):
             self.refuse(keys, f"must be a finite number, got {node.value}", line)
@@ -285,7 +297,7 @@ _REMEDIES: Final = {
     "expected <block end>": "begin the keys or items of one section in the same column",
     "could not find expected ':'": "write a key as `key: value`, with a space behind the colon",
 }
-"""What to do about a problem of PyYAML, by words of it; the first that is found."""
+"""Advice by part of a message of PyYAML; the first match is used."""
 
 
 def _short(tag: str) -> str:
@@ -293,7 +305,10 @@ def _short(tag: str) -> str:
 
 
 def _plain(error: yaml.MarkedYAMLError, *, lines: bool) -> str:
-    """PyYAML's problem in one line, with where what it is in begins: a quote is missed at the file's end."""
+    """Return PyYAML's message on one line, with the line where the construct begins.
+
+    The beginning is stated because a missing quote is noticed only at the end of the file.
+    """
     context, begin, end = error.context or "", error.context_mark, error.problem_mark
     spread = begin is not None and end is not None and begin.line != end.line
     if lines and begin is not None and spread and context.startswith("while "):

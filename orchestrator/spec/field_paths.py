@@ -1,4 +1,4 @@
-"""What a spec can say where: the types below a place, and the names that are known there."""
+"""Looks up the type and the known names at any place of a spec."""
 
 from collections.abc import Mapping
 from types import NoneType, UnionType
@@ -11,7 +11,10 @@ from search_spaces.dimensions import Dimension
 
 
 def below(kind: Any, key: str | int) -> Any:
-    """The type at `key` inside a value of type `kind`; `Any` where everything goes, None where nothing is."""
+    """Return the type at `key` inside a value of type `kind`.
+
+    `Any` if any value is allowed, None if there is no such key.
+    """
     kind = bare(kind)
     if kind is Any:
         return Any
@@ -28,7 +31,7 @@ def below(kind: Any, key: str | int) -> Any:
 
 
 def at(keys: tuple[str | int, ...], spec: type[Spec] = Spec) -> Any:
-    """The type at `keys` inside a spec of type `spec`; None if there is no such place."""
+    """Return the type at `keys` inside a spec of type `spec`; None if there is no such place."""
     kind: Any = spec
     for key in keys:
         kind = below(kind, key)
@@ -36,13 +39,13 @@ def at(keys: tuple[str | int, ...], spec: type[Spec] = Spec) -> Any:
 
 
 def has_dotted_keys(kind: Any) -> bool:
-    """Whether a value of type `kind` is a mapping by field paths, whose dots are part of the key."""
+    """Return whether a value of type `kind` is a mapping by field paths, so that dots are part of the key."""
     kind = bare(kind)
     return get_origin(kind) is Mapping and get_args(kind)[0] == Path
 
 
 def known(kind: Any) -> tuple[str, ...]:
-    """The keys a section of type `kind` has; empty for what is no section."""
+    """Return the keys of a section of type `kind`; empty for any other type."""
     kind = bare(kind)
     if not (isinstance(kind, type) and issubclass(kind, Section)):
         return ()
@@ -50,7 +53,7 @@ def known(kind: Any) -> tuple[str, ...]:
 
 
 def bare(kind: Any) -> Any:
-    """`kind` without annotations and without null; as it is written where that is another type."""
+    """Return `kind` without annotations and null, or the written form if that is another type."""
     if get_origin(kind) is Annotated:
         return bare(get_args(kind)[0])
     if kind == tuple[Dimension, ...]:

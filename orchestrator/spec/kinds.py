@@ -1,6 +1,6 @@
-"""The kinds of value a spec is made of, each with the words its refusals use.
+"""Defines the types of the values in a spec, with the wording of their error messages.
 
-A refusal reads "must be <words>, got <what was given>". JSON Schema carries the same limits.
+A message reads "must be <words>, got <value>". The JSON Schema contains the same limits.
 """
 
 import ast
@@ -34,13 +34,16 @@ NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 OWN_PATH_PATTERN: Final = r"^\S(.*\S)?$"
 ARM_PATTERN: Final = r"""^[^\s\[\],'"`-]([^\[\],'"`]{0,62}[^\s\[\],'"`])?$"""
-"""Brackets enclose the cell of a grid, commas separate names in a list, quotes enclose names."""
+"""Pattern of the name of an arm; some characters have a meaning next to a name.
+
+Brackets enclose the cell of a grid, commas separate names in a list, and quotes enclose names.
+"""
 SCOPE_PATTERN: Final = r"^(last|best|mean-of-last-[1-9][0-9]{0,8})$"
 FROM: Final = "from"
 FOUND: Final = "found"
-"""Keys of a point that another sweep found: its name, and what was found there, by arm."""
+"""Keys of a point from another sweep: the name of the sweep, and its best values by arm."""
 OWN: Final = "own"
-"""Key of a validation's context: whether the spec names a trainable of its own."""
+"""Key of the validation context that states whether the spec names a custom trainable."""
 TRAINABLE_PATTERN: Final = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:]+\.py)$"
 _TRAINABLE: Final = re.compile(TRAINABLE_PATTERN)
 _OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
@@ -52,20 +55,20 @@ _OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Gt: ">",
 }
 _TURNED: Final = str.maketrans("<>", "><")
-"""Makes an operator that of the same comparison with its sides exchanged."""
+"""Translation that exchanges the sides of a comparison operator."""
 FAULTS: Final = "faults"
-"""Type of an error that carries faults of its own: pairs of keys and message, under `ctx`."""
+"""Error type that contains several faults under `ctx`: pairs of keys and message."""
 
 
 def refusal(message: str) -> PydanticCustomError:
-    """An error of pydantic that reads `message`, braces and all."""
+    """Return a pydantic error with `message`, in which braces are literal."""
     return PydanticCustomError("refusal", "{message}", {"message": message})
 
 
 def says(words: str) -> WrapValidator:
-    """Whatever is wrong with the value, the refusal reads "must be `words`, got ...".
+    """Return a validator that replaces any error by "must be `words`, got ...".
 
-    A value that is too large gets the largest in its message.
+    If a value is too large, the message states the maximum instead of `words`.
     """
 
     def reword(value: Any, validate: Callable[[Any], Any]) -> Any:
@@ -80,7 +83,7 @@ def says(words: str) -> WrapValidator:
 
 
 def _most(error: ValidationError | PydanticCustomError) -> int | None:
-    """The largest value allowed, if only that was exceeded."""
+    """Return the maximum value if exceeding it is the only error; else None."""
     one = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
     return int(one["ctx"]["le"]) if one is not None and one["type"] == "less_than_equal" else None
 
@@ -90,7 +93,7 @@ def _listed(value: Any) -> Any:
 
 
 def repetition(values: Iterable[Any]) -> str | None:
-    """What is wrong with a list that holds a value twice."""
+    """Return the error message for a list that contains a value twice; None if it does not."""
     seen: set[Hashable] = set()
     double = []
     for value in values:
@@ -120,7 +123,7 @@ def _json(value: Any) -> Any:
 
 
 def path_check(info: ValidationInfo) -> Callable[[str], str | None]:
-    """What says what is wrong with a field path: own trainables name their fields as they like."""
+    """Return the check of a field path: custom trainables may name their fields freely."""
     return path_problem if (info.context or {}).get(OWN) else built_in_problem
 
 
@@ -167,7 +170,7 @@ def _stays_inside(pattern: str) -> str:
     try:
         next(File("nowhere").glob(pattern), None)
         is_fit = ".." not in File(pattern).parts
-    except (NotImplementedError, ValueError):  # absolute, or such as `a**b`
+    except (NotImplementedError, ValueError):  # an absolute path, or a pattern such as `a**b`
         is_fit = False
     if not is_fit:
         raise refusal(
@@ -210,7 +213,7 @@ MOST_SEEDS: Final = 10_000
 
 
 def _derived(written: Any) -> Any:
-    """A number of seeds as seeds, the first ones of a list that is the same for ever."""
+    """Expand a number of seeds to a list; a smaller number always gives the beginning of the same list."""
     if not isinstance(written, int) or isinstance(written, bool):
         return written
     if not 1 <= written <= MOST_SEEDS:
@@ -234,7 +237,7 @@ Seeds = Annotated[
     BeforeValidator(_listed),
     BeforeValidator(_derived),
 ]
-"""Written as a list, or as how many."""
+"""Seeds, written as a list or as a number of seeds."""
 Number = Annotated[float, Field(allow_inf_nan=False), says("a number")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), says("a number > 0")]
 Gpus = Annotated[
@@ -267,7 +270,7 @@ def _read_space(written: Any, info: ValidationInfo) -> Any:
 
 
 def range_schema() -> dict[str, Any]:
-    """JSON Schema of one written range."""
+    """Return the JSON Schema of a written range."""
     when = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
     values: dict[str, Any] = {
         "float": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
@@ -302,11 +305,11 @@ Dimensions = Annotated[
         }
     ),
 ]
-"""Written as a mapping from field path to range."""
+"""Dimensions, written as a mapping from field path to range."""
 
 
 def _point(written: Any, info: ValidationInfo) -> Any:
-    """A point as it may be written: values by field path, or the name of a sweep."""
+    """Validate a written point: values by field path, or the name of a sweep."""
     if not isinstance(written, Mapping):
         raise refusal(f"must be a mapping from field path to value, or {{from: SWEEP}}, got {shown(written)}")
     if FROM not in written:
@@ -332,8 +335,10 @@ def _values_by_path(written: Mapping[str, Any], info: ValidationInfo) -> dict[st
 
 _FREE: Final = {"type": "object"}
 Point = Annotated[Mapping[Path, Json], PlainValidator(_point), WithJsonSchema(_FREE)]
-"""One point of a search: value by field path; or `from`, the name of another sweep, with what was found there
-by arm as `found` once it has been looked up."""
+"""One point of a search: values by field path, or the name of another sweep under `from`.
+
+After the look-up of the sweep, `found` contains its best values by arm.
+"""
 
 
 def _constraint(written: Any, info: ValidationInfo) -> Any:
@@ -392,11 +397,11 @@ Condition = Annotated[
     PlainSerializer(str),
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
-"""A condition on values that a search draws: a formula, or a function of the user."""
+"""Condition on values that a search draws: a formula, or a function of the user."""
 
 
 def _spread(written: Any) -> Any:
-    """A spread as it may be written: a number, or the sweep that shows it."""
+    """Validate a written spread: a number, or the sweep from which it is estimated."""
     if isinstance(written, int | float) and not isinstance(written, bool) and 0 < written < float("inf"):
         return float(written)
     if not isinstance(written, Mapping):
@@ -431,8 +436,10 @@ Spread = Annotated[
         }
     ),
 ]
-"""A standard deviation over seeds, or `from`, the sweep that shows it, with what it shows as `found` once it
-has been looked up."""
+"""Standard deviation over seeds, or under `from` the name of the sweep from which it is estimated.
+
+After the look-up of the sweep, `found` contains the estimate.
+"""
 
 
 def _component(written: Any) -> Any:
@@ -454,7 +461,7 @@ Named = Annotated[
     BeforeValidator(_named),
     Field(json_schema_extra={"required": ["name"]}),
 ]
-"""Settings with a `name`: that of a task or a model."""
+"""Settings of a task or a model, with its `name`."""
 Component = Annotated[
     Mapping[str, Json],
     BeforeValidator(_named),
@@ -472,7 +479,9 @@ Component = Annotated[
         }
     ),
 ]
-"""A sampler or an early stopper: a name, or a mapping of `name` and keyword arguments. Which names there are,
-`schema` adds: asking loads Optuna."""
+"""Sampler or early stopper: a name, or a mapping of `name` and keyword arguments.
+
+`schema` adds the list of known names, because listing them loads Optuna.
+"""
 
 assert PATH_PATTERN.startswith(f"^({'|'.join(ROOTS)})"), "the pattern and the roots of a path must agree"

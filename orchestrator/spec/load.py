@@ -1,4 +1,4 @@
-"""From a YAML file, a profile and overrides to a `Spec`, or to every fault at once."""
+"""Loads a `Spec` from a YAML file, a profile and overrides, or reports all faults together."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -22,28 +22,37 @@ from search_spaces.wording import hint, shown
 
 @dataclass(frozen=True, slots=True)
 class SpecFile:
-    """A spec and where each of its values was written, so that later faults can say where."""
+    """A spec with the origin of each value, so that later faults can state their lines."""
 
     spec: Spec
     document: Document
 
     def fault(self, message: str, *keys: str | int) -> Fault:
-        """A fault at `keys`, e.g. ("arms", "minus-gate", "set", "model.gate")."""
+        """Return a fault at `keys`, e.g. ("arms", "minus-gate", "set", "model.gate")."""
         return self.document.fault(keys, message)
 
 
 def load_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> Spec:
-    """The spec at `path` with `profile` and then `overrides` (`key=value`) applied. Raises `SpecError`."""
+    """Return the spec at `path`.
+
+    Args:
+        path: YAML file of the spec.
+        overrides: Changes as `key=value`, applied after the profile.
+        profile: Name of the profile to apply.
+
+    Raises:
+        SpecError: If the spec has faults; the error contains all of them.
+    """
     return read_spec(path, overrides, profile).spec
 
 
 def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
-    """The same as `load_spec`, with the lines of every value. Raises `SpecError` with all faults."""
+    """Return the spec at `path` with the lines of all values; arguments and errors as for `load_spec`."""
     written = document.read_file(path)
     if not isinstance(written.data, dict):
         raise SpecError(written.faults or [_no_spec(written)])
     found = _changed(written, overrides, profile)
-    # Alone and first: every later fault may quote a part of what it is about.
+    # Secrets are reported first and alone, because the message of any other fault may quote them.
     if secret := unfit(written) or unfit(found):
         raise SpecError(in_order(secret))
     _, known_faults = validate(copy.deepcopy(written))
@@ -65,14 +74,14 @@ def _changed(written: Document, overrides: Sequence[str], profile: str | None) -
 
 
 def profile_names(path: Path) -> tuple[str, ...]:
-    """The profiles that the spec at `path` offers, in its order."""
+    """Return the names of the profiles in the spec at `path`, in the order of the file."""
     data = document.read_file(path).data
     profiles = data.get("profiles") if isinstance(data, dict) else None
     return tuple(profiles) if isinstance(profiles, dict) else ()
 
 
 def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
-    """The spec that `found` describes, None if it cannot be made, and all faults of `found`."""
+    """Return the spec that `found` describes (None if it is invalid), and all faults of `found`."""
     spec = None
     faults = sizes.check(found)
     faults += [found.fault(keys, message) for keys, message in combine.expand(found)]
@@ -82,7 +91,7 @@ def validate(found: Document) -> tuple[Spec | None, list[Fault]]:
         spec = spec_class(found.data).model_validate(found.data, context={OWN: own})
     except ValidationError as error:
         faults = [*_faults_of(error, found), *faults]
-    # What could not be read stands as null, which is rarely right: it is no second fault.
+    # Values that cannot be parsed are null in the document; the resulting errors are not second faults.
     unreadable = {fault.path for fault in found.faults if fault.path}
     return spec, [*found.faults, *(fault for fault in faults if fault.path not in unreadable)]
 
@@ -93,7 +102,10 @@ def _no_spec(found: Document) -> Fault:
 
 
 def _apply_profile(found: Document, name: str) -> None:
-    """Apply a profile; unless it sets a name, it adds its own to the sweep's, so that both can be run."""
+    """Apply a profile; unless it sets a name, append the profile's name to the name of the sweep.
+
+    Both sweeps can then be run.
+    """
     try:
         chosen = profile_overrides(found, name)
     except BadOverride as error:
@@ -114,10 +126,10 @@ def _apply_overrides(found: Document, texts: Sequence[str]) -> None:
 
 
 def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault]) -> list[Fault]:
-    """What the profiles that were not chosen would do wrong, beyond the faults that are `known`."""
+    """Return the faults of profiles that were not chosen, except faults in `known`."""
     profiles = written.data.get("profiles")
     messages: list[Fault] = []
-    if any(fault.oversized for fault in known):  # reported before what takes longer
+    if any(fault.oversized for fault in known):  # oversized values slow down further checks
         return []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != chosen:
@@ -130,19 +142,19 @@ def _profile_faults(written: Document, chosen: str | None, known: Sequence[Fault
 
 
 def in_order(faults: Sequence[Fault]) -> list[Fault]:
-    """Each fault once, from the top of the file to its end, what has no line last."""
+    """Return each fault once, ordered by line; faults without a line come last."""
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
 
 def _faults_of(error: ValidationError, found: Document) -> list[Fault]:
-    """Every error as a fault, in our words."""
+    """Convert the errors of pydantic to faults with messages of haltsweep."""
     faults: list[Fault] = []
     for one in error.errors(include_url=False):
         keys = tuple(key for key in one["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
         given = one["input"]
         if one["type"] == FAULTS:
             faults += [found.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
-        elif one["type"] != "too_short" or not given:  # else its items are wrong, reported one by one
+        elif one["type"] != "too_short" or not given:  # otherwise the items are wrong and reported one by one
             message = _sentence(one["type"], one["msg"], given, keys, spec_class(found.data))
             faults.append(found.fault(keys, message, oversized=sizes.is_absurd(given)))
     return faults
@@ -169,12 +181,12 @@ def _sentence(kind: str, message: str, given: Any, keys: Keys, spec: type[Spec])
 
 
 def to_yaml(spec: Spec) -> str:
-    """The YAML of a sweep's folder, profile and overrides applied: what `load_spec` reads back as `spec`."""
+    """Return the YAML for the sweep's folder, after profile and overrides; `load_spec` reads it as `spec`."""
     return scalars.dump(spec.content())
 
 
 def unfit(document: Document) -> list[Fault]:
-    """A fault for each text, keys included, that holds a password or cannot be stored."""
+    """Return a fault for each text or key that contains a password or cannot be stored."""
     found = []
     for keys, text, field in _texts(document.data, ()):
         if (shown_as := redact_setting(field, text)) != text:
@@ -191,7 +203,7 @@ def unfit(document: Document) -> list[Fault]:
 
 
 def _texts(value: Any, keys: Keys, field: str = "") -> Iterator[tuple[Keys, str, str]]:
-    """Every text, where it stands and of what field it is a value; keys are of none."""
+    """Yield every text and key with its keys and the name of its field; keys have an empty field name."""
     match value:
         case str():
             yield keys, value, field

@@ -11,7 +11,7 @@ SELECTION_SPLIT = "valid"
 
 
 def declared_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:
-    """Find the split of a metric that is an objective or a primary outcome.
+    """Return the split of a metric that is an objective or a primary outcome.
 
     Args:
         metric: Name of the metric.
@@ -42,12 +42,12 @@ class MetricSplits:
         return self.declared.get(metric, split_and_quantity(metric)[0])
 
     def quantity(self, metric: str) -> str:
-        """Return the name without its split; the whole name if it does not begin with the split."""
+        """Return the name without its split; the full name if it does not begin with the split."""
         split, quantity = split_and_quantity(metric)
         return quantity if split == self.split(metric) else metric
 
     def name(self, split: str, quantity: str) -> str:
-        """Name of the metric that measures `quantity` on `split`."""
+        """Return the name of the metric that measures `quantity` on `split`."""
         for metric in self.declared:
             if (self.split(metric), self.quantity(metric)) == (split, quantity):
                 return metric
@@ -65,7 +65,7 @@ class MetricSplits:
 
 
 def outcome_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:
-    """Find the split of a primary outcome: a known split in its name, else `given`, else `valid`.
+    """Return the split of a primary outcome: a known split in its name, else `given`, else `valid`.
 
     An answer has one `split` for several outcomes, so a split in the name of an outcome takes precedence.
     """

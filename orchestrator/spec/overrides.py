@@ -1,9 +1,9 @@
-"""`key=value` overrides, from the command line and from profiles: one grammar, one way to apply them.
+"""Parses and applies `key=value` overrides from the command line and from profiles.
 
-The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). A name that
-holds dots, brackets or `=` may stand in quotes (`arms."dropout=0.5".set.dropout`). The value is YAML (`[1,
-2]`, `{float: [0, 1]}`, `3e-4`, `null`). Null removes an arm, a range, an axis of grid or posthoc, or an
-optional section; elsewhere it is the value null.
+The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). A name with
+dots, brackets or `=` may be quoted (`arms."dropout=0.5".set.dropout`). The value is YAML (`[1, 2]`, `{float:
+[0, 1]}`, `3e-4`, `null`). Null removes an arm, a range, an axis of grid, contexts or posthoc, or an optional
+section; elsewhere it is the value null.
 """
 
 import copy
@@ -21,13 +21,13 @@ from search_spaces.wording import hint, shown
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 _FIELD: Final = re.compile(r"(?<![\w-])[\w-]{1,60}(?=['\"]?\s{0,4}:)")
-"""Within a mapping that is written in one line."""
+"""Name of a field in a mapping that is written on one line."""
 _NAME: Final = re.compile(r"\.([^.\[\]=]+)")
 _QUOTED: Final = re.compile(r"""\.(?:"([^"]*)"|'([^']*)')(?=[.\[]|$)""")
 _KEY: Final = re.compile(r"""((?:(?<![^.])"[^"]*"|(?<![^.])'[^']*'|[^=])*)=(.*)""", re.DOTALL)
-"""Split an override at the first `=` outside of quoted names into key and value."""
+"""Pattern that splits an override at the first `=` outside of quoted names into key and value."""
 MOST_SAID: Final = 200
-"""Characters of an override that a message quotes."""
+"""Maximum number of characters of an override that a message quotes."""
 _REMOVABLE: Final = {("arms",), ("grid",), ("contexts",), ("posthoc",), ("search", "also")}
 
 
@@ -39,20 +39,24 @@ class Override:
     """Dotted path from the root of the spec."""
     value: Any
     origin: Origin
-    """Where it was asked for."""
+    """File or command line that contains the override."""
 
 
 class BadOverride(ValueError):
-    """An override that cannot be read or names no place; the message says which and what there is."""
+    """An override cannot be parsed, or its key names no place in the spec."""
 
     def __init__(self, message: str, *, oversized: bool = False) -> None:
         super().__init__(message)
         self.oversized = oversized
-        """Whether it asks for a size that nothing could have."""
+        """Whether the override requests a size that no setting can have."""
 
 
 def parse(text: str) -> Override:
-    """The override that `text` (`key=value`) asks for. Raises `BadOverride`."""
+    """Parse `text` (`key=value`) as an override.
+
+    Raises:
+        BadOverride: If the text cannot be parsed.
+    """
     parts = _KEY.fullmatch(text)
     if parts is None or not (key := parts[1].strip()):
         raise BadOverride(f"an override must be key=value, got {text!r}")
@@ -65,8 +69,8 @@ def parse(text: str) -> Override:
 
 
 def said(text: str) -> str:
-    """How a message names the override `text`: without the value where that may hold a secret."""
-    # More than is quoted, so that the end of that is no piece of a token.
+    """Return the name of the override `text` for messages, with possible secrets in the value masked."""
+    # Redact more text than is quoted, so that the quoted text does not end within an unmasked token.
     field, is_one, value = text[: 4 * MOST_SAID].partition("=")
     if any(map(is_named_secret, (field, *_FIELD.findall(value)))):
         value = MASK
@@ -75,12 +79,16 @@ def said(text: str) -> str:
 
 
 def render(key: str, value: Any) -> str:
-    """What `parse` reads back as `key` and `value`."""
+    """Return the override text that `parse` reads as `key` and `value`."""
     return f"{key}={scalars.dump(value, flow=True)}"
 
 
 def profile_overrides(found: Document, name: str) -> list[Override]:
-    """The overrides of the profile `name`. Raises `BadOverride` if there is none."""
+    """Return the overrides of the profile `name`.
+
+    Raises:
+        BadOverride: If there is no such profile.
+    """
     profiles = found.data.get("profiles")
     profiles = profiles if isinstance(profiles, dict) else {}
     if name not in profiles:
@@ -93,7 +101,7 @@ def profile_overrides(found: Document, name: str) -> list[Override]:
 
 
 def apply(found: Document, overrides: Iterable[Override]) -> None:
-    """Change `found` in place. An override that names no place becomes a fault, the others are applied."""
+    """Apply overrides to `found` in place; an invalid override becomes a fault, all others are applied."""
     for override in overrides:
         try:
             _apply(found, resolve(override.key, found.data), override)
@@ -103,9 +111,12 @@ def apply(found: Document, overrides: Iterable[Override]) -> None:
 
 
 def resolve(key: str, data: Any) -> Keys:
-    """The keys that the dotted `key` means inside the spec `data`. Raises `BadOverride`.
+    """Return the keys of the place in the spec `data` that the dotted `key` names.
 
-    Keys that hold dots themselves, like field paths under `set`, are taken whole.
+    Keys with dots, such as field paths under `set`, are treated as one key.
+
+    Raises:
+        BadOverride: If there is no such place.
     """
     keys: Keys = ()
     kind: Any = field_paths.at((), spec_class(data))
@@ -119,7 +130,7 @@ def resolve(key: str, data: Any) -> Keys:
 
 
 def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
-    """The first part of `rest` and what is left; `rest` begins with a dot or an index."""
+    """Return the first part of `rest` and the remainder; `rest` begins with a dot or an index."""
     if index := _INDEX.match(rest):
         return int(index[1]), rest[index.end() :]
     if quoted := _QUOTED.match(rest):
@@ -139,7 +150,7 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
 
 
 def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, *, last: bool) -> Any:
-    """The type at `part`. Raises `BadOverride` if there is no such place, or nothing there to change."""
+    """Return the type at `part`; raise `BadOverride` if there is no such place or no value to change."""
     found = field_paths.below(kind, part)
     at = f"{dotted(keys)} " if keys else "a spec "
     if found is None and (names := field_paths.known(kind)):
@@ -157,8 +168,10 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
 
 
 def _elsewhere(name: str, spec: Any) -> str | None:
-    """Where a path begins that `name` was written for without its section: `train` is `baseline.train`, `lr`
-    is `baseline.train.lr`, `sampler` is `search.sampler`. None if nothing is called that."""
+    """Return the path that begins with `name` if its section was omitted; None if there is none.
+
+    Examples: `baseline.train` for `train`, `baseline.train.lr` for `lr`, `search.sampler` for `sampler`.
+    """
     kind = spec_class(spec)
     for section in field_paths.known(kind):
         if name in field_paths.known(field_paths.below(kind, section)):
@@ -172,7 +185,7 @@ def _elsewhere(name: str, spec: Any) -> str | None:
 
 
 def _inside(data: Any, keys: Keys) -> Any:
-    """What is written at `keys`; None if nothing is."""
+    """Return the value written at `keys`; None if there is none."""
     for key in keys:
         if isinstance(data, dict):
             data = data.get(key)

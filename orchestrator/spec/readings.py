@@ -1,4 +1,4 @@
-"""Finds the cell of contexts and grid that a published value belongs to, as trained or re-evaluated."""
+"""Matches published values with the cell of contexts and grid, and the evaluation, that they belong to."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -10,7 +10,7 @@ from search_spaces.paths import leaves
 from search_spaces.wording import hint, shown
 
 OF_FILES = ("task.folder", "task.validate_on")
-"""Published data lie where somebody put them, and papers choose by the split that they choose by."""
+"""Fields that may differ from the published system: the location of the data, and the validation split."""
 
 
 def misplaced(
@@ -18,7 +18,10 @@ def misplaced(
 ) -> Iterator[tuple[Keys, str]]:
     """Yield the errors in the cell of a published row, each with its keys inside the row.
 
-    `axes` are the fields of contexts and grid with their values.
+    Args:
+        row: Published row as written.
+        axes: Fields of contexts and grid with their values.
+        posthoc: Fields of posthoc with their values.
     """
     cell, reading = row.get("cell", {}), row.get("posthoc", {})
     for path in axes if isinstance(cell, dict) and row.get("arm") is not None else ():
@@ -42,11 +45,11 @@ def misplaced(
 
 
 def leave_out(found: Document, written: Document) -> None:
-    """Take out published rows whose reading a profile or overrides have taken away.
+    """Remove published rows whose evaluation no longer exists after a profile or overrides.
 
-    That is its cell of the grid, its later reading, or the settings that its arm is trained with. They stand
-    beside nothing in this sweep, which is no fault; `found.left_out` counts them. Rows that
-    were given with the changes stay.
+    A row is removed if its cell of the grid, its posthoc evaluation, or its arm's training settings have
+    changed. This is not a fault; `found.left_out` counts the rows. Rows that are themselves new or changed
+    remain.
     """
     if found.data == written.data:
         return
@@ -76,15 +79,15 @@ def _gone(
     same_training: Callable[[str], bool],
 ) -> bool:
     had, has = (not any(misplaced(row, _axes(data), _mapping(data, "posthoc"))) for data in (before, now))
-    if not isinstance(arm := row.get("arm"), str):  # of no arm, or at fault
+    if not isinstance(arm := row.get("arm"), str):  # a row without an arm, or with an invalid one
         return had and not has
     return had and not (has and same_training(arm))
 
 
 def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What `data` says that an arm is trained with, but for what no result depends on."""
+    """Return the training settings of an arm in `data`, without settings that affect no result."""
     arms, components = _mapping(data, "arms"), _mapping(data, "components")
-    # An arm that is not written is made of components.
+    # An arm that is not written is created from components.
     named = [arms[arm]] if arm in arms else [] if arm == "baseline" else [*components.values()]
     said = {path: value for each in named for path, value in leaves(_mapping(_as_mapping(each), "set"))}
     settings = {"trainable": data.get("trainable"), **dict(leaves(_mapping(data, "baseline"))), **said}
@@ -112,7 +115,7 @@ def _as_mapping(found: Any) -> Mapping[str, Any]:
 
 
 def _keep(found: Document, kept: Sequence[int]) -> None:
-    """Take out all published rows but those at the places `kept`; origins move up with their rows."""
+    """Remove all published rows except those at the positions `kept`, and adjust the origins of the rest."""
     rows = found.data["published"]
     if len(kept) == len(rows):
         return

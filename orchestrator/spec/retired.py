@@ -1,4 +1,4 @@
-"""Keys that earlier versions had, and what to write instead."""
+"""Lists keys of older versions with the advice for each."""
 
 from typing import Final
 
@@ -7,4 +7,4 @@ RETIRED: Final = {
     "resources.pack": "was removed. Delete the key; with resources.gpus below 1, e.g. 0.25, several trials "
     "share a GPU.",
 }
-"""Path of each key to the end of the sentence that begins with it."""
+"""Error message by path of the key; the message continues a sentence that begins with the key."""

@@ -1,7 +1,7 @@
-"""How plain YAML words become values: YAML 1.2's core rules, because YAML 1.1's surprise people.
+"""Converts unquoted YAML words to values by the core rules of YAML 1.2, since those of YAML 1.1 surprise.
 
 `3e-4` is a number, `no` and `2024-01-01` are texts, `010` is ten, `1_000` is a text. Reader and writer share
-the rules, so that what is written reads back as what it was. Quoted words are always texts.
+the rules, so that written values are read back unchanged. Quoted words are always texts.
 """
 
 import re
@@ -32,7 +32,7 @@ _RULES: Final = (
 
 
 def resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """The rules as PyYAML wants them: by first character, in order."""
+    """Return the rules in the form that PyYAML needs: by first character, in order."""
     table: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
     for tag, pattern, firsts in _RULES:
         for first in firsts:
@@ -41,13 +41,21 @@ def resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
 
 
 def read(word: str) -> bool | int | float | str | None:
-    """The value of a word that is not quoted. Raises ValueError on an integer of absurd length."""
+    """Return the value of an unquoted word.
+
+    Raises:
+        ValueError: For an integer with too many digits.
+    """
     tag = next((tag for tag, pattern, _ in _RULES if pattern.match(word)), STR)
     return value_of(tag, word)
 
 
 def value_of(tag: str, text: str) -> bool | int | float | str | None:
-    """The value of a scalar that `resolvers` gave `tag`. Raises ValueError on an integer of absurd length."""
+    """Return the value of a scalar with the tag that `resolvers` assigned.
+
+    Raises:
+        ValueError: For an integer with too many digits.
+    """
     match tag:
         case "tag:yaml.org,2002:null":
             return None
@@ -62,29 +70,29 @@ def value_of(tag: str, text: str) -> bool | int | float | str | None:
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes every text that the rules above would read as something else."""
+    """Dumper that quotes every text that the rules above would read as another value."""
 
     yaml_implicit_resolvers = resolvers()
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  (a value used twice is written twice)
-        """No anchors: a written spec is for people."""
+        """Return True to write no anchors, so that a written spec is easy to read."""
         return True
 
     def represent_sequence(
         self, tag: str, sequence: Any, flow_style: bool | None = None
     ) -> yaml.SequenceNode:
-        """Lists of plain words on one line."""
+        """Represent a list of scalars on one line."""
         plain = not any(isinstance(item, dict | list | tuple) for item in sequence)
         return super().represent_sequence(tag, sequence, True if plain else flow_style)
 
 
 def assignments(values: Mapping[str, Any]) -> str:
-    """Format fields and values for names of arms: `dataset=easy,depth=2`."""
+    """Return fields and values for names of arms: `dataset=easy,depth=2`."""
     return ",".join(f"{path}={dump(value, flow=True)}" for path, value in values.items())
 
 
 def dump(value: Any, *, flow: bool = False) -> str:
-    """`value` as YAML, in block style or on one line (`flow`)."""
+    """Return `value` as YAML, in block style or on one line (`flow`)."""
     text: str = yaml.dump(
         value,
         Dumper=Dumper,

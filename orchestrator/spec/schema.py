@@ -1,6 +1,7 @@
-"""The JSON Schema of a spec, with the settings of every task and model: what editors complete and check.
+"""Creates the JSON Schema of a spec, with the settings of every task and model, for editors.
 
-It says what can be said of one value at a time. `haltsweep check` says the rest, and in better words.
+The schema validates one value at a time. `haltsweep check` validates the remaining rules, with better
+messages.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,21 +13,21 @@ from orchestrator.spec.types import OwnSpec, Spec
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 MODULE_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$"}
-"""Of a model, task or space that is a module from outside; its own fields are not in the schema."""
+"""Schema of the name of a model, task or space in a custom module, whose fields are not in the schema."""
 CLASS_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*([.:][^\W\d]\w*)+$"}
-"""Of a sampler or stopper from outside."""
+"""Schema of the name of a custom sampler or stopper."""
 _EARLIER: Final = {
     "type": "object",
     "required": ["from"],
     "properties": {"from": {"type": "string", "minLength": 1}, "found": {"type": "object"}},
     "additionalProperties": False,
 }
-"""A point that another sweep found."""
+"""Schema of a point from another sweep."""
 Schema = dict[str, Any]
 
 
 def json_schema() -> Schema:
-    """The schema of a spec file. Loads every task and model, and torch with them."""
+    """Return the schema of a spec file; this loads every task and model, and torch with them."""
     definitions: Schema = {}
     _adopt("built-in", _built_in(), definitions)
     _adopt("own", _own(), definitions)
@@ -35,7 +36,7 @@ def json_schema() -> Schema:
         "$schema": DIALECT,
         "title": "haltsweep spec",
         "type": "object",
-        # For editors, which show what they find here.
+        # Editors display these descriptions; validation uses the definitions below.
         "properties": {name: {"description": _description(one, definitions)} for name, one in fields},
         "if": {"properties": {"trainable": {"type": "string"}}, "required": ["trainable"]},
         "then": {"$ref": "#/$defs/own"},
@@ -45,7 +46,7 @@ def json_schema() -> Schema:
 
 
 def _description(field: Schema, definitions: Schema) -> str:
-    """What a field says of itself, or the section that it is."""
+    """Return the description of a field, or of the section that it refers to."""
     if "description" in field:
         return str(field["description"])
     refers = [field, *field.get("anyOf", []), field.get("items", {})]
@@ -54,7 +55,7 @@ def _description(field: Schema, definitions: Schema) -> str:
 
 
 def _own() -> Schema:
-    """Of a spec that names its own trainable: its settings may be anything."""
+    """Return the schema of a spec with a custom trainable, whose settings may have any value."""
     schema: Schema = OwnSpec.model_json_schema()
     _replace(schema, PATH_PATTERN, OWN_PATH_PATTERN)
     _name_components(schema["$defs"]["Search"]["properties"])
@@ -62,7 +63,7 @@ def _own() -> Schema:
 
 
 def _name_components(search: Schema) -> None:
-    """Say which samplers and stoppers there are."""
+    """Add the known names of samplers and stoppers."""
     from orchestrator.search.samplers import SAMPLER, STOPPER, known_names
 
     for kind in (SAMPLER, STOPPER):
@@ -73,7 +74,7 @@ def _name_components(search: Schema) -> None:
 
 
 def _replace(schema: Any, old: str, new: str) -> None:
-    """Put `new` where a pattern is `old`, everywhere inside."""
+    """Replace every value `old` by `new`, at any depth."""
     for key, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
         if value == old:
             schema[key] = new
@@ -116,12 +117,12 @@ def _built_in() -> Schema:
 
 
 def _by_path(fields: Mapping[str, Schema]) -> Schema:
-    """A mapping that has no other keys than these field paths."""
+    """Return the schema of a mapping with only these field paths as keys."""
     return {"properties": dict(fields), "patternProperties": {}, "additionalProperties": False}
 
 
 def _settings(definitions: Schema) -> Schema:
-    """Schemas of `task`, `model` and `train`; what they refer to is added to `definitions`."""
+    """Return schemas of `task`, `model` and `train`; add the schemas they refer to to `definitions`."""
     from trainables import catalog
     from trainables.training.config import TrainConfig
 
@@ -149,7 +150,7 @@ def _settings(definitions: Schema) -> Schema:
 
 
 def _adopt(name: str, schema: Schema, definitions: Schema) -> None:
-    """Add `schema` to `definitions` as `name`, and what it brings along under names of their own."""
+    """Add `schema` to `definitions` as `name`, and its own definitions with `name` as prefix."""
     brought = schema.pop("$defs", {})
     definitions[name] = _renamed(schema, name)
     for inner, one in brought.items():
@@ -169,7 +170,7 @@ def _renamed(schema: Any, name: str) -> Any:
 
 
 def _fields(settings: Schema, definitions: Schema) -> dict[str, Schema]:
-    """Every field path of every task, of every model and of training, with what it can be set to."""
+    """Return the schema of every field path of all tasks, models and training."""
     found: dict[str, list[Schema]] = {}
     for root, schema in settings.items():
         for path, one in _walk(root, schema, definitions):
@@ -179,7 +180,7 @@ def _fields(settings: Schema, definitions: Schema) -> dict[str, Schema]:
 
 
 def _walk(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str, Schema]]:
-    """The fields below `path`, which is described by `schema`."""
+    """Yield the fields below `path`, which `schema` describes."""
     if "$ref" in schema:
         yield from _walk(path, definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
     for name, inner in schema.get("properties", {}).items():

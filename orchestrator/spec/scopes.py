@@ -13,7 +13,7 @@ from trainables.protocol import Measurement
 
 
 class CountedReports:
-    """Follows the reports of one trial and keeps the values that count by each objective's scope.
+    """Values of one trial that count for its search, by the scope of each objective.
 
     A report that lacks an objective does not count.
     """
@@ -22,7 +22,7 @@ class CountedReports:
         self._objectives = objectives
         self._last_values = {each.metric: deque[float](maxlen=each.mean_of) for each in objectives}
         self.measurement: Measurement | None = None
-        """The report that counts, with the values that count for the objectives."""
+        """The report that counts, with the counted values of the objectives."""
         self.reports = 0
         """Number of reports with all objectives."""
 
@@ -41,7 +41,7 @@ class CountedReports:
 
     @classmethod
     def from_json(cls, objectives: Sequence[Objective], values: Sequence[Any]) -> "CountedReports":
-        """Return the reports whose state `to_json` returned."""
+        """Return the reports from the values that `to_json` returned."""
         made = cls(objectives)
         last_values, found, made.reports = values
         for kept, numbers in zip(made._last_values.values(), last_values, strict=True):
@@ -65,7 +65,7 @@ class CountedReports:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Return the value of every objective that counts; empty before the first such report."""
+        """Return the counted value of every objective; empty before the first report that counts."""
         if self.measurement is None:
             return ()
         return tuple(self.measurement.metrics[each.metric] for each in self._objectives)

@@ -1,4 +1,4 @@
-"""Finds fields that an arm sets although its search varies them."""
+"""Detects fields that an arm sets although its search varies them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ def conflicts_with_search(searched: Mapping[str, Dimension | None], path: str, v
         if leaf in searched:
             yield f"sets {leaf}, which its search varies: add {leaf} to the arm's drop, or do not set it"
         for other, dimension in searched.items():
-            # The planner checks dimensions with conditions, which may not exist in this arm.
+            # The planner checks dimensions with conditions, because they may not exist in this arm.
             if is_parent and other.startswith(f"{leaf}.") and dimension is not None and not dimension.when:
                 yield f"leaves no {other} for its search to vary: add {other} to the arm's drop"
 

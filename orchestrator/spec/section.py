@@ -1,6 +1,6 @@
-"""The parts of a spec that a plan keeps as they were written, and the base of all parts.
+"""Parts of a spec that a plan stores unchanged, and the base class of all parts.
 
-Apart from `types`, for whoever reads a plan without its spec: models of pydantic take long to import.
+They are separate from `types` because the pydantic models there take long to import.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -49,7 +49,7 @@ class Objective(Section):
     @model_serializer(mode="wrap")
     def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = whole(self)
-        # Fields with defaults are left out, so that older plans and specs keep their digests.
+        # Fields with default values are omitted, so that older plans and specs keep their digests.
         return {key: value for key, value in fields.items() if (key, value) not in _OBJECTIVE_DEFAULTS}
 
 
@@ -86,11 +86,11 @@ class Resources(Section):
 
 
 _LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}
-"""Defaults of newer fields; they are left out, so that older specs and plans stay the same bytes."""
+"""Default values of newer fields, which are omitted so that older specs and plans stay identical."""
 THREADS_MAX = 1024
-"""What PyTorch is ever given."""
+"""Maximum number of CPU threads of PyTorch."""
 
 
 def threads_of(cpus: float) -> int:
-    """CPU threads of a trial that has so many cores, or a part of one."""
+    """Return the number of CPU threads of a trial with `cpus` cores, which may be a fraction."""
     return min(max(1, int(cpus)), THREADS_MAX)

@@ -1,4 +1,4 @@
-"""Sizes that nothing could have, found in what is written: no model's code is loaded, and no PyTorch."""
+"""Detects impossible sizes in a written spec without loading the code of models or PyTorch."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -14,18 +14,18 @@ from trainables import catalog
 from trainables.settings import DEPTHS, MOST, MOST_SHARED
 
 Written = tuple[Keys, str, Any]
-"""Where a value is written, the path of the field that it is for, and the value."""
+"""Place of a value in the spec, path of the field that it is for, and the value."""
 REFUSED_FROM: Final = 10**6
-"""No count of seeds, trials or devices is larger."""
+"""Limit above which no number of seeds, trials or devices is valid."""
 MOST_PROFILES: Final = 100
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
 
 
 def check(found: Document) -> list[Fault]:
-    """Every such size in the spec `found`. None is refused that settings of the box could have.
+    """Return a fault for every impossible size in the spec `found`; no valid built-in setting is refused.
 
-    Fields of training that hold no whole numbers have no largest value, and what fields of models, tasks and
-    trainables from outside may be is for these to say.
+    Fields of training with fractional values have no maximum. Fields of custom models, tasks and trainables
+    are validated by their own code.
     """
     faults: list[Fault] = []
     problems = [combine.too_many(found), _too_many_profiles(found)]
@@ -48,17 +48,17 @@ def _too_many_profiles(found: Document) -> tuple[Keys, str] | None:
 
 
 def beyond(most: int, given: float) -> str:
-    """The words for a number larger than `most`."""
+    """Return the error message for a number larger than `most`."""
     return f"must be at most {most:,}, got {f'{given:,}' if isinstance(given, int) else f'{given:g}'}"
 
 
 def is_absurd(given: Any) -> bool:
-    """Whether `given` is a number that nothing in a spec is as large as, where it was refused."""
+    """Return whether `given` is a number that is larger than any valid number in a spec."""
     return _is_number(given) and given > REFUSED_FROM
 
 
 def _most(path: str, ours: set[str]) -> int | None:
-    """The largest number that the field `path` could be; None if it is not known here."""
+    """Return the largest valid number of the field `path`; None if it is unknown."""
     root, _, field = path.partition(".")
     if root not in ours or not field or path.endswith("seed"):
         return None
@@ -69,7 +69,7 @@ def _most(path: str, ours: set[str]) -> int | None:
 
 @cache
 def _fractions() -> frozenset[str]:
-    """Fields of training that hold other numbers than whole ones."""
+    """Return the fields of training whose numbers may be fractional."""
     from trainables.training.config import TrainConfig
 
     return frozenset(
@@ -86,13 +86,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_outside(root: str, written: list[Written]) -> bool:
-    """Whether any task or model that the spec names is none of ours."""
+    """Return whether any task or model that the spec names is custom, not built-in."""
     named = {value for _, path, value in written if path == f"{root}.name" and isinstance(value, str)}
     return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in named)
 
 
 def _written(data: Mapping[str, Any]) -> Iterator[Written]:
-    """Every value for a field of the settings, wherever a spec can have one."""
+    """Yield every value for a field of the settings, from all places where a spec can have one."""
     for root in ROOTS:
         yield from _at(data, ("baseline", root), root)
     for section in ("arms", "components"):
@@ -109,13 +109,13 @@ def _written(data: Mapping[str, Any]) -> Iterator[Written]:
 
 
 def _by_path(data: Mapping[str, Any], keys: Keys) -> Iterator[Written]:
-    """What is in the mapping at `keys`, whose keys are paths of fields."""
+    """Yield the values in the mapping at `keys`, whose keys are paths of fields."""
     for path in _mapping(data, *keys):
         yield from _at(data, (*keys, path), path)
 
 
 def _at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
-    """What is at `keys`: a value for the field `path`, or several in mappings and lists."""
+    """Yield the values at `keys`: one for the field `path`, or several in mappings and lists."""
     yield from _inside(_value(data, keys), keys, path)
 
 

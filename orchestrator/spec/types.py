@@ -1,6 +1,6 @@
-"""What a spec asks for, as written: frozen and closed, an unknown key is an error.
+"""Defines the parts of a spec as immutable pydantic models that reject unknown keys.
 
-Types say what can be decided of one value alone; `checks` says what holds between values.
+The types validate single values; `checks` validates relations between values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ from orchestrator.spec.section import Objective, Resources, Section, threads_of
 from search_spaces.wording import shown
 
 MOST_EXAMPLES = 16
-"""That every confirm trial may keep: some kilobytes each."""
+"""Maximum number of examples that a confirm trial may store, at some kilobytes each."""
 
 
 class Baseline(Section):
@@ -94,17 +94,17 @@ class ControlSpec(Section):
 
     @property
     def set(self) -> Mapping[str, Json]:
-        """Return the fields that it changes: none."""
+        """Return the fields that the control changes: none."""
         return {}
 
     @property
     def drop(self) -> tuple[str, ...]:
-        """Return the searched fields that it does not search: none."""
+        """Return the searched fields that the control does not search: none."""
         return ()
 
 
 CHANGED_ARM, CONTROL_ARM = "[arm]", "[control]"
-"""Kinds of arms in the places of faults, where they are left out."""
+"""Keys that pydantic inserts for the kind of an arm, omitted in messages."""
 
 
 def _kind_of_arm(written: Any) -> str:
@@ -314,7 +314,7 @@ ValueOrMore = Annotated[
     PublishedValue,
     BeforeValidator(_published_value, json_schema_input_type=float | PublishedValue),
 ]
-"""A number, or a mapping of `value` and `std`."""
+"""Published value: a number, or a mapping of `value` and `std`."""
 
 
 _ALWAYS = ("metric", "values", "source")
@@ -355,7 +355,7 @@ class Published(Section):
 
     @property
     def name(self) -> str:
-        """What the row is about: the arm, or the system that no arm is."""
+        """Return the arm of the row, or the published system if no arm corresponds to it."""
         if self.arm is not None or self.reference is None:
             return self.arm or ""
         return " ".join(filter(None, (self.reference.system, self.reference.variant)))
@@ -413,8 +413,10 @@ class Spec(Section):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The baseline's settings as written, one thread of PyTorch for every CPU core of a trial, and one
-        rank for every GPU."""
+        """Return the baseline's settings, with threads and ranks of a trial from `resources`.
+
+        Each CPU core is one thread of PyTorch, and each GPU is one rank.
+        """
         train: Mapping[str, Json] = self.baseline.train
         if (gpus := int(self.resources.gpus)) > 1:
             train = {**train, "ranks": gpus}
@@ -424,7 +426,10 @@ class Spec(Section):
 
     @property
     def published_rows(self) -> tuple[dict[str, Any], ...]:
-        """Published values one by one: arm, split, metric, value, source, and what else is said of them."""
+        """Return the published values one by one.
+
+        Each has arm, split, metric, value and source, and its other attributes where they are set.
+        """
         return tuple(
             {"arm": row.name, "split": split, "metric": row.metric, "value": each.value, "source": row.source}
             | _said_of(row, each)
@@ -434,11 +439,11 @@ class Spec(Section):
 
     @property
     def digest(self) -> str:
-        """Content hash: equal for specs that ask for the same."""
+        """Return the digest of the content; equal for specs with equal content."""
         return identity.digest(self.content())
 
     def content(self) -> dict[str, Any]:
-        """All that is asked for, as JSON values; what is absent is left out."""
+        """Return the content of the spec as JSON values, without absent fields."""
         dumped: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         sections = [dumped, dumped.get("search"), dumped.get("confirm"), dumped.get("answer")]
         for section in (*filter(None, sections), *dumped["arms"].values()):
@@ -455,11 +460,11 @@ _LATER: Mapping[str, Sequence[Any]] = {
     **dict.fromkeys(("pool", "split", "variance"), (None,)),
     "on_error": ("stop",),
 }
-"""Values of later fields under which they are left out: specs without these fields keep their digests."""
+"""Values of newer fields that are omitted, so that specs without these fields keep their digests."""
 
 
 def _said_of(row: Published, each: PublishedValue) -> dict[str, Any]:
-    """What is said of a published value beyond what must be."""
+    """Return the optional attributes of a published value that are set."""
     said = {
         "alone": row.arm is None,
         "cell": dict(row.cell),
@@ -482,15 +487,15 @@ class OwnSpec(Spec):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The baseline's settings as written."""
+        """Return the baseline's settings as written."""
         return self.baseline
 
 
 def names_trainable(data: Any) -> bool:
-    """Whether the spec written as `data` names its own trainable."""
+    """Return whether the spec written as `data` names a custom trainable."""
     return isinstance(data, Mapping) and data.get("trainable") is not None
 
 
 def spec_class(data: Any) -> type[Spec]:
-    """The kind of spec that is written as `data`."""
+    """Return the class of the spec written as `data`."""
     return OwnSpec if names_trainable(data) else Spec

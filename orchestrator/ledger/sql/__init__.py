@@ -1,1 +1,1 @@
-"""The database under the ledger: connections, tables, outages, upgrades."""
+"""Database layer of the ledger: connections, tables, outages, upgrades."""

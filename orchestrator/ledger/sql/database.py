@@ -1,4 +1,4 @@
-"""Whole transactions on a database: tried again while it is away, refused once its file is another one."""
+"""Runs transactions on a database, with retries during outages and a check that its file is unchanged."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class Replaced(StoreError):
-    """The ledger's file is not the one that was opened."""
+    """The ledger's file was deleted, moved or replaced since it was opened."""
 
 
 class Database:
-    """The database of one ledger. Threads may share it."""
+    """Database of one ledger; threads may share it."""
 
     def __init__(self, engine: Engine, patience_s: float = 0.0, on_outage: OnOutage | None = None) -> None:
         self._engine = engine
@@ -30,15 +30,23 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        """What connects to it."""
+        """Return the SQLAlchemy engine."""
         return self._engine
 
     def run(self, work: Callable[[Connection], T], *, write: bool, patient: bool = True) -> T:
-        """What `work` returns, in a transaction of its own that is committed.
+        """Return the result of `work`, run in a separate transaction that is committed.
 
-        `work` is called again, on a new connection, after a failure that may pass, for as long as the ledger
-        was opened with; whether the transaction before was committed is then unknown, so it must look. Unless
-        `patient` there is one try. Raises StoreError with what to do.
+        After a temporary failure, `work` is called again on a new connection, for the time with which the
+        ledger was opened. It is then unknown whether the earlier transaction was committed, so `work` must
+        check that.
+
+        Args:
+            work: Function of the connection.
+            write: Whether the transaction writes.
+            patient: Whether to retry after a temporary failure.
+
+        Raises:
+            StoreError: If the database fails; the message states what to do.
         """
         tries = 0
         while True:
@@ -60,12 +68,12 @@ class Database:
                 return result
 
     def close(self) -> None:
-        """Close the connections; whoever waits for the database waits no more."""
+        """Close the connections, and end all waiting for the database."""
         self._patience.end()
         self._engine.dispose()
 
     def _require_same_file(self) -> None:
-        # SQLite would go on writing to a file that has no name any more.
+        # SQLite would continue to write to a deleted file.
         if self._file is None or self._identity is None:
             return
         found = entry_of(self._file)

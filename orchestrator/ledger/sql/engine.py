@@ -1,4 +1,4 @@
-"""Connections to the ledger's database: URLs, pragmas, transactions, and what its errors mean."""
+"""Connects to the ledger's database: URLs, pragmas, transactions and explanations of errors."""
 
 import fcntl
 import logging
@@ -35,14 +35,14 @@ LOCAL_WITHOUT_DEVICE = frozenset(
         "zfs",
     }
 )
-"""Local file systems without a block device of their own. All others without one may be on a network."""
+"""Local file systems without a block device; any other without one may be on a network."""
 KINDS = Path("/proc/filesystems")
 MOUNTS = Path("/proc/self/mounts")
 LEDGER_TABLE = "haltsweep_sweeps"
-"""Name of a table that marks a database as a ledger."""
+"""Name of a table that identifies a database as a ledger."""
 _WRITE = "haltsweep_write"
 _LOGGER = "haltsweep"
-"""Ends the name of the logger of our connections, so that nobody else's is changed."""
+"""Suffix of the name of the connection pool's logger, so that other loggers are not changed."""
 _ANSWERS = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -50,12 +50,12 @@ _ANSWERS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Of libpq: a server that has gone without a word is not waited for for ever. The URL may say otherwise."""
+"""Options of libpq that detect a server that no longer responds; the URL may override them."""
 
 ABANDONED_MS = 20_000
-"""A transaction that says nothing for so long has lost its client: PostgreSQL ends it."""
+"""Milliseconds after which PostgreSQL ends an idle transaction, since its client is lost."""
 LOCKED_MS = 30_000
-"""A lock that PostgreSQL does not get for so long is tried for again."""
+"""Milliseconds that PostgreSQL waits for a lock before the transaction fails and is retried."""
 DAMAGED = "it is damaged: keep a copy, then restore it from a backup, or try `sqlite3 ledger.db .recover`"
 _REMEDIES = (
     ("disk is full", f"{disk.FULL}, then `haltsweep resume`; everything acknowledged so far is stored"),
@@ -73,7 +73,7 @@ _REMEDIES = (
     ("disk I/O error", "check the disk (space, quota, `dmesg`), then `haltsweep resume`"),
 )
 _UNCLEAR = ("disk I/O error", "unable to open database file", "readonly database", "disk is full")
-"""What SQLite says for many reasons: the disk is asked for its own."""
+"""Messages of SQLite with several possible causes; for these the disk itself is checked."""
 _OTHER = (
     "check that the database is reachable and try again (`haltsweep resume` goes on with a sweep); "
     "everything acknowledged so far is stored"
@@ -81,10 +81,16 @@ _OTHER = (
 
 
 def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> Engine:
-    """An engine for `url`, which opens nothing yet.
+    """Return an engine for `url`; no connection is opened yet.
 
-    `write_ahead`: a SQLite ledger is switched to write-ahead logging, which its file keeps. Raises InputError
-    for a URL that cannot hold a ledger, StoreError where something else than a file is.
+    Args:
+        url: URL of the database.
+        mounts: File that lists the mounted file systems.
+        write_ahead: Whether a SQLite ledger is switched to write-ahead logging, which its file stores.
+
+    Raises:
+        InputError: For a URL that cannot hold a ledger.
+        StoreError: If the path exists but is not a regular file.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
@@ -114,22 +120,24 @@ def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> En
 
 
 def _quieten(engine: Engine) -> None:
-    """Log nothing of what its pool raises or makes up for: a lost server, Ctrl-C while a connection closes.
+    """Silence the log messages of the connection pool, for example after a lost server or Ctrl-C.
 
-    SQLAlchemy logs their tracebacks, and they would stand on the screen beside the one sentence of ours.
+    SQLAlchemy would log tracebacks in addition to the error message of haltsweep.
     """
     pool: Any = engine.pool
     logging.getLogger(pool.logger.name).setLevel(logging.CRITICAL)
 
 
 def ask(url: str) -> None:
-    """Raises InputError for a URL that cannot hold a ledger, StoreError if no database answers there.
+    """Verify that a database answers at `url`; a missing SQLite file is not created.
 
-    A SQLite file that is not there yet is not created.
+    Raises:
+        InputError: For a URL that cannot hold a ledger.
+        StoreError: If no database answers.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
-        _refuse_other(database_file(parsed), InputError)  # asked for, so nothing is lost
+        _refuse_other(database_file(parsed), InputError)  # the user can name another place
     engine = connect(url)
     file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
     if file is not None and not file.parent.is_dir():
@@ -146,7 +154,12 @@ def ask(url: str) -> None:
 
 
 def database_file(url: URL) -> Path:
-    """The file of a SQLite URL. Raises InputError if there is none."""
+    """Return the file of a SQLite URL.
+
+    Raises:
+        InputError: If the URL has no file.
+        StoreError: If the file is a symbolic link to itself.
+    """
     if not url.database or url.database == ":memory:":
         raise InputError(
             f"a ledger must be kept in a file, got {redact_url(str(url))!r}; use sqlite:////absolute/path/ledger.db"
@@ -154,7 +167,7 @@ def database_file(url: URL) -> Path:
     file = Path(url.database)
     try:
         return file.resolve()
-    except RuntimeError as error:  # of Python before 3.13
+    except RuntimeError as error:  # raised by Python before 3.13
         raise StoreError(
             f"the ledger must be a file, and {str(file)!r} is a symbolic link to itself; restore the "
             "file from a backup"
@@ -162,7 +175,7 @@ def database_file(url: URL) -> Path:
 
 
 def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
-    """Raises `error`: SQLite itself would call a pipe or a device a disk that fails."""
+    """Raise `error` if `file` is a pipe, a device or similar: SQLite would report a disk error instead."""
     if kind := found_instead(file):
         raise error(
             f"the ledger {file} must be a file, and is {kind}; restore a backup of it, or name another "
@@ -171,7 +184,7 @@ def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
 
 
 def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
-    """Raises InputError if `file` is, or would be, where SQLite's locks cannot be trusted."""
+    """Raise InputError if `file` is on a file system on which SQLite's locks are unreliable."""
     kind = _file_system(file, mounts)
     if kind is not None and kind not in LOCAL_WITHOUT_DEVICE and kind not in _with_device():
         raise InputError(
@@ -181,15 +194,15 @@ def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
 
 
 def require_locks(url: str) -> None:
-    """Raises InputError for a ledger in a file where the file system has no file locks.
+    """Raise InputError for a ledger file on a file system without file locks.
 
-    SQLite would call the database locked, as if another process held it.
+    SQLite would report the database as locked, as if another process held it.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() != "sqlite":
         return
     folder = next(each for each in database_file(parsed).parents if each.is_dir())
-    # Whoever writes the ledger reports a folder in which no file can be made.
+    # A folder in which no file can be created is reported when the ledger is written.
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as probe:
         try:
             fcntl.lockf(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,9 +216,12 @@ def require_locks(url: str) -> None:
 
 @contextmanager
 def begin(engine: Engine, *, write: bool) -> Iterator[Connection]:
-    """One transaction, committed on leaving; a write holds SQLite's one writer lock from its start.
+    """Run one transaction, which is committed at the end; a write holds SQLite's writer lock from its start.
 
-    All that is read in one that does not write is of one moment. Raises StoreError for text that is damaged.
+    A transaction that does not write reads a consistent state.
+
+    Raises:
+        StoreError: If text in the database is damaged.
     """
     options: dict[str, Any] = {_WRITE: write}
     if engine.dialect.name == "postgresql":
@@ -213,14 +229,14 @@ def begin(engine: Engine, *, write: bool) -> Iterator[Connection]:
     try:
         with engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
-    except UnicodeDecodeError as error:  # SQLite quotes what is damaged, and Python cannot read that
+    except UnicodeDecodeError as error:  # SQLite quotes the damaged text, which Python cannot decode
         place = engine.url.render_as_string(hide_password=True)
         raise StoreError(f"the ledger at {place} holds text that is none: {error}; {DAMAGED}") from error
 
 
 @contextmanager
 def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
-    """As `begin`, but raises StoreError with what to do when the database fails."""
+    """Run a transaction as `begin` does, but raise StoreError with advice when the database fails."""
     try:
         with begin(engine, write=write) as connection:
             yield connection
@@ -229,14 +245,20 @@ def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
 
 
 def store_time(connection: Connection) -> float:
-    """Unix time in seconds by the clock that leases go by: the server's, or of a file this machine's."""
+    """Return the Unix time in seconds by the clock of leases: the server's, or this machine's for a file."""
     if connection.dialect.name == "postgresql":
         return float(connection.scalar(select(func.extract("epoch", func.clock_timestamp()))) or 0)
     return time.time()
 
 
 def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
-    """The same fault in words, with what to do; `since`: Unix time in seconds of the first of its kind."""
+    """Return the error with a message that states the cause and what to do.
+
+    Args:
+        error: Error of the database driver.
+        url: URL of the database.
+        since: Unix time in seconds of the first failure of the outage.
+    """
     cause = " ".join(str(error.orig).split())
     away = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
     if any(sign in cause for sign in _UNCLEAR) and (refusal := _refusal(url)) is not None:
@@ -247,7 +269,7 @@ def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreErr
 
 
 def _refusal(url: URL) -> OSError | None:
-    """What the disk under a SQLite file says itself."""
+    """Return the error that the file system under a SQLite file reports; None if it reports none."""
     if url.get_backend_name() != "sqlite":
         return None
     folder = database_file(url).parent
@@ -262,7 +284,7 @@ def _parse(url: str) -> URL:
         )
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+    except (ArgumentError, ValueError):  # ValueError: the port is not a number
         parsed = None
     name = parsed.get_backend_name() if parsed is not None else ""
     if parsed is not None and name in ("postgresql", "postgres"):
@@ -285,34 +307,34 @@ def _parse(url: str) -> URL:
 
 
 def _set_limits(connection: Any, _: object) -> None:
-    # What a lost client began holds the lock on its sweep until the server finds out, hours later by default.
+    # By default, the server keeps the locks of a lost client's transaction for hours.
     connection.execute(f"SET idle_in_transaction_session_timeout = {ABANDONED_MS}")
     connection.execute(f"SET lock_timeout = {LOCKED_MS}")
     connection.commit()
 
 
 def _set_pragmas(connection: Any, _: object) -> None:
-    # Transactions are begun by `_begin_sqlite`; the driver's own would begin them too late.
+    # `_begin_sqlite` begins transactions explicitly; the driver would begin them too late.
     connection.isolation_level = None
     for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _set_write_ahead(connection: Any, _: object) -> None:
-    # The journal mode is kept in the file, so that of another program's database must not change.
+    # The journal mode is stored in the file, and must not change in the database of another program.
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables or LEDGER_TABLE in tables:
         connection.execute("PRAGMA journal_mode=WAL")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # Taking the writer's lock at once: a transaction that reads first and writes later can fail as busy.
+    # Acquire the writer lock at once: a transaction that reads first and writes later can fail as busy.
     write = connection.get_execution_options().get(_WRITE, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _with_device() -> set[str]:
-    """File systems that this kernel mounts from block devices."""
+    """Return the file systems that this kernel mounts from block devices."""
     lines = KINDS.read_text().splitlines()
     return {line.strip() for line in lines if not line.startswith("nodev")}
 
@@ -330,7 +352,11 @@ def _file_system(file: Path, mounts: Path) -> str | None:
 
 
 def table_names(url: str) -> frozenset[str]:
-    """Return the names of the tables in any database, e.g. of MLflow. Raises SQLAlchemyError."""
+    """Return the names of the tables in any database, for example of MLflow.
+
+    Raises:
+        SQLAlchemyError: If the database cannot be read.
+    """
     engine = create_engine(url)
     try:
         return frozenset(inspect(engine).get_table_names())

@@ -1,4 +1,4 @@
-"""Failures of a database that pass by themselves, and how long they have lasted."""
+"""Classifies temporary failures of a database, and limits the time spent on retries."""
 
 import threading
 import time
@@ -8,32 +8,32 @@ from dataclasses import dataclass
 from sqlalchemy.exc import DBAPIError
 
 PASSING = ("08", "40", "53300", "55P03", "57P")
-"""Beginnings of SQLSTATEs: connection lost, deadlock, too many clients, locked, server going or coming."""
+"""SQLSTATE prefixes of temporary errors: connection lost, deadlock, too many clients, locked, restarting."""
 LASTING = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
-"""What a server that refuses a connection says when it will do so again; such errors have no SQLSTATE."""
+"""Texts of permanent connection errors, which have no SQLSTATE."""
 WAITS_S = (0.05, 5.0)
-"""First and longest wait between two tries."""
+"""Shortest and longest wait between two tries, in seconds."""
 REPORTED_AFTER_S = 1.0
-"""What passes sooner is not worth a word."""
+"""Seconds after which an outage is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A database that does not answer."""
+    """A period in which a database does not answer."""
 
     since: float
     """Unix time in seconds of the first failure."""
     until: float
-    """Unix time in seconds at which it is given up."""
+    """Unix time in seconds at which retries end."""
     cause: str
 
 
 OnOutage = Callable[[Outage | None], None]
-"""Told an outage when it begins, None when it is over; called in whichever thread found out."""
+"""Callback with an outage when it begins, and with None when it ends; called in any thread."""
 
 
 def passing(error: DBAPIError) -> bool:
-    """Whether the same transaction may work in a moment."""
+    """Return whether the error is temporary, so that the same transaction may succeed later."""
     cause = error.orig
     name = getattr(cause, "sqlite_errorname", None)
     if name is not None:
@@ -46,7 +46,7 @@ def passing(error: DBAPIError) -> bool:
 
 
 class Patience:
-    """Bounds the tries of one outage, over all threads that meet it."""
+    """Limit on the time of retries in one outage, shared by all threads."""
 
     def __init__(self, patience_s: float, on_outage: OnOutage | None = None) -> None:
         self._patience_s = patience_s
@@ -55,10 +55,10 @@ class Patience:
         self._closed = threading.Event()
         self._announced = False
         self._since: tuple[float, float] | None = None
-        """First failure: Unix time, and the clock that is never set."""
+        """Time of the first failure: Unix time and monotonic time, in seconds."""
 
     def failed(self, cause: str) -> None:
-        """A try failed for a reason that may pass."""
+        """Record a failure for a temporary reason, and report the outage once it lasts."""
         with self._lock:
             self._since = self._since or (time.time(), time.monotonic())
             began, ticks = self._since
@@ -70,7 +70,7 @@ class Patience:
             self._on_outage(Outage(began, began + self._patience_s, " ".join(cause.split())))
 
     def worked(self) -> None:
-        """A try worked."""
+        """Record a success, and report the end of the outage."""
         if self._since is None:
             return
         with self._lock:
@@ -84,9 +84,9 @@ class Patience:
         return self._since[0] if self._since is not None else None
 
     def wait(self, tries: int) -> bool:
-        """Wait before the next try after so many failed ones; False if there is to be none."""
+        """Wait before the next try after `tries` failed tries; return whether to try again."""
         since = self._since
-        if since is None:  # another thread has just had success
+        if since is None:  # another thread has just succeeded
             return not self._closed.is_set()
         left = since[1] + self._patience_s - time.monotonic()
         if left <= 0:
@@ -95,5 +95,5 @@ class Patience:
         return not self._closed.wait(min(longest, left, first * 2 ** min(tries, 20)))
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """End all waiting, now and in future."""
         self._closed.set()

@@ -1,4 +1,4 @@
-"""Events as rows and back. Measurements keep step and seconds in columns; the rest is compact JSON."""
+"""Converts events to rows and back; step and seconds of measurements are columns, the rest is JSON."""
 
 import json
 from collections.abc import Sequence
@@ -13,11 +13,15 @@ _KINDS = {kind.value: kind for kind in EventKind}
 _OF_THE_SWEEP = frozenset({EventKind.OPENED, EventKind.READ, EventKind.CLOSED})
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _dumps_metrics = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-"""Metrics may be NaN or infinite: Python writes and reads these as `NaN`, `Infinity` and `-Infinity`."""
+"""Encoder of metrics, which may be NaN or infinite: `NaN`, `Infinity` and `-Infinity` in Python's JSON."""
 
 
 def to_row(event: Event) -> dict[str, Any]:
-    """Column values. Raises ValueError for a number that is not finite, except in metrics."""
+    """Return the column values of an event.
+
+    Raises:
+        ValueError: For a number that is not finite, except in metrics.
+    """
     assert (event.trial_id is None) == (event.kind in _OF_THE_SWEEP), (
         f"{event.kind} must name its trial, or none"
     )
@@ -40,7 +44,7 @@ def to_row(event: Event) -> dict[str, Any]:
 
 
 def from_row(row: Sequence[Any]) -> Event:
-    """The event of a row (values of `chain.CHAINED` and the digest) that is as it was written."""
+    """Return the event of a verified row (values of `chain.CHAINED` and the digest)."""
     seq, name, at, trial_id, step, seconds, _, text, _ = row
     payload = parsed(text)
     if step is not None:

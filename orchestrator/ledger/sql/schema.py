@@ -1,4 +1,4 @@
-"""The tables of the ledger, the same in SQLite and PostgreSQL, and their version."""
+"""Defines the tables of the ledger, equal in SQLite and PostgreSQL, and their version."""
 
 from functools import cache
 
@@ -25,9 +25,9 @@ from orchestrator.ledger.sql.engine import DAMAGED
 
 SCHEMA_VERSION = 4
 READABLE_VERSION = 2
-"""Oldest version that can be read without an upgrade. Ledgers are upgraded before the first write."""
+"""Oldest version that can be read without an upgrade; older ledgers are upgraded before the first write."""
 CREATION_LOCK = 0x6861_6C74
-"""Key of the PostgreSQL advisory lock under which tables are made."""
+"""Key of the PostgreSQL advisory lock under which tables are created."""
 
 metadata = MetaData()
 
@@ -48,7 +48,7 @@ sweeps = Table(
     Column("head", Text, nullable=False, server_default=""),
     Column("seal", Text, nullable=False, server_default=""),
 )
-"""One row a sweep: an id unlike any other, its lease, position and digest of its newest event, its seal."""
+"""One row per sweep: a unique id, the lease, position and digest of the newest event, and a seal."""
 
 events = Table(
     "haltsweep_events",
@@ -64,27 +64,28 @@ events = Table(
     Column("payload", Text, nullable=False),
     Column("digest", Text, nullable=False, server_default=""),
 )
-"""One row an event. `step` and `seconds` are set for measurements only, `outcome` for final endings only.
+"""One row per event.
 
-The digest chains it to the one before: see `chain.py`.
+`step` and `seconds` are set only for measurements, `outcome` only for final ends. The digest chains an event
+to the one before, see `chain.py`.
 """
 
 
 def is_retry() -> ColumnElement[bool]:
-    """Condition on events: a trial was retried.
+    """Return the condition that an event is a retry.
 
-    The kind stands in the query as text, since databases use a partial index only for the very text.
+    The kind is literal text in the query, since databases use a partial index only if the text matches.
     """
     return events.c.kind == literal_column("'retried'")
 
 
 UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial")
-"""Indexes of version 2. A trial that is retried has several ends, and may measure a step again."""
+"""Indexes of version 2 that are dropped: a retried trial has several ends and may repeat a step."""
 
 
 @cache
 def lookups() -> tuple[Index, ...]:
-    """Return the indexes by which `admission` and `reading` find measurements, ends and retries of trials.
+    """Return the indexes with which `admission` and `reading` find measurements, ends and retries of trials.
 
     Called only where tables are created, since partial indexes import the drivers of both databases.
     """
@@ -111,17 +112,21 @@ def lookups() -> tuple[Index, ...]:
 
 
 def create(connection: Connection) -> None:
-    """Make what is missing, inside the caller's write transaction."""
+    """Create missing tables in the caller's write transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
-    lookups()  # of `metadata` from here on
+    lookups()  # adds the indexes to `metadata`
     metadata.create_all(connection)
     if connection.execute(select(versions.c.version)).first() is None:
         connection.execute(versions.insert().values(version=SCHEMA_VERSION))
 
 
 def verify(connection: Connection, where: str) -> None:
-    """Raises StoreError if there is no ledger of this version at `where`."""
+    """Verify that the ledger at `where` can be read by this version.
+
+    Raises:
+        StoreError: If there is no ledger, or one of an unsupported version.
+    """
     if (found := version(connection, where)) < READABLE_VERSION:
         raise StoreError(
             f"the ledger at {where} has schema version={found}, written by an earlier haltsweep, and this "
@@ -130,7 +135,11 @@ def verify(connection: Connection, where: str) -> None:
 
 
 def version(connection: Connection, where: str) -> int:
-    """The version of the ledger at `where`. Raises StoreError if there is none, or an unreadable one."""
+    """Return the schema version of the ledger at `where`.
+
+    Raises:
+        StoreError: If there is no ledger, or an unreadable one.
+    """
     if not inspect(connection).has_table(versions.name):
         raise StoreError(
             f"{where} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
@@ -149,7 +158,7 @@ def version(connection: Connection, where: str) -> int:
 
 
 def _refuse_code(connection: Connection, where: str) -> None:
-    """Raises StoreError for a SQLite file that brings queries of its own: a view can be without an end."""
+    """Raise StoreError for a SQLite file with views or triggers, whose queries might never end."""
     if connection.dialect.name != "sqlite":
         return
     ours = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"

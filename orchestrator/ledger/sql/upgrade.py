@@ -1,4 +1,4 @@
-"""Upgrades earlier schemas to the newest, in one transaction."""
+"""Upgrades ledgers of older schema versions to the newest, in one transaction."""
 
 from typing import Any
 
@@ -11,15 +11,23 @@ from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION, UNIQUE_BEFORE, events, lookups, sweeps, versions
 
 ROWS = 5000
-"""Events chained at once: bounds the memory."""
+"""Number of events chained at once, which limits memory use."""
 _COLUMNS = [("haltsweep_events", "digest"), ("haltsweep_sweeps", "head"), ("haltsweep_sweeps", "seal")]
 
 
 def upgrade(connection: Connection, found: int, now: float) -> None:
-    """Upgrade a ledger of version `found`, inside the caller's write transaction.
+    """Upgrade a ledger of version `found` in the caller's write transaction.
 
-    Rows of version 1 had no digests. Version 2 allowed only one end per trial, and so no retries. Version 3
-    had no index of retries. Raises StoreError while a process of version 1 may be writing.
+    Rows of version 1 have no digests. Version 2 allows only one end per trial, and so no retries. Version 3
+    has no index of retries.
+
+    Args:
+        connection: Connection in a write transaction.
+        found: Version of the ledger.
+        now: Unix time in seconds by the clock of the store.
+
+    Raises:
+        StoreError: If a process of version 1 may be writing.
     """
     if found < 2:
         _chain_all(connection, now)
@@ -52,7 +60,7 @@ def _refuse_held(lease: Lease, now: float) -> None:
 
 
 def _chain(connection: Connection, sweep_id: int, head: str) -> tuple[str, int]:
-    """Digest and position of the newest event. Positions could be missing before; they are closed up."""
+    """Chain the events of a sweep and renumber them without gaps; return the newest digest and position."""
     mine = events.c.sweep_id == sweep_id
     columns = [events.c[name] for name in chain.CHAINED]
     set_digest = (
