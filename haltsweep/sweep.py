@@ -195,7 +195,7 @@ def _plain(spec: Mapping[str, Any]) -> Any:
             return value.tolist()
         if isinstance(value, os.PathLike):
             return os.fspath(value)
-        if callable(value):  # the trainable, which an override replaces
+        if callable(value):  # only `trainable` is callable, and an override replaces it
             return f"{value.__module__}:{value.__qualname__}"
         raise InputError(
             f"a spec must consist of mappings, lists, strings and numbers, got {type(value).__name__}"

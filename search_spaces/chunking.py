@@ -1,4 +1,4 @@
-"""Search space for recurrence over chunks: chunk size or count, and memory slots passed between chunks.
+"""Recurrence over chunks: chunk size or count, and memory slots passed between chunks.
 
 A sequence is split either into chunks of a fixed size or into a fixed number of chunks. Sources: Ray
 Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", appendix A (chunks of 10 with

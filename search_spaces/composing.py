@@ -1,4 +1,4 @@
-"""Search space for the continuous recursive network: three dropouts and the halting threshold.
+"""Continuous recursive network: three dropouts and the halting threshold.
 
 A token counts as surviving if its existence probability exceeds the halting threshold. Sources: Ray Chowdhury
 and Caragea, "Modeling Hierarchical Structures with Continuous Recursive Neural Networks", whose released

@@ -1,4 +1,4 @@
-"""Search space for the maximum number of layers alone.
+"""Maximum number of layers, without other dimensions.
 
 Source: Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", table 5 (costs of
 models with at most 10, 20, 30 and 40 layers).

@@ -18,7 +18,7 @@ Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 """A value of a dimension; a JSON value, so that every store can represent it."""
 
 STEPS_MAX: Final = 2**53
-"""Largest number of lattice steps: a float represents every whole number up to here."""
+"""Largest number of lattice steps: floats represent every integer up to 2^53."""
 OPERATORS: Final = ("<", "<=", "==", "!=", ">=", ">")
 
 

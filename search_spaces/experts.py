@@ -1,4 +1,4 @@
-"""Search space for sparse mixtures: numbers of experts, active experts per token, attention window.
+"""Sparse mixtures: numbers of experts, active experts per token, attention window.
 
 Source: Tan et al., "Sparse Universal Transformer", section 4, and the scripts of its released code: 24 or 48
 experts for translation, 12 for logical inference, always 4 of them active; windows of 64 and 1. The number of

@@ -1,4 +1,4 @@
-"""Search space for dynamic halting: ponder cost weight (beta), threshold (alpha_thresh), maximum depth.
+"""Dynamic halting: weight of the ponder cost (beta), threshold (alpha_thresh), maximum number of layers.
 
 Sources: Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", appendix A (beta
 chosen among four values on the ListOps-O validation split, 0 on logical inference; a fixed threshold of

@@ -1,4 +1,4 @@
-"""Search space for looped Transformers: heads and layers of the block, and the curriculum interval.
+"""Looped Transformers: heads and layers of the block, and the curriculum interval.
 
 The interval is the number of steps after which the maximum query length grows by one. Source: Fan et al.,
 "Looped Transformers for Length Generalization", Table 2, which lists the chosen values for six problems.

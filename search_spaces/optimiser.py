@@ -1,4 +1,4 @@
-"""Search space for AdamW and its schedule: learning rate, warm-up, weight decay.
+"""AdamW and its schedule: learning rate, warm-up, weight decay.
 
 Source: the settings that Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt",
 appendix A, state for all their tasks. The warm-up exists only for schedules that have one. Learning rates are

@@ -1,4 +1,4 @@
-"""Search space for the Neural Data Router: steps in training and tests, and dropout of the copy gate.
+"""Neural Data Router: steps in training and tests, and dropout of the copy gate.
 
 Sources: Csordas, Irie and Schmidhuber, "The Neural Data Router", with their released settings for ListOps (20
 steps in training, 24 in tests, a gate dropout of 0.05); Ray Chowdhury and Caragea, "On the Design Space

@@ -1,10 +1,11 @@
 """Main effects and interactions of components, if every combination of them is an arm.
 
-The main effect of a component is how much its presence increases the outcome, averaged over all combinations
-of the other components. The interaction of two components is half the difference between the effect of one
-with and without the other, averaged over the rest. For three components it is half the difference of the
-two-way interaction with and without the third. Each term is therefore one contrast of the values of all arms,
-computed per seed, whose signs are products (Box, Hunter and Hunter, Statistics for Experimenters, chapter 5).
+The main effect of a component is the increase of the outcome when it is present, averaged over all
+combinations of the other components. The interaction of two components is half the difference between the
+effect of one with and without the other, averaged over the rest. For three components it is half the
+difference of the two-way interaction with and without the third. Each term is therefore one contrast of the
+values of all arms, computed per seed, whose signs are products (Box, Hunter and Hunter, Statistics for
+Experimenters, chapter 5).
 """
 
 import math

@@ -43,7 +43,7 @@ from itertools import pairwise
 from orchestrator.statistics.moderated import Prior, priors
 
 LEVEL = 0.05
-"""Family-wise error of all claims of a report, unless a spec says otherwise."""
+"""Default family-wise error of all claims of a report."""
 MEDIAN_SHARE = 0.5
 """Minimum spread as a share of the median spread in the same outcome."""
 ROUNDING = 1e-12

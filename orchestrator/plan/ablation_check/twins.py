@@ -39,7 +39,7 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
 
 
 def _behave_alike(one: BuiltInArm, other: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:
-    """Return whether both arms behave alike; False if they cannot be run here for lack of memory."""
+    """Return whether both arms behave identically; False if memory is insufficient to run them."""
     try:
         pair = probe.narrow_pair(other.system, one.system)
         if not close(*(probe.measure(each, FIRST).loss for each in pair)):

@@ -147,7 +147,7 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
     try:
         reported = probe.metrics(baseline.system)
     except ValueError:
-        return  # what cannot be run is refused by the proof
+        return  # the ablation check refuses arms that cannot be run
     for place, row in enumerate(spec.published):
         for split in row.values:
             # Training metrics begin with train/. Metrics of all other splits equal those of validation.

@@ -44,7 +44,7 @@ def check_objectives(
     try:
         known = probe.metrics(arm.system)
     except ValueError:
-        return  # what cannot be run is refused by the proof
+        return  # the ablation check refuses arms that cannot be run
     for place, objective in enumerate(search.objectives):
         keys, metric = ("search", "objectives", place), objective.metric
         about = ("objective", place)
@@ -131,7 +131,7 @@ def _stands_still(
         values = _standing(moves, map(probe.narrow, drawn), probe) and _standing(moves, drawn, probe)
         sizes = _sizes(quantity, drawn, probe)
     except ValueError:
-        return None  # what cannot be run is refused by the proof
+        return None  # the ablation check refuses arms that cannot be run
     if not values:
         return None
     if len(values) == sizes == 1:
