@@ -1,4 +1,4 @@
-"""Makes a function of a script or a notebook importable by trials in other processes."""
+"""Make a function of a script or a notebook importable by trials in other processes."""
 
 import importlib
 import importlib.util

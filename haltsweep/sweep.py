@@ -98,13 +98,13 @@ class Sweep:
         Args:
             driver: `ray` runs trials in parallel, `inline` one after the other.
             data: Folder of all datasets; by default $HALTSWEEP_DATA, else `./data`.
-            tracking: MLflow tracking URI, or `none` to use no MLflow; as `haltsweep launch --tracking`.
+            tracking: MLflow tracking URI, or `none` to disable MLflow; as `haltsweep launch --tracking`.
             address: `HOST:PORT` of a running Ray cluster; by default Ray is started on this machine.
             changed_code: Whether to resume even if training code or data changed after trials had run.
             take_over: Whether to take the sweep over from another session that has ended or hangs.
 
         Returns:
-            The number of trials by outcome, and the exit code as of `haltsweep launch`.
+            The number of trials by outcome, and the exit code of `haltsweep launch`.
 
         Raises:
             InputError: The spec or the training code is invalid.
@@ -150,7 +150,7 @@ class Sweep:
 
     @property
     def _name(self) -> str:
-        """Name of the sweep. Raises InputError if the spec has no name."""
+        """Name of the sweep in the spec; InputError if the spec has no name."""
         written = read_file(self._spec).data if isinstance(self._spec, Path) else self._spec
         if not isinstance(written, Mapping) or not isinstance(written.get("name"), str):
             raise InputError("a spec must have a name, got none; write name: my-sweep")
@@ -195,7 +195,7 @@ def _plain(spec: Mapping[str, Any]) -> Any:
             return value.tolist()
         if isinstance(value, os.PathLike):
             return os.fspath(value)
-        if callable(value):  # the trainable, which an override replaces
+        if callable(value):  # only `trainable` is callable, and an override replaces it
             return f"{value.__module__}:{value.__qualname__}"
         raise InputError(
             f"a spec must consist of mappings, lists, strings and numbers, got {type(value).__name__}"

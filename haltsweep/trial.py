@@ -47,7 +47,10 @@ class Trial(FunctionTrial):
 
 
 def current_trial() -> FunctionTrial:
-    """Return the trial that this process runs; outside of a sweep, the same stand-in `Trial` at each call."""
+    """Return the trial that this process runs, or a stand-in outside of a sweep.
+
+    The stand-in is a `Trial`; every call returns the same object.
+    """
     return running_trial() or _stand_in()
 
 

@@ -1,1 +1,1 @@
-"""What may vary: dimensions, the conditions under which they exist, and ready-made spaces."""
+"""Search spaces: dimensions, the conditions under which they exist, and built-in spaces."""

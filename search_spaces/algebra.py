@@ -1,4 +1,4 @@
-"""What spaces do: exist under conditions, admit assignments, merge, stand in order of dependence."""
+"""Operations on search spaces: check conditions and constraints, merge spaces, order dimensions."""
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -12,11 +12,11 @@ from search_spaces.predicates import admits_settings
 
 
 class CyclicSpace(ValueError):
-    """Dimensions depend on each other in a circle, so none of them can be chosen first."""
+    """Error for dimensions that depend on each other in a cycle, so that none can be drawn first."""
 
 
 def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) -> Any:
-    """The value a trial would have at `path`: the assignment's, else the settings', else `MISSING`."""
+    """Return the value of a trial at `path`: from the assignment, else from the settings, else `MISSING`."""
     if path in assignment:
         return assignment[path]
     if (outer := around(path, assignment)) is not None:
@@ -30,7 +30,13 @@ def around(path: str, known: Iterable[str]) -> str | None:
 
 
 def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
-    """Whether every condition of `dimension` holds. `assignment` must hold what it depends on already."""
+    """Return whether every condition of `dimension` holds.
+
+    Args:
+        dimension: The dimension to check.
+        assignment: Values by path; it must already contain every dimension that `dimension` depends on.
+        settings: Settings of the arm, for fields that are not in `assignment`.
+    """
     return all(
         among(effective(condition.path, assignment, settings), condition.values)
         for condition in dimension.when
@@ -38,9 +44,13 @@ def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, 
 
 
 def admits(rule: Rule, assignment: Assignment, settings: Mapping[str, Any]) -> bool:
-    """Whether `rule` holds. A rule holds if one of its fields is missing, or is null instead of a number.
+    """Return whether `rule` holds.
 
-    Raises TypeError if values cannot be compared, e.g. a number and a word, and `PredicateFailed`.
+    A rule also holds if one of its fields is missing, or is null instead of a number.
+
+    Raises:
+        TypeError: The values cannot be compared, such as a number and a text.
+        PredicateFailed: The function of a `Predicate` fails or returns no truth value.
     """
     if isinstance(rule, Predicate):
         return admits_settings(str(rule), rule.predicate, with_values(settings, assignment), rule.trainable)
@@ -59,21 +69,31 @@ def admits(rule: Rule, assignment: Assignment, settings: Mapping[str, Any]) -> b
 
 
 def merge(*spaces: Space) -> Space:
-    """All dimensions of `spaces`; of two with one path the later wins. Raises `CyclicSpace`."""
+    """Return a space with the dimensions and constraints of all `spaces`.
+
+    If two dimensions have the same path, the later one replaces the earlier one.
+
+    Raises:
+        CyclicSpace: The conditions of the merged dimensions form a cycle.
+    """
     by_path = {dimension.path: dimension for space in spaces for dimension in space.dimensions}
     constraints = dict.fromkeys(constraint for space in spaces for constraint in space.constraints)
     return Space(ordered(by_path.values()), tuple(constraints))
 
 
 def without(space: Space, paths: Iterable[str]) -> Space:
-    """`space` minus the dimensions at `paths`."""
+    """Return `space` without the dimensions at `paths`."""
     gone = frozenset(paths)
     kept = tuple(dimension for dimension in space.dimensions if dimension.path not in gone)
     return Space(kept, space.constraints)
 
 
 def ordered(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
-    """`dimensions` with each after all it depends on, else in the given order. Raises `CyclicSpace`."""
+    """Return `dimensions` with each one after all dimensions that it depends on, else in the given order.
+
+    Raises:
+        CyclicSpace: The conditions form a cycle.
+    """
     by_path = {dimension.path: dimension for dimension in dimensions}
     sorter = TopologicalSorter(
         {

@@ -1,7 +1,8 @@
-"""Finds our ready-made spaces by file name: a file in `search_spaces` that defines `published` is one.
+"""Find the built-in search spaces by file name: a file in `search_spaces` that defines `published`.
 
-A space file holds one module-level `Space` for each of its variants: `published`, the ranges that papers
-state, and wider ones. What a spec calls them, and those from outside: `orchestrator.search.space_catalog`.
+A space file has one module-level `Space` per variant: `published`, the ranges that papers state, and wider
+variants. `orchestrator.search.space_catalog` defines their names in a spec, and adds spaces from other
+packages.
 """
 
 import importlib
@@ -17,13 +18,13 @@ DEFAULT_VARIANT = "published"
 
 @cache
 def names() -> tuple[str, ...]:
-    """Sorted names of the files that hold spaces."""
+    """Return the sorted names of the files that define spaces."""
     files = sorted(entry.name for entry in pkgutil.iter_modules(search_spaces.__path__))
     return tuple(name for name in files if DEFAULT_VARIANT in variants(_module(name)))
 
 
 def variants(module: ModuleType) -> dict[str, Space]:
-    """Every space that `module` defines, by name."""
+    """Return every space that `module` defines, by name."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Space)}
 
 

@@ -1,11 +1,11 @@
-"""Recurrence over chunks: how the sequence is cut, and how many memory slots carry over from chunk to chunk.
+"""Recurrence over chunks: chunk size or count, and memory slots passed between chunks.
 
-A sequence is cut into chunks of a size, or into a number of chunks. Sources: Ray Chowdhury and Caragea,
-"Investigating Recurrent Transformers with Dynamic Halt", appendix A (chunks of 10 with 10 slots on logical
-inference and flip-flop, chunks of 100 on retrieval), its released configurations (20 and 20 on ListOps-O,
-100 and 100 on that of Long Range Arena, 10 and 10 on text, 32 and 5 on images, 64 and 5 on Pathfinder) and
-section 6.6 (fixed recurrence: five chunks whatever the length). Where inputs are shorter than a chunk
-larger ones are all the same: write a shorter range.
+A sequence is split either into chunks of a fixed size or into a fixed number of chunks. Sources: Ray
+Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", appendix A (chunks of 10 with
+10 slots on logical inference and flip-flop, chunks of 100 on retrieval), its released configurations (20 and
+20 on ListOps-O, 100 and 100 on ListOps of Long Range Arena, 10 and 10 on text, 32 and 5 on images, 64 and 5
+on Pathfinder) and section 6.6 (fixed recurrence: five chunks at any length). All chunk sizes above the input
+length are equivalent. For short inputs, write a shorter range in the spec.
 """
 
 from search_spaces.dimensions import Choice, Constraint, Dimension, Int, Space, When

@@ -1,9 +1,10 @@
-"""The continuous recursive network: its three dropouts, and how much may exist of a token that is composed.
+"""Continuous recursive network: three dropouts and the halting threshold.
 
-Sources: Ray Chowdhury and Caragea, "Modeling Hierarchical Structures with Continuous Recursive Neural
-Networks", whose released search gives each dropout 0.1 to 0.4 on ListOps (to 0.3 on logical inference) and
-whose halting threshold is 0.01; the same authors, "On the Design Space Between Transformers and Recursive
-Neural Nets", whose runs have a threshold of 0.1 and dropouts of 0.1 throughout.
+A token counts as surviving if its existence probability exceeds the halting threshold. Sources: Ray Chowdhury
+and Caragea, "Modeling Hierarchical Structures with Continuous Recursive Neural Networks", whose released
+search varies each dropout from 0.1 to 0.4 on ListOps (to 0.3 on logical inference) and whose halting
+threshold is 0.01; the same authors, "On the Design Space Between Transformers and Recursive Neural Nets",
+whose runs have a threshold of 0.1 and dropouts of 0.1 throughout.
 """
 
 from search_spaces.dimensions import Choice, Dimension, Float, Space

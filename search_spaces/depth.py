@@ -1,7 +1,7 @@
-"""How deep a model may think: the upper bound on layers, alone.
+"""Maximum number of layers, without other dimensions.
 
-Source: Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", table 5 (what
-bounds of 10, 20, 30 and 40 layers cost).
+Source: Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", table 5 (costs of
+models with at most 10, 20, 30 and 40 layers).
 """
 
 from search_spaces.dimensions import Choice, Dimension, Int, Space

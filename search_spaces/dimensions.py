@@ -1,7 +1,7 @@
-"""What one dimension of a search is: where it points, what it may be, and when it exists.
+"""Dimensions of a search space: field path, domain of values, and conditions of existence.
 
-Knows no torch, Optuna or Ray. Every constructor refuses what cannot be sampled, with a ValueError that names
-all that is wrong.
+The module does not import torch, Optuna or Ray. Every constructor raises a ValueError that lists all problems
+of its arguments.
 """
 
 import math
@@ -15,16 +15,19 @@ from search_spaces.paths import path_problem
 from search_spaces.wording import shown
 
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
-"""A value of a dimension; a JSON value, so that every store can keep it."""
+"""A value of a dimension; a JSON value, so that every store can represent it."""
 
 STEPS_MAX: Final = 2**53
-"""So many whole numbers a float can count."""
+"""Largest number of lattice steps: floats represent every integer up to 2^53."""
 OPERATORS: Final = ("<", "<=", "==", "!=", ">=", ">")
 
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """Real numbers in [low, high]; `log` samples the logarithm evenly, `step` makes a lattice from `low`."""
+    """Real numbers in [low, high].
+
+    `log` samples the logarithm uniformly. `step` restricts the values to `low`, `low + step`, ...
+    """
 
     low: float
     high: float
@@ -108,7 +111,7 @@ def _times(value: float | int, factor: int) -> float | int:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a fixed list."""
+    """A domain of listed values."""
 
     values: tuple[Value, ...]
     kind: Literal["choice"] = field(default="choice", repr=False, kw_only=True)
@@ -124,7 +127,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Always `value`: takes a dimension out of a ready-made space without editing the space."""
+    """A domain with one value; it removes a dimension from a built-in space without editing the space."""
 
     value: Value
     kind: Literal["fixed"] = field(default="fixed", repr=False, kw_only=True)
@@ -134,12 +137,12 @@ class Fixed:
 
 
 Domain = Float | Int | Powers | Choice | Fixed
-"""What a dimension may be; `kind` tells them apart where they are stored."""
+"""Domain of a dimension; `kind` identifies the class in stored JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A dimension exists only while the dimension or field `path` has one of `values`."""
+    """A condition: a dimension exists only if the dimension or field `path` has one of `values`."""
 
     path: str
     values: tuple[Value, ...]
@@ -153,13 +156,13 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One thing that may vary: the field `path` of the settings, e.g. `model.halt.threshold`."""
+    """A searched field: `path` in the settings, e.g. `model.halt.threshold`, and its domain."""
 
     path: str
     domain: Domain
     when: tuple[When, ...] = ()
     source: str = ""
-    """Where the range comes from, e.g. a paper's section."""
+    """Origin of the range, e.g. a section of a paper."""
 
     def __post_init__(self) -> None:
         itself = any(condition.path == self.path for condition in self.when)
@@ -171,13 +174,14 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """An assignment is admitted only if `left <op> right`, e.g. `model.memory.slots <= model.width`."""
+    """A rule that admits an assignment only if `left <op> right`, e.g. `model.memory.slots <=
+    model.width`."""
 
     left: str
     op: str
     """`<`, `<=`, `==`, `!=`, `>=` or `>`."""
     right: str | float | int
-    """A path, or a number."""
+    """A path or a number."""
 
     def __post_init__(self) -> None:
         _refuse(
@@ -203,7 +207,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A rule that admits params if a formula holds, e.g. `width % heads == 0`."""
+    """A rule that admits an assignment if a formula holds, e.g. `width % heads == 0`."""
 
     formula: str
 
@@ -221,25 +225,22 @@ class Formula:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A rule that admits params if the user's function or pydantic model accepts the settings."""
+    """A rule that admits an assignment if the user's function or pydantic model accepts the settings."""
 
     predicate: str
     """`module:name`."""
     trainable: str = ""
-    """The trainable whose Config is the predicate; passed as the second argument.
-
-    Empty for other predicates.
-    """
+    """Trainable whose Config is the predicate, passed as the second argument; empty for other predicates."""
     refused: int = 0
     tried: int = 0
-    """For a Config, the number of combinations that the planner tried, and of those that were refused."""
+    """For a Config, the number of combinations that the planner tried; `refused` counts those refused."""
 
     def __str__(self) -> str:
         return f"Config beside {self.trainable}" if self.trainable else self.predicate
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return no fields, since those of a function are unknown."""
+        """Return no fields, since the fields that a function reads are unknown."""
         return ()
 
 
@@ -249,7 +250,7 @@ Rule = Constraint | Formula | Predicate
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Dimensions by path, in the order of their dependence, and the constraints between them."""
+    """Dimensions, each after the dimensions that it depends on, and constraints between them."""
 
     dimensions: tuple[Dimension, ...] = ()
     constraints: tuple[Rule, ...] = ()
@@ -260,11 +261,11 @@ class Space:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Paths of all dimensions, in order."""
+        """Return the paths of all dimensions, in order."""
         return tuple(dimension.path for dimension in self.dimensions)
 
     def __getitem__(self, path: str) -> Dimension:
-        """The dimension at `path`. Raises KeyError."""
+        """Return the dimension at `path`; raise KeyError if there is none."""
         for dimension in self.dimensions:
             if dimension.path == path:
                 return dimension
@@ -272,16 +273,19 @@ class Space:
 
 
 Assignment = Mapping[str, Value]
-"""Field path to value, for the dimensions that exist under it."""
+"""Values by field path, for the dimensions that exist given these values."""
 
 
 def same(first: Value, second: Value) -> bool:
-    """Equality of values: 1 and 1.0 are the same number, but True is no number."""
+    """Return whether two values are equal; 1 equals 1.0, but True does not equal 1."""
     return key_of(first) == key_of(second)
 
 
 def key_of(value: Any) -> Hashable:
-    """Equal for whatever is the same, lists and mappings included: 1 and 1.0, but not True and 1."""
+    """Return a hashable key that is equal for equal values, including lists and mappings.
+
+    1 and 1.0 have the same key; True and 1 do not.
+    """
     match value:
         case Mapping():
             return "mapping", frozenset((key, key_of(each)) for key, each in value.items())
@@ -292,12 +296,12 @@ def key_of(value: Any) -> Hashable:
 
 
 def is_real(domain: "Domain") -> bool:
-    """Whether any real number of a range may be drawn, so that none is ever drawn twice."""
+    """Return whether `domain` is a continuous range, in which no value is drawn twice."""
     return isinstance(domain, Float) and domain.step is None
 
 
 def _repeated(values: Iterable[Value]) -> Iterator[Value]:
-    """Those that are the same as one before."""
+    """Yield every value that equals an earlier one."""
     seen: set[Hashable] = set()
     for value in values:
         key = key_of(value)
@@ -307,12 +311,13 @@ def _repeated(values: Iterable[Value]) -> Iterator[Value]:
 
 
 def among(value: Value, values: Iterable[Value]) -> bool:
-    """Whether `value` is the same as one of `values`."""
+    """Return whether `value` equals one of `values`, as defined by `same`."""
     return any(same(value, other) for other in values)
 
 
 def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for each kind
-    """Whether `value` is of the domain's type and in it; a lattice is met up to rounding."""
+    """Return whether `value` has the domain's type and is in the domain; steps are compared up to
+    rounding."""
     match domain:
         case Choice(values):
             return among(value, values)
@@ -336,7 +341,7 @@ def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for e
 
 
 def greatest(domain: Int | Float | Powers) -> int | float:
-    """The greatest value that can be drawn: the high end, or the last step before it."""
+    """Return the greatest value that can be drawn: the high end, or the last step below it."""
     if isinstance(domain, Powers):
         return domain.values[-1]
     if isinstance(domain, Int):
@@ -379,7 +384,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _refuse(*problems: str) -> None:
-    """Raise ValueError naming all `problems` that are not empty."""
+    """Raise a ValueError that lists all non-empty `problems`."""
     found = [problem for problem in problems if problem]
     if found:
         raise ValueError("; ".join(found))

@@ -1,8 +1,8 @@
-"""Sparse mixtures: how many experts there are, how many a token needs, and how far positions reach.
+"""Sparse mixtures: numbers of experts, active experts per token, attention window.
 
 Source: Tan et al., "Sparse Universal Transformer", section 4, and the scripts of its released code: 24 or 48
-experts for translation, 12 for logical inference, 4 of them active in all; windows of 64 and 1. The number of
-active experts sets what a token costs, the number of all experts only the memory.
+experts for translation, 12 for logical inference, always 4 of them active; windows of 64 and 1. The number of
+active experts determines the compute per token. The total number of experts only affects memory.
 """
 
 from search_spaces.dimensions import Choice, Constraint, Dimension, Int, Space

@@ -1,7 +1,8 @@
 """Formulas for conditions between fields: `width % heads == 0`, `min(a, b) >= 2 or mode == 'fast'`.
 
-The text is parsed as a Python expression. Only a few node types are allowed and evaluated here, so no code is
-run. Fields are written as paths. In backticks a path may hold any character: `` `weight-decay` <= 0.1 ``.
+The text is parsed as a Python expression. This module allows only a few node types and evaluates them itself,
+so no user code is executed. Fields are written as paths. In backticks a path may contain any character: ``
+`weight-decay` <= 0.1 ``.
 """
 
 import ast
@@ -18,7 +19,7 @@ from search_spaces.paths import MISSING, path_problem
 MOST_CHARACTERS: Final = 1000
 """Maximum length of a formula."""
 MOST_BITS: Final = 1024
-"""Maximum size of an integer power; larger ones count as infinite."""
+"""Maximum size of an integer power in bits; larger powers count as infinite."""
 _TOKEN: Final = re.compile(
     r"`(?P<quoted>[^`]*)`"
     r"|(?P<text>'[^'\\]*'|\"[^\"\\]*\")"
@@ -39,7 +40,7 @@ _ALLOWED: Final = (
 
 
 class BadFormula(ValueError):
-    """The text is not a valid condition between fields; the message has the reason."""
+    """Error for a text that is not a valid condition between fields; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def path_needs_quotes(path: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def parsed(text: str) -> Parsed:
-    """Parse a formula. Raises `BadFormula` if it is not valid."""
+    """Return the parsed formula; raise `BadFormula` if the text is not valid."""
     if len(text) > MOST_CHARACTERS:
         raise BadFormula(f"must have at most {MOST_CHARACTERS} characters, got {len(text)}")
     fields: dict[str, str] = {}
@@ -96,10 +97,18 @@ def parsed(text: str) -> Parsed:
 
 
 def holds(text: str, value_of: Callable[[str], Any]) -> bool:
-    """Return whether the formula `text` holds for the values of fields that `value_of` returns.
+    """Return whether a formula holds.
 
-    A formula holds if one of its fields is missing, or is null instead of a number. It does not hold if it
-    has no value, such as after a division by zero. Raises TypeError for operands of unsuitable types.
+    A formula holds if one of its fields is missing, or is null instead of a number. It does not hold if its
+    value is undefined, such as after a division by zero.
+
+    Args:
+        text: The formula.
+        value_of: Returns the value of the field at a path, or `MISSING`.
+
+    Raises:
+        BadFormula: The formula is not valid.
+        TypeError: Operands have unsuitable types.
     """
     found = parsed(text)
     values = {name: value_of(path) for name, path in found.fields.items()}

@@ -1,4 +1,4 @@
-"""Every combination of a space whose values can be counted, for a search that tries them all."""
+"""List every combination of a finite space, for grid search."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -21,18 +21,19 @@ from search_spaces.dimensions import (
 )
 
 NAME: Final = "grid"
-"""What a spec calls such a search, in place of a sampler."""
+"""Name of grid search as the sampler in a spec."""
 COUNTED_MAX = 100_000
-"""Combinations that are counted one by one, where conditions or constraints leave some out."""
+"""Maximum number of combinations that are counted one by one if conditions or constraints exclude some."""
 
 
 def is_finite(domain: Domain) -> bool:
-    """Whether the values of `domain` can be listed: all but those of a float without a step."""
+    """Return whether `domain` has finitely many values: every domain but a float without a step."""
     return not isinstance(domain, Float) or domain.step is not None
 
 
 def values(domain: Domain) -> Sequence[Value]:
-    """All values of a finite domain, in order: 0.1, 0.2, 0.3 of a lattice, as one would write them."""
+    """Return all values of a finite domain, in order; steps are decimal, so 0.3 rather than
+    0.30000000000000004."""
     match domain:
         case Choice(listed):
             return listed
@@ -50,14 +51,19 @@ def values(domain: Domain) -> Sequence[Value]:
 
 
 def combinations(space: Space, settings: Mapping[str, Any]) -> Iterator[Assignment]:
-    """Every assignment that `space` admits beside `settings`, once; the last dimension varies fastest."""
+    """Yield every assignment that `space` admits once; the last dimension varies fastest.
+
+    Args:
+        space: A space whose domains are finite.
+        settings: Settings of the arm, which conditions and constraints may refer to.
+    """
     for assignment in _assigned(space, settings, 0, {}):
         if all(admits(each, assignment, settings) for each in space.constraints):
             yield assignment
 
 
 def count_combinations(space: Space, settings: Mapping[str, Any]) -> int:
-    """How many there are: of more than `COUNTED_MAX` how many there would be without conditions."""
+    """Return the number of combinations; above `COUNTED_MAX`, ignore conditions and constraints."""
     most = prod(count_values(each.domain) for each in space.dimensions)
     if most > COUNTED_MAX or not (space.constraints or any(each.when for each in space.dimensions)):
         return most
@@ -65,19 +71,19 @@ def count_combinations(space: Space, settings: Mapping[str, Any]) -> int:
 
 
 def count_values(domain: Domain) -> int:
-    """How many values a finite domain has."""
+    """Return the number of values of a finite domain."""
     if isinstance(domain, Float):
         assert domain.step is not None, "a float without a step has no number of values"
         return round((greatest(domain) - domain.low) / domain.step) + 1
     if isinstance(domain, Int):
-        return (domain.high - domain.low) // domain.step + 1  # a range may be longer than `len` can say
+        return (domain.high - domain.low) // domain.step + 1  # `len` overflows for long ranges
     return len(values(domain))
 
 
 def _assigned(
     space: Space, settings: Mapping[str, Any], place: int, before: Assignment
 ) -> Iterator[Assignment]:
-    """The assignments that begin as `before`, which says what the first `place` dimensions are."""
+    """Yield the assignments that start with `before`, the values of the first `place` dimensions."""
     if place == len(space.dimensions):
         yield before
         return

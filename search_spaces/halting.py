@@ -1,13 +1,14 @@
-"""Dynamic halting: weight of the ponder cost (beta), halting threshold (alpha_thresh), upper bound on layers.
+"""Dynamic halting: weight of the ponder cost (beta), threshold (alpha_thresh), maximum number of layers.
 
-Sources: Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", appendix A
-(beta chosen among four values on the ListOps-O validation split, 0 on logical inference; the threshold held
-at 0.999; a bound of 15 layers on logical inference and Long Range Arena), the same in its earlier version
-(10 layers on ListOps-O) and in its released configurations (20 on flip-flop; 3 on images, 4 on Pathfinder);
-Tan et al., "Sparse Universal Transformer", section 4.4 (thresholds 0.1 to 0.9 after training; 1 for
-translation). A beta of 0 says that nothing is paid for thinking: a spec that searches it too writes a range
-of its own, since a logarithmic range has no 0. So does one of a model whose bound is within chunks (2, 3, 5
-or 10 layers in the released configurations).
+Sources: Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", appendix A (beta
+chosen among four values on the ListOps-O validation split, 0 on logical inference; a fixed threshold of
+0.999; at most 15 layers on logical inference and Long Range Arena), the earlier version of the paper (10
+layers on ListOps-O) and its released configurations (20 on flip-flop; 3 on images, 4 on Pathfinder); Tan et
+al., "Sparse Universal Transformer", section 4.4 (thresholds 0.1 to 0.9 after training; 1 for translation).
+
+A beta of 0 disables the ponder cost. A logarithmic range cannot contain 0, so a spec that includes it must
+write a custom range. A model whose bound applies within chunks also needs a custom range (2, 3, 5 or 10
+layers in the released configurations).
 """
 
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Space

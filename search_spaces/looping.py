@@ -1,7 +1,7 @@
-"""Looped Transformers: heads and depth of the block, and how fast a curriculum makes queries longer.
+"""Looped Transformers: heads and layers of the block, and the curriculum interval.
 
-Source: Fan et al., "Looped Transformers for Length Generalization", Table 2, which gives the values that six
-problems ended with.
+The interval is the number of steps after which the maximum query length grows by one. Source: Fan et al.,
+"Looped Transformers for Length Generalization", Table 2, which lists the chosen values for six problems.
 """
 
 from search_spaces.dimensions import Choice, Dimension, Int, Space

@@ -1,9 +1,8 @@
 """AdamW and its schedule: learning rate, warm-up, weight decay.
 
 Source: the settings that Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic Halt",
-appendix A, state for all their tasks. The warm-up exists only under a schedule that has one. Learning rates
-are peaks; under the schedule `rsqrt`, whose rate is divided by the root of the warm-up, write a range of your
-own.
+appendix A, state for all their tasks. The warm-up exists only for schedules that have one. Learning rates are
+peak values. The schedule `rsqrt` divides the rate by the root of the warm-up, so it needs a custom range.
 """
 
 from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Int, Space, When

@@ -1,8 +1,8 @@
-"""Dimensions as a spec writes them, and back: `{float: [1.0e-4, 1.0e-2], log: true}`.
+"""Parse dimensions from a spec and render them back: `{float: [1.0e-4, 1.0e-2], log: true}`.
 
-One mapping a dimension. Exactly one key gives the domain: `float: [low, high]`, `int: [low, high]`, `choice:
-[a, b]` or `fixed: value`. Ranges take `log: true` and a step, either additive (`step: 8`) or multiplicative
-(`step: x2`); every domain takes `when: {path: [values]}`.
+Each dimension is one mapping. Exactly one key defines the domain: `float: [low, high]`, `int: [low, high]`,
+`choice: [a, b]` or `fixed: value`. Ranges accept `log: true` and a step, either additive (`step: 8`) or
+multiplicative (`step: x2`). Every domain accepts `when: {path: [values]}`.
 """
 
 import re
@@ -22,7 +22,7 @@ FORMS: Final = {
     "choice": frozenset[str](),
     "fixed": frozenset[str](),
 }
-"""The domains, each with the keys that may stand beside it."""
+"""Optional keys by domain."""
 FACTOR_PATTERN: Final = r"^x([1-9][0-9]{0,8})$"
 _FACTOR: Final = re.compile(FACTOR_PATTERN)
 
@@ -32,10 +32,10 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a written space."""
+    """A problem of a space in a spec."""
 
     path: tuple[str | int, ...]
-    """Keys and positions inside what was parsed, e.g. ("train.lr", "float", 0)."""
+    """Keys and positions relative to the parsed mapping, e.g. ("train.lr", "float", 0)."""
     message: str
 
 
@@ -45,9 +45,11 @@ PathProblem = Callable[[str], str | None]
 def parse_space(
     written: Any, path_problem: PathProblem = built_in_problem
 ) -> tuple[tuple[Dimension, ...], tuple[Problem, ...]]:
-    """All dimensions of a mapping from path to form that are right, and all that is wrong with the others.
+    """Return all valid dimensions of a mapping, and the problems of the others.
 
-    `path_problem` says what is wrong with a field path, None where nothing is.
+    Args:
+        written: Mapping from field path to range, as in a spec.
+        path_problem: Returns the problem of a field path, or None if the path is valid.
     """
     if not isinstance(written, Mapping):
         return (), (Problem((), f"must be a mapping from field path to range, got {shown(written)}"),)
@@ -66,7 +68,10 @@ def parse_space(
 
 
 def render_space(dimensions: Sequence[Dimension]) -> dict[str, Any]:
-    """What `parse_space` reads back as `dimensions` (sources, which a spec cannot write, are left out)."""
+    """Return the mapping that `parse_space` reads back as `dimensions`.
+
+    Sources are left out, since a spec cannot contain them.
+    """
     return {dimension.path: _render(dimension) for dimension in dimensions}
 
 
@@ -93,7 +98,7 @@ def _render(dimension: Dimension) -> dict[str, Any]:
 
 
 class _Reader:
-    """Reads one dimension and notes what is wrong with it."""
+    """Parser of one dimension that collects its problems."""
 
     def __init__(self, path: str, problems: list[Problem], path_problem: PathProblem) -> None:
         self.path = path

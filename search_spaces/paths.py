@@ -1,7 +1,7 @@
 """Dotted paths into settings: `model.halt.threshold` is the field `threshold` of `halt` of `model`.
 
-A part may be a position of a list (`layers.0.size`). A key may contain dots. If a path is ambiguous, the
-longest key wins, so that the key `optimizer.lr` is found before the field `lr` of `optimizer`.
+A part may be a list position (`layers.0.size`). A key may contain dots. If a path is ambiguous, the longest
+key wins: the key `optimizer.lr` has precedence over the field `lr` of `optimizer`.
 """
 
 import re
@@ -11,13 +11,13 @@ from typing import Any, Final
 from search_spaces.wording import nearest, shown
 
 ROOTS: Final = ("task", "model", "train")
-"""What every path of the built-in trainable begins with: the three mappings that its settings are made of."""
+"""First part of every path of the built-in trainable: the three mappings of its settings."""
 
 _PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Missing:
-    """The type of `MISSING`: told apart from a field whose value is null."""
+    """The type of `MISSING`, which is distinct from null."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -27,14 +27,14 @@ MISSING: Final = Missing()
 
 
 def path_problem(path: str) -> str | None:
-    """Return what is wrong with the text of `path`; None if it could be a field of a custom trainable."""
+    """Return the problem of `path` as a text; None if it could be a field of a custom trainable."""
     if all(part.isprintable() and part.strip() for part in path.split(".")) and path == path.strip():
         return None
     return f"a path must be names joined by single dots, got {path!r}"
 
 
 def built_in_problem(path: str) -> str | None:
-    """What is wrong with `path` as text; None if it could name a field of the built-in trainable."""
+    """Return the problem of `path` as a text; None if it could be a field of the built-in trainable."""
     root, *fields = path.split(".")
     if root not in ROOTS:
         near = nearest(root, ROOTS)
@@ -74,7 +74,7 @@ def _find_item(items: Sequence[Any], parts: Sequence[str]) -> tuple[str | int, .
 
 
 def lookup(settings: Mapping[str, Any], path: str) -> Any:
-    """The value at `path`, or `MISSING` if a part of the path is not there."""
+    """Return the value at `path`; `MISSING` if a part of the path does not exist."""
     keys = find_keys(settings, path)
     if keys is None:
         return MISSING
@@ -82,7 +82,7 @@ def lookup(settings: Mapping[str, Any], path: str) -> Any:
 
 
 def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every field that holds no mapping, by dotted path; lists and empty mappings are values."""
+    """Yield path and value of every field that is not a mapping; lists and empty mappings are values."""
     for key, value in settings.items():
         path = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
@@ -94,7 +94,8 @@ def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return a copy of `settings` with `value` at `path`.
 
-    Raises ValueError unless all parts of the path but the last exist.
+    Raises:
+        ValueError: A part of the path other than the last does not exist.
     """
     keys = find_keys(settings, path)
     if keys is None:
@@ -114,7 +115,7 @@ def _at(value: Any, keys: Sequence[str | int]) -> Any:
 
 
 def _obstacle(settings: Mapping[str, Any], path: str) -> str:
-    """Describe the first part of `path` that is missing or is no container."""
+    """Describe the first part of `path` that is missing or cannot contain fields."""
     parts = path.split(".")
     for end in range(1, len(parts)):
         here = ".".join(parts[:end])
@@ -140,9 +141,10 @@ def _replaced(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
 
 
 def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `settings` with each of `values` at its path; what is on no path is shared.
+    """Return a copy of `settings` with each of `values` at its path; unchanged parts are shared.
 
-    Raises ValueError if a path leads through no mapping.
+    Raises:
+        ValueError: A part of a path other than the last does not exist.
     """
     changed = dict(settings)
     for path, value in values.items():
@@ -151,34 +153,34 @@ def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[
 
 
 class Paths:
-    """Paths in order, of which those that touch another one are found without a look at all of them."""
+    """An ordered set of paths with a fast search for overlapping ones."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._inside: dict[str, dict[str, int]] = {}
-        """By every part from the root, what is it or lies inside it, with its place."""
+        """By path, the members of the set that equal it or are below it, with their positions."""
         self._places: dict[str, int] = {}
         for path in paths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Put `path` after the others."""
+        """Append `path` unless the set contains it."""
         place = self._places.setdefault(path, len(self._places))
         for part in _from_root(path):
             self._inside.setdefault(part, {})[path] = place
 
     def touching(self, path: str) -> list[str]:
-        """Those that `overlap` with `path`, in order."""
+        """Return the paths that `overlap` with `path`, in order."""
         found = dict(self._inside.get(path, {}))
         found |= {part: self._places[part] for part in _from_root(path) if part in self._places}
         return sorted(found, key=found.__getitem__)
 
 
 def _from_root(path: str) -> Iterator[str]:
-    """Every path that `path` is or lies inside."""
+    """Yield every ancestor of `path` from the root, and `path` itself."""
     ends = [place for place, letter in enumerate(path) if letter == "."]
     yield from (path[:end] for end in [*ends, len(path)])
 
 
 def overlap(first: str, second: str) -> bool:
-    """Whether one path is the other or lies inside it, so that setting one touches the other."""
+    """Return whether the paths are equal or one is below the other, so that setting one changes the other."""
     return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")

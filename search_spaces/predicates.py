@@ -11,13 +11,16 @@ from search_spaces.wording import shown
 
 
 class PredicateFailed(Exception):
-    """A predicate that cannot be found, raised an error or returned no truth value."""
+    """Error for a predicate that cannot be imported, raises an error or returns no truth value."""
 
 
 def predicate_at(target: str) -> Callable[..., bool]:
-    """The predicate at `module:name`. Raises `PredicateFailed`.
+    """Return the predicate at `module:name`.
 
-    A pydantic model is one too: it admits the settings that it validates.
+    A pydantic model is a predicate that admits the settings that it validates.
+
+    Raises:
+        PredicateFailed: The target cannot be imported, or is neither a function nor a pydantic model.
     """
     module, _, name = target.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
@@ -26,7 +29,7 @@ def predicate_at(target: str) -> Callable[..., bool]:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # code of others may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise any exception
         raise PredicateFailed(f"{target} cannot be imported: {type(error).__name__}: {error}") from error
     if isinstance(found, type) and hasattr(found, "model_validate"):
         return _validates(found)
@@ -43,7 +46,7 @@ def _validates(model: Any) -> Callable[[dict[str, Any]], bool]:
     def validates(settings: dict[str, Any]) -> bool:
         try:
             model.model_validate(settings)
-        except Exception:  # a validator of others may raise anything
+        except Exception:  # a user's validator may raise any exception
             return False
         return True
 

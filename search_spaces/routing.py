@@ -1,9 +1,10 @@
-"""The Neural Data Router: steps in training and in tests, and how often a copy gate is shut by chance.
+"""Neural Data Router: steps in training and tests, and dropout of the copy gate.
 
-Sources: Csordas, Irie and Schmidhuber, "The Neural Data Router", with their released settings for ListOps
-(20 steps in training, 24 in tests, a gate dropout of 0.05); Ray Chowdhury and Caragea, "On the Design Space
-Between Transformers and Recursive Neural Nets", tables 2 and 3 (24 and 48 steps in tests on ListOps after 20,
-15 and 30 on logical inference after 15). Steps in tests cost nothing in training; `posthoc` varies them too.
+Sources: Csordas, Irie and Schmidhuber, "The Neural Data Router", with their released settings for ListOps (20
+steps in training, 24 in tests, a gate dropout of 0.05); Ray Chowdhury and Caragea, "On the Design Space
+Between Transformers and Recursive Neural Nets", tables 2 and 3 (24 and 48 test steps on ListOps after 20
+training steps, 15 and 30 on logical inference after 15). The number of test steps does not affect training,
+so `posthoc` can also vary it.
 """
 
 from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Int, Space, When

@@ -1,4 +1,4 @@
-"""The words of messages: what was given, and for an unknown name the nearest known one and the full list."""
+"""Format values and names for messages, and suggest the nearest known name for an unknown one."""
 
 import difflib
 import re
@@ -13,9 +13,9 @@ _MARKED_START = re.compile(r"^(\s*\d*)([#+=.)-])")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, upper and lower case alike; None if none is like it.
+    """Return the known name that is most similar to `name`, ignoring case; None if none is similar.
 
-    One that is the other's initials is most like it: `lr` and `learning_rate`.
+    A name whose initials equal the other name is the most similar: `lr` and `learning_rate`.
     """
     folded, by_folded = name.casefold(), {entry.casefold(): entry for entry in known}
     short = (each for each in by_folded if _initials(folded) == each or _initials(each) == folded)
@@ -24,18 +24,22 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return None if found is None else by_folded[found]
 
 
-@cache  # messages about many unknown names ask for those of all known ones again and again
+@cache  # each message about an unknown name needs the initials of all known names
 def _initials(name: str) -> str | None:
-    """`train.learning_rate` as `train.lr`; None for a single word."""
+    """Return the name with its last part abbreviated: `train.lr` for `train.learning_rate`; None for one
+    word."""
     part, dot, last = name.rpartition(".")
     words = [word for word in re.split(r"[_\W]+", last) if word]
     return f"{part}{dot}{''.join(word[0] for word in words)}" if len(words) > 1 else None
 
 
 def hint(name: str, known: Iterable[str], likely: str | None = None) -> str:
-    """The end of a message about an unknown `name`: "Did you mean 'lr'? Known: beta, lr".
+    """Return the end of a message about an unknown name: "Did you mean 'lr'? Known: beta, lr".
 
-    `likely` is what is asked about where that is known better than from how names are spelt.
+    Args:
+        name: The unknown name.
+        known: All known names.
+        likely: Name to suggest; by default the most similar known name.
     """
     listed = tuple(known)
     near = likely or nearest(name, listed)
@@ -44,7 +48,7 @@ def hint(name: str, known: Iterable[str], likely: str | None = None) -> str:
 
 
 def amount(number: int, noun: str) -> str:
-    """`1 trial`, `1,045 trials`."""
+    """Return a number with its noun: `1 trial`, `1,045 trials`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
@@ -54,37 +58,37 @@ def listed(words: Sequence[str]) -> str:
 
 
 def counted(number: int) -> str:
-    """`1,045`; of what nobody could count, and Python would not write, about how much: `10^6020`."""
+    """Return a number as text: `1,045`, or `about 10^6020` from 10^18 on."""
     return f"{number:,}" if number < 10**18 else f"about 10^{int(log10(number))}"
 
 
 def printable(text: str) -> str:
-    """`text` on one line: what cannot be printed is written as an escape."""
+    """Return `text` on one line, with unprintable characters as escapes."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def visible(text: str) -> str:
-    """`text` with what cannot be printed written as an escape, but for the ends of its lines."""
+    """Return `text` with unprintable characters as escapes; line ends are preserved."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
 def one_line(text: str) -> str:
-    """`text` with a space for every end of a line, whatever character ends it."""
+    """Return `text` with each line break replaced by a space."""
     return " ".join(text.splitlines())
 
 
 def markdown_text(text: str) -> str:
-    """`text` as Markdown that shows it as it stands: no mark-up, no HTML, no formula, no hidden character."""
+    """Return `text` escaped for Markdown: no mark-up, HTML, formulas or invisible characters."""
     return "\n".join(_MARKED_START.sub(r"\1\\\2", markdown_line(line)) for line in visible(text).split("\n"))
 
 
 def markdown_line(text: str) -> str:
-    """The same for text within a line, as in the cell of a table."""
+    """Return text escaped for a single line of Markdown, such as a table cell."""
     return _MARKED.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), visible(text))
 
 
 def shown(value: Any) -> str:
-    """How a message quotes what was given: short, in the words of YAML."""
+    """Return a short description of a value for messages, in YAML notation."""
     match value:
         case None:
             return "null"

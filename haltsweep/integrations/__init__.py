@@ -1,1 +1,1 @@
-"""Callbacks for other training libraries. Each module is named after the library that the module imports."""
+"""Callbacks for other training libraries; each module is named after the library that it imports."""

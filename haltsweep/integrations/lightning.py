@@ -19,10 +19,9 @@ CHECKPOINT = "last.ckpt"
 class LightningTrialCallback(Callback):
     """Reports the logged metrics after each validation, at the number of optimizer steps.
 
-    After a validation within an epoch it reports the metrics of that validation only. At the end of an epoch
-    it saves a checkpoint in the folder of the trial, then reports all metrics, also where there is no
-    validation loop. A report does not return if the sweep stops the trial early: an exception ends the
-    training.
+    After a validation within an epoch, the callback reports the metrics of that validation only. At the end
+    of an epoch it saves a checkpoint in the folder of the trial, then reports all metrics, even without a
+    validation loop. If the sweep stops the trial early, a report raises an exception that ends the training.
     """
 
     def __init__(self, trial: FunctionTrial) -> None:
@@ -46,7 +45,7 @@ class LightningTrialCallback(Callback):
         return str(file) if file.exists() else None
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
-        """Remember the metrics that were logged before this validation."""
+        """Store the names of the metrics that were logged before this validation."""
         self._before = set(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it

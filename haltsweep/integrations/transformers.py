@@ -1,4 +1,4 @@
-"""A Hugging Face `TrainerCallback` that reports a trial's metrics and finds its checkpoint for resuming.
+"""A Hugging Face `TrainerCallback` that reports a trial's metrics and returns its checkpoint for resuming.
 
 def train(settings, trial):
     reports = TransformersTrialCallback(trial)
@@ -21,8 +21,9 @@ PREFIXES = ("eval_", "test_", "train_")
 class TransformersTrialCallback(TrainerCallback):
     """Reports each evaluation of a training, at the number of optimizer steps, once its checkpoint is saved.
 
-    `eval_loss` is reported as `eval/loss`, as in the other integrations of Transformers. A trial is resumed
-    if `output_dir` is the folder of the trial. A trial that is stopped early is unwound from its report.
+    `eval_loss` is reported as `eval/loss`, as in the other integrations of Transformers. Set `output_dir` to
+    the folder of the trial; otherwise the trial cannot be resumed. If the sweep stops the trial early, a
+    report raises an exception that ends the training.
     """
 
     def __init__(self, trial: FunctionTrial) -> None:
@@ -43,7 +44,7 @@ class TransformersTrialCallback(TrainerCallback):
         return found
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Start to report evaluations, since training has begun."""
+        """Enable reports, since training has begun."""
         self._trains = True
 
     def on_evaluate(
@@ -54,7 +55,7 @@ class TransformersTrialCallback(TrainerCallback):
         metrics: Mapping[str, Any],
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
-        """Report an evaluation, or keep it until its checkpoint is saved."""
+        """Report an evaluation, or store it until its checkpoint is saved."""
         if not self._trains:
             return
         self._measured |= {

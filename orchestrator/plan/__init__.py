@@ -1,1 +1,1 @@
-"""From a spec to a plan: arms, their proof, every trial with its id, the price. Starts and writes nothing."""
+"""Plan a sweep from its spec: arms, ablation checks, trials with ids and cost estimates."""

@@ -1,4 +1,4 @@
-"""What decides a question: which outcomes are primary, and whether they can be."""
+"""Choose the primary outcomes of a sweep and check that they can decide its question."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from orchestrator.statistics.paired import LEVEL
 from search_spaces.wording import hint, shown
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
-if TYPE_CHECKING:  # a report needs no spec, whose models take long to import
+if TYPE_CHECKING:  # a report needs no spec, whose imports are slow
     from orchestrator.plan.faults import Faults
     from orchestrator.spec.load import SpecFile
     from orchestrator.spec.section import Objective
@@ -20,18 +20,26 @@ if TYPE_CHECKING:  # a report needs no spec, whose models take long to import
 
 Goal = Literal["max", "min"]
 SpreadOf = Callable[[str, str | None], float]
-"""Standard deviation over seeds of a sweep's baseline in a metric, or in its own primary outcome. Raises
-HaltsweepError where there is none."""
+"""Function that returns the standard deviation over seeds of a sweep's baseline in a metric.
+
+Without a metric it is that of the sweep's primary outcome. Raises HaltsweepError if there is none.
+"""
 SEEN = (
     "Selection saw test data: valid has the examples of {splits}, so that what valid chooses (assignments, "
     "weights, the end of a training) was chosen by them, and values on {splits} are too good. They compare "
     "with others that were chosen so, and say less of new data."
 )
-"""What must be said where a task is validated with its tests."""
+"""Warning for a task whose valid split contains test examples."""
 
 
 def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
-    """Which values of `metric` are good, as declared in `known`, or else as the search wants the quantity."""
+    """Return which values of `metric` are good.
+
+    Args:
+        known: Declaration of the metric.
+        metric: Name of the metric.
+        search: Its goal for the same quantity is used if the metric declares none.
+    """
     objectives = search.objectives if search is not None else ()
     goals = {split_and_quantity(each.metric)[1]: each.goal for each in objectives}
     return known.better or goals.get(split_and_quantity(metric)[1])
@@ -40,7 +48,7 @@ def better(known: Metric, metric: str, search: SearchPlan | None) -> Goal | None
 def metric_splits(
     search: SearchPlan | None, confirm: ConfirmPlan | None, answer: AnswerPlan | None
 ) -> MetricSplits:
-    """Collect what a plan declares about the splits of its metrics."""
+    """Return the splits of the metrics that a plan declares."""
     test = confirm.splits if confirm is not None else ()
     declared = dict(_declared(search, answer, test))
     return MetricSplits(declared, test)
@@ -63,7 +71,15 @@ def answer_plan(
     metrics: Sequence[Metric],
     compared: int,
 ) -> AnswerPlan:
-    """The answer as asked for, or that of the headline quantity, for `compared` differences an outcome."""
+    """Return the requested answer, with defaults for missing fields.
+
+    Args:
+        asked: `answer` of the spec.
+        confirm: Confirmation settings.
+        search: Search settings, for the default outcome.
+        metrics: Declared metrics, for the default outcome.
+        compared: Number of comparisons per outcome.
+    """
     primary = (asked.metric if asked else None) or default_outcome(confirm, search, metrics)
     outcomes = (*([primary] if primary else []), *(asked.also if asked else ()))
     level, margin = (asked.level, asked.margin) if asked else (LEVEL, None)
@@ -76,7 +92,7 @@ def answer_plan(
 def default_outcome(
     confirm: "ConfirmPlan | Confirm", search: "SearchPlan | Search | None", metrics: Sequence[Metric]
 ) -> str | None:
-    """The headline quantity on the first confirm split; None where nothing says what that is."""
+    """Return the headline quantity on the first confirm split; None if none is declared."""
     headline = next((each for each in metrics if "headline" in each.shown), None)
     if headline is not None and headline.split:
         return metric_name(headline.split, headline.name)
@@ -91,15 +107,19 @@ def default_outcome(
 
 
 def _quantity_on_other_splits(objective: "Objective", test_splits: Sequence[str]) -> str:
-    """Quantity of an objective whose name begins with its split; empty for a name such as `eval_loss`."""
+    """Return the quantity of an objective whose name begins with its split; empty for names like
+    `eval_loss`."""
     split, quantity = split_and_quantity(objective.metric)
     return quantity if split == declared_split(objective.metric, objective.split, test_splits) else ""
 
 
 def with_spread(source: "SpecFile", found: SpreadOf) -> "SpecFile":
-    """`source` with the spread that the sweep it names shows written into it. Raises `SpecError`.
+    """Return `source` with the spread of the sweep that it names.
 
-    So the spec as launched says what it was planned with, whatever becomes of that sweep.
+    The stored spec then contains the value used for planning, even if the other sweep changes later.
+
+    Raises:
+        SpecError: The other sweep has no such spread.
     """
     answer = source.spec.answer
     spread = answer.spread if answer else None
@@ -114,8 +134,14 @@ def with_spread(source: "SpecFile", found: SpreadOf) -> "SpecFile":
 
 
 def check_answer(spec: "Spec", metrics: Sequence[Metric], reported: Iterable[str], faults: "Faults") -> None:
-    """Primary outcomes must be measured and must be able to differ; `reported` are names of what a trial
-    reports while it trains, empty where nobody can know."""
+    """Note primary outcomes that are not measured or cannot differ.
+
+    Args:
+        spec: The spec.
+        metrics: Declared metrics.
+        reported: Names of the metrics that a trial reports in training; empty if unknown.
+        faults: Collects the problems.
+    """
     asked = spec.answer
     if asked is None:
         return
@@ -142,7 +168,7 @@ def check_stop(
     metrics: Sequence[Metric],
     faults: "Faults",
 ) -> None:
-    """What is to stop when it is decided must have something that decides it."""
+    """Note a `confirm.stop` without an outcome that decides."""
     if confirm is None or confirm.stop is None or (spec.answer and spec.answer.metric):
         return
     if default_outcome(confirm, search, metrics) is None:
@@ -154,13 +180,13 @@ def check_stop(
 
 
 def _on_splits(reported: str, spec: "Spec") -> list[str]:
-    """What is measured on the validation split is measured on every split."""
+    """Return a validation metric on all splits; any other metric unchanged."""
     split, quantity = split_and_quantity(reported)
     splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
     return [metric_name(each, quantity) for each in splits] if split == SELECTION_SPLIT else [reported]
 
 
 def primary_outcomes(asked: "Answer") -> list[tuple[tuple[str | int, ...], str]]:
-    """The outcomes that `asked` names, each after the keys under which it stands."""
+    """Return the primary outcomes of `asked`, each after its keys in the spec."""
     primary: list[tuple[tuple[str | int, ...], str]] = [(("metric",), asked.metric)] if asked.metric else []
     return [*primary, *((("also", place), name) for place, name in enumerate(asked.also))]

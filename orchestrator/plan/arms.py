@@ -1,4 +1,4 @@
-"""The arms of a spec: what each one sets, and its full settings, which differ in nothing else."""
+"""Create the arms of a spec with full settings, and check that each changes only what it declares."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,42 +27,42 @@ from trainables.custom.extensions import BadName
 
 @dataclass(frozen=True, slots=True)
 class ArmRequest:
-    """One arm in one cell of the grid."""
+    """An arm in one cell of the grid, as the spec defines it."""
 
     label: str
     """Name without the cell: `baseline` or the arm's key in the spec."""
     why: str
     changes: Mapping[str, Any]
-    """What the arm sets."""
+    """Fields that the arm sets, by path."""
     drop: tuple[str, ...]
     cell: Mapping[str, Any]
-    """What contexts and grid set."""
+    """Fields that contexts and grid set, by path."""
     context: Mapping[str, Any] = field(default_factory=dict)
-    """The part of `cell` that contexts set."""
+    """Part of `cell` that contexts set."""
     control: bool = False
-    """Whether it is the baseline under another name."""
+    """Whether the arm is the baseline under another name."""
     allow_no_effect: bool = False
-    """Whether it may do what the baseline does, as far as the check can see."""
+    """Whether the arm may be equivalent to the baseline in the ablation check."""
 
     @property
     def name(self) -> str:
-        """E.g. `minus-gate[model.max_layers=20]`."""
+        """Name with the cell, e.g. `minus-gate[model.max_layers=20]`."""
         return _name(self.label, self.cell)
 
     @property
     def name_in_context(self) -> str:
-        """The name without the values of contexts, which is the same in all of them."""
+        """Return the name without the values of contexts, which is the same in all contexts."""
         return _name(
             self.label, {path: value for path, value in self.cell.items() if path not in self.context}
         )
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the arm is the baseline of its cell."""
+        """Return whether the arm is the baseline of its cell."""
         return self.label == BASELINE
 
     def keys(self, path: str) -> Keys:
-        """Where the spec says what this arm has at `path`."""
+        """Return the place in the spec that defines this arm's value at `path`."""
         if path in self.changes:
             return ("arms", self.label, "set", path)
         if path in self.cell:
@@ -77,12 +77,13 @@ def _name(label: str, cell: Mapping[str, Any]) -> str:
 
 
 def in_baseline(path: str) -> Keys:
-    """Where the spec has the setting at `path`, of a list by position: `task.length_ranges.0`."""
+    """Return the place in the spec of the baseline's setting at `path`; list items by position."""
     return ("baseline", *(int(part) if part.isdecimal() else part for part in path.split(".") if part))
 
 
 def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
-    """Every arm in every cell: the baseline in all cells first, then the arms in the order of the spec."""
+    """Yield every arm in every cell: the baseline in all cells first, then the arms in the order of the
+    spec."""
     for cell, context in _cells(spec):
         yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
@@ -100,7 +101,10 @@ def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
 
 
 def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Every combination of the values of contexts and grid, with its context; one empty cell without both."""
+    """Return every combination of the values of contexts and grid, with its context.
+
+    Without contexts and grid there is one empty cell.
+    """
     combinations = [dict(zip(spec.axes, values, strict=True)) for values in product(*spec.axes.values())]
     return [(cell, {path: cell[path] for path in spec.contexts}) for cell in combinations]
 
@@ -110,31 +114,31 @@ class HasSettings(Protocol):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """As plain values, with every default filled in."""
+        """Return the settings as plain values, including all defaults."""
 
 
 S = TypeVar("S", bound=HasSettings)
 Checked = Callable[[Mapping[str, Any]], S | list[SettingFault]]
-"""What says of raw settings what they are, or all that is wrong with them."""
+"""Function that validates raw settings; it returns validated settings or all faults."""
 Readable = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""What can be read of raw settings with which something is wrong, with every default filled in."""
+"""Function that returns the readable part of invalid raw settings, including all defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedArm(Generic[S]):
-    """An arm that can be built, with settings as its trainable reads them."""
+    """A valid arm, with settings as parsed by its trainable."""
 
     request: ArmRequest
     system: S
     changes: tuple[Change, ...]
-    """Against `reference`."""
+    """Differences from `reference`."""
     reference: str
-    """Name of the arm it is compared with: the baseline of its cell. That of another cell of the grid is
-    compared with the first baseline of the same context, which has none."""
+    """Name of the arm that this arm is compared with: the baseline of its cell. The baseline of another grid
+    cell is compared with the first baseline of the same context, which has no reference."""
 
     @property
     def name(self) -> str:
-        """Name of the arm."""
+        """Return the name of the arm."""
         return self.request.name
 
 
@@ -144,7 +148,7 @@ Progress = Callable[[str], None]
 
 
 def resolve(spec: Spec, faults: Faults, progress: Progress = lambda _: None) -> list[BuiltInArm]:
-    """`resolve_by` for the built-in trainable."""
+    """Return the valid arms of the built-in trainable, as `resolve_by`."""
     return resolve_by(checked, spec, faults, progress, readable_parts)
 
 
@@ -155,9 +159,14 @@ def resolve_by(
     progress: Progress = lambda _: None,
     readable: Readable = lambda _: {},
 ) -> list[CheckedArm[S]]:
-    """Every arm whose settings are right, the baseline first; what is wrong with others goes to `faults`.
+    """Return every arm with valid settings, the baseline first.
 
-    `progress` hears how many were looked at. Of a baseline with faults only what is `readable` is known.
+    Args:
+        checked: Validates raw settings.
+        spec: The spec.
+        faults: Collects the problems of all other arms.
+        progress: Called with the number of arms that have been read.
+        readable: Returns the valid part of the settings, used if the baseline has faults.
     """
     raw = spec.settings
     plain = checked(raw)
@@ -215,7 +224,7 @@ def _compared(
     if request.is_baseline:
         if first is None:
             return CheckedArm(request, system, (), "")
-        # Not against what is written, whose values no cell need have.
+        # Compare with the first cell: no cell may have the values in the spec's baseline.
         return CheckedArm(request, system, differences(first.system.settings, system.settings), first.name)
     _refuse_what_is_there(request, home, system, faults)
     reference = _name(BASELINE, request.cell)
@@ -225,7 +234,7 @@ def _compared(
 def _refuse_what_is_there(
     request: ArmRequest, home: Mapping[str, Any], system: HasSettings, faults: Faults
 ) -> None:
-    """An arm must not set a field to what the baseline has, unless another model or task reads it anew."""
+    """Note fields that an arm sets to the baseline's value, unless it also changes the model or task."""
     renamed = {
         path.split(".")[0] for path in request.changes if path.count(".") == 1 and path.endswith(".name")
     }
@@ -244,9 +253,10 @@ def _refuse_what_is_there(
 def _changed(
     home: Mapping[str, Any], request: ArmRequest, known_roots: Collection[str] | None, faults: Faults
 ) -> dict[str, Any] | None:
-    """`home` with what the request sets; None if a path is nowhere.
+    """Return `home` with the fields of the request; None if a path does not exist.
 
-    Where `home` is faulty, what is nowhere is known in the parts `known_roots` alone: others lack defaults.
+    If `known_roots` is given, `home` has faults and lacks defaults outside of these parts. Paths outside of
+    them are not reported.
     """
     settings = dict(home)
     sets = request.cell if request.is_baseline else request.changes
@@ -270,7 +280,7 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
-    """The part `root` with only the fields that the model or task called `name` has too."""
+    """Return the settings with only those fields of `root` that the model or task called `name` also has."""
     try:
         shared = fields_of(root, name)
     except BadName:

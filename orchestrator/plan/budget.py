@@ -1,4 +1,4 @@
-"""What a spec's budget limits, and whether those limits can be kept."""
+"""Check and describe the budget of a spec: limits on device hours, FLOPs, targets and patience."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -15,7 +15,7 @@ from trainables.metrics import TRAIN_FLOPS, Metric, look_up, split_and_quantity
 
 
 def limits_of(spec: Spec) -> Limits | None:
-    """The limits of `spec` beside wall clock; None where there are none."""
+    """Return the limits of `spec` other than wall clock; None if it has none."""
     asked = spec.budget
     if asked is None:
         return None
@@ -25,7 +25,7 @@ def limits_of(spec: Spec) -> Limits | None:
 
 
 def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], faults: Faults) -> None:
-    """FLOPs must be known where they are limited, and a target must be a value that there can be."""
+    """Note FLOPs limits without reported FLOPs, and targets that the objective cannot have."""
     limits, known = limits_of(spec), tuple(metrics)
     if limits is None:
         return
@@ -69,8 +69,7 @@ def check_afforded(
     search: SearchPlan | None,
     faults: Faults,
 ) -> None:
-    """What is known to be used must leave room for a trial of the arm that needs least, and what waits for
-    a better trial must be able to end something."""
+    """Note FLOPs limits below the cost of one trial, and patience that can never end a search."""
     asked = limits or Limits()
     _check_binding(asked, prices, search, faults)
     costs = [
@@ -92,7 +91,7 @@ def check_afforded(
 def _check_binding(
     asked: Limits, prices: Sequence[ArmPrice], search: SearchPlan | None, faults: Faults
 ) -> None:
-    """A search that waits for as many trials as it has waits for nothing."""
+    """Note a `no_improvement` that is at least the number of trials of a search."""
     each = asked.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
     searched = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
@@ -105,7 +104,7 @@ def _check_binding(
 
 
 def _idle_caps(plan: Plan) -> Iterator[str]:
-    """Which limits of FLOPs all that there is to train cannot reach, and may be meant to be less."""
+    """Yield warnings for FLOPs limits that all trials together cannot reach."""
     asked = plan.limits or Limits()
     each = asked.each_arm or ArmLimits()
     if any(
@@ -130,7 +129,7 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
 
 
 def _varies(arm: Arm) -> bool:
-    """Whether a search of `arm` draws what decides the FLOPs of a trial."""
+    """Return whether a search of `arm` draws a field that changes the FLOPs of a trial."""
     sized = (each.path for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
     return any(not path.startswith("train.") or path in _SIZES for path in sized)
 
@@ -139,7 +138,7 @@ _SIZES = frozenset({"train.steps", "train.batch_size", "train.batch_tokens", "tr
 
 
 def budget_lines(plan: Plan) -> Iterator[str]:
-    """What ends the sweep, or the search of an arm, before its last trial; for people."""
+    """Yield sentences that describe which limits end the sweep, or the search of an arm."""
     limits, devices = plan.limits or Limits(), "GPU" if plan.resources.gpus else "CPU core"
     whole = [f"{_hours(plan.wall_clock_hours)} of wall clock"] if plan.wall_clock_hours is not None else []
     whole += _amounts(limits.device_hours, limits.flops, devices)

@@ -1,4 +1,4 @@
-"""What a plan refuses beyond settings and spaces: samplers, stoppers, splits, seeds, posthoc settings."""
+"""Check samplers, stoppers, splits, seeds and device settings of a spec."""
 
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -20,18 +20,19 @@ from trainables.task_catalog import splits, task_name
 from trainables.training.config import ON_CUDA
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # which loads Optuna
+    from orchestrator.search.samplers import Chosen  # this import loads Optuna
 
 
 _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
     *(("precision", each, each, "choose bf16 or fp32") for each in ON_CUDA),
     ("graph", True, "graph: true", "drop train.graph"),
 )
-"""Fields of training with the value that only GPUs can run, its name in messages, and the other way out."""
+"""Training fields with the value that requires a GPU, its name in messages, and the alternative."""
 
 
 def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
-    """Note what is wrong with sampler and stopper, which are made and tried; the stopper, if there is one."""
+    """Note problems of sampler and stopper, which are created and tried; return the stopper if there is
+    one."""
     from orchestrator.search.sampler_check import Checked, check_sampler, check_stopper, or_refusals
     from orchestrator.search.samplers import DRAWN_AT_RANDOM
 
@@ -59,8 +60,10 @@ def check_samplers(search: Search, faults: Faults) -> "Chosen | None":
 def check_stopper(
     stopper: "Chosen | None", search: Search, arm: BuiltInArm, metrics: Sequence[Metric], faults: Faults
 ) -> None:
-    """A stopper that waits for longer than the training, or the search, lasts stops nothing, nor does one
-    whose bounds no value is beyond."""
+    """Note a stopper that can never stop a trial.
+
+    It waits longer than the training or the search lasts, or its bounds exceed all values of the objective.
+    """
     if stopper is None:
         return
     from orchestrator.search.samplers import patience
@@ -98,7 +101,7 @@ def check_stopper(
 
 
 def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Refuse some precisions, and graphs, for trials that ask for no GPU, and so get none."""
+    """Note precisions and CUDA graphs that require a GPU if trials have no GPU."""
     if spec.resources.gpus:
         return
     for field, value, written, remedy in _ON_GPUS:
@@ -120,7 +123,7 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
 
 
 def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """A trial of the built-in trainable has a rank for every GPU, and none is idle."""
+    """Note a number of ranks that differs from the number of GPUs of a trial."""
     path, gpus, ranks = "train.ranks", spec.resources.gpus, arm.system.train.ranks
     if gpus and ranks != max(1, gpus):
         faults.add(
@@ -132,7 +135,7 @@ def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
 
 
 def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
-    """Every split to confirm on must be a test split of the task."""
+    """Note confirm splits that are not test splits of the task."""
     if spec.confirm is None:
         return
     known = [each.name for each in splits(task) if each.role == "test"]
@@ -147,7 +150,7 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
 
 
 def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
-    """Seeds to confirm on must be unseen by the search."""
+    """Note confirm seeds that the search also uses."""
     if spec.confirm is None or search is None:
         return
     listed = spec.confirm.seeds

@@ -1,4 +1,4 @@
-"""Whether a plan that was read from a file can be run: its parts must fit each other, whoever wrote it."""
+"""Check that a plan read from a file can be run, even if it was edited or comes from another program."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,13 +9,13 @@ from search_spaces.paths import with_value
 
 MOST_ARMS = 10_000
 MOST_TRIALS = 1_000_000
-"""A plan names every trial: beyond this it fits neither into memory nor into a lifetime."""
+"""Maximum number of trials; a plan lists every trial, so larger plans exceed memory and any runtime."""
 PUBLISHED = ("arm", "split", "metric", "value")
-"""What a row of a published table must have."""
+"""Required keys of a published row."""
 
 
 def check_consistency(plan: Plan) -> None:
-    """Raises ValueError for the first thing that no planner writes."""
+    """Raise ValueError for the first inconsistency of a plan."""
     for fault in _faults(plan):
         raise ValueError(fault)
 
@@ -87,7 +87,7 @@ def _repeated(what: str, keys: Iterable[Any]) -> Iterator[str]:
 
 
 def _unsettable(arm: str, settings: Mapping[str, Any], paths: Iterable[str]) -> Iterator[str]:
-    """Paths that no value can be put at."""
+    """Yield a message for every path at which no value can be set."""
     for path in paths:
         try:
             with_value(settings, path, None)

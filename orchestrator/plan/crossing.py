@@ -1,4 +1,4 @@
-"""Arms at the settings of each other: which pairs of arms exchange what their searches chose."""
+"""Select the pairs of arms that exchange the winners of their searches, for `confirm.cross`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from search_spaces.dimensions import Fixed, Value
 
 
 def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
-    """Note why `confirm.cross` has nothing to exchange, or exchanges what has no one verdict."""
+    """Note a `confirm.cross` without anything to exchange, or with other settings that it excludes."""
     asked = spec.confirm
     if asked is None or not asked.cross:
         return
@@ -49,9 +49,9 @@ def shared_fields(arm: Arm, other: Arm) -> tuple[str, ...]:
 def exchanged(
     own: Mapping[str, Value], theirs: Mapping[str, Value], shared: Sequence[str]
 ) -> dict[str, Value]:
-    """Return what an arm chose, with the values of another arm in the fields `shared`.
+    """Return the winner of an arm with the values of another arm in the fields `shared`.
 
-    A field that the other arm has left out, because it has no meaning with its other choices, is left out.
+    A shared field that the other winner does not have is left out: it has no meaning with its other values.
     """
     kept = {path: value for path, value in own.items() if path not in shared}
     return kept | {path: theirs[path] for path in shared if path in theirs}

@@ -1,4 +1,4 @@
-"""Collects everything that is wrong with a plan, so that it can be reported at once, each with its place."""
+"""Collect all faults of a spec with their places, so that they can be reported together."""
 
 from orchestrator.errors import Fault, PlanError
 from orchestrator.spec.document import dotted
@@ -6,11 +6,11 @@ from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Spec
 
 Keys = tuple[str | int, ...]
-"""A place in the spec, e.g. ("arms", "minus-gate", "set", "model.gate")."""
+"""Keys of a place in the spec, e.g. ("arms", "minus-gate", "set", "model.gate")."""
 
 
 class Faults:
-    """Faults of one spec, each kept once."""
+    """Distinct faults of one spec."""
 
     def __init__(self, source: Spec | SpecFile) -> None:
         self._source = source
@@ -21,9 +21,13 @@ class Faults:
         return bool(self._found)
 
     def add(self, message: str, *keys: str | int, about: tuple[object, ...] = ()) -> None:
-        """Note that what is at `keys` is wrong.
+        """Add a fault.
 
-        What one line of the spec does wrong in many arms is kept for the first of them: pass that as `about`.
+        Args:
+            message: Description of the problem.
+            keys: Place in the spec.
+            about: Subject of the fault; only the first fault with the same subject is kept. Use it for one
+                line of the spec that causes the same fault in many arms.
         """
         if about:
             if about in self._subjects:
@@ -37,7 +41,7 @@ class Faults:
 
     @property
     def added_fields(self) -> tuple[str, ...]:
-        """Outermost fields of the baseline that only overrides and profiles have set, in order of name."""
+        """Return the outermost baseline fields that only overrides and profiles set, sorted by name."""
         if not isinstance(self._source, SpecFile):
             return ()
         paths = [dotted(keys[1:]) for keys in self._source.document.added if keys[:1] == ("baseline",)]
@@ -46,10 +50,10 @@ class Faults:
         )
 
     def has(self, *about: object) -> bool:
-        """Whether there is a fault about that."""
+        """Return whether there is a fault with the subject `about`."""
         return about in self._subjects
 
     def raise_if_any(self) -> None:
-        """Raise `PlanError` with all faults, from the top of the file to its end."""
+        """Raise `PlanError` with all faults, sorted by line."""
         if self._found:
             raise PlanError(sorted(self._found, key=lambda fault: (fault.line is None, fault.line or 0)))

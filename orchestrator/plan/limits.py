@@ -1,4 +1,4 @@
-"""What no machine could hold or finish: refused before anything is built, computed or written."""
+"""Refuse trials that no machine could hold or finish, before anything is built, computed or written."""
 
 from collections.abc import Callable
 
@@ -7,15 +7,20 @@ from orchestrator.plan.training_code.settings import System
 from trainables.costs import depth_range, flops, passes, peak_memory_bytes
 
 MOST_BYTES = 32 << 40
-"""Memory of the largest single machines; a trial never spans machines."""
+"""Memory of the largest single machines in bytes; a trial never uses several machines."""
 MOST_FLOPS = 1e27
-"""A trial's training: a little more than the largest trainings that were published."""
+"""Maximum FLOPs of a trial, slightly above the largest published trainings."""
 
 
 def too_large(system: System, count: Callable[[System], int]) -> str | None:
-    """Why `system` could be trained on no machine, as what must hold and what was given; None if it could.
+    """Return why no machine could train `system`; None if one could.
 
-    `count` tells its number of parameters. Raises ValueError for what cannot be built.
+    Args:
+        system: Settings of a trial.
+        count: Returns the number of parameters of a system.
+
+    Raises:
+        ValueError: The system cannot be built.
     """
     length, rows = system.shape.length_max, rows_per_step(system)
     again = system.train.checkpoint_activations
@@ -42,12 +47,12 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
 
 
 def rows_per_step(system: System) -> int:
-    """Examples a step where all are as long as training examples may be."""
+    """Return the number of examples per step if all examples have the maximum length."""
     return system.train.batch_rows(_longest(system))
 
 
 def rows_at_once(system: System) -> int:
-    """Of these, most that are run at once."""
+    """Return the number of examples per forward pass if all examples have the maximum length."""
     return system.train.part_rows(_longest(system))
 
 

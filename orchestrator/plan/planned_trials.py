@@ -1,8 +1,8 @@
-"""Every trial of a plan, each with an id made from content alone, so that resuming is a look-up.
+"""List every trial of a plan, with ids derived from content, so that a resumed sweep can look trials up.
 
-A search trial's id knows the arm's content, how it is searched, and its number: more trials leave the ids of
-the first ones as they are. A confirm trial's id knows the number of trials its winner was chosen from, and
-what may end the search before, since that decides what is confirmed.
+The id of a search trial depends on the arm's content, the search settings and the trial number. So a larger
+number of trials does not change the ids of the first ones. The id of a confirm trial also depends on the
+number of search trials and on the limits of the search, since these determine the winner.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ INFEASIBLE_MAX: Final = 10
 """Number of infeasible trials per planned search trial after which the search of an arm ends."""
 
 Identity = dict[str, Any] | None
-"""What decides which assignment is confirmed, but for the arm's content."""
+"""Settings that determine the confirmed assignment, apart from the arm's content."""
 _EXHAUSTIVE = frozenset({NAME, "bruteforce", "BruteForceSampler"})
 
 
@@ -39,7 +39,15 @@ def planned_trials(
     posthoc: Sequence[Mapping[str, Value]],
     limits: Limits | None = None,
 ) -> Iterator[PlannedTrial]:
-    """All trials: phase by phase, in each phase repeat by repeat, in each repeat arm by arm."""
+    """Yield all trials, sorted by phase, then by repeat, then by arm.
+
+    Args:
+        arms: All arms.
+        search: Search settings; None without a search.
+        confirm: Confirmation settings; None without confirmation.
+        posthoc: Overrides of each re-evaluation.
+        limits: Limits of the sweep, which are part of the ids of confirm trials.
+    """
     cells = [*product(range(search.repeats if search is not None else 1), arms)]
     if search is not None:
         for repeat, arm in cells:
@@ -58,20 +66,21 @@ def planned_trials(
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
-    """Whether `sampler` of a search tries every combination, each once."""
+    """Return whether `sampler` tries every combination exactly once."""
     return bool(sampler["name"] == NAME)
 
 
 def tries_each_once(sampler: Mapping[str, Any]) -> bool:
-    """Whether `sampler` tries every combination once before it repeats one, and the space can be counted."""
+    """Return whether `sampler` tries every combination once before it repeats one."""
     return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
 
 
 def num_searched(arm: Arm, search: SearchPlan, best: int = 1, repeat: int = 0) -> int:
-    """Search trials of a repeat of `arm`: as asked for, but no combination twice where each is tried once.
+    """Return the number of search trials of a repeat of `arm`.
 
-    An arm that searches nothing has one setting, so that nothing is chosen: as many as are confirmed, and
-    none in later repeats.
+    It is `trials_per_arm`, or the number of combinations if that is smaller and the sampler tries each once.
+    An arm without searched fields has one setting, so it needs only as many trials as are confirmed, and none
+    in later repeats.
     """
     if repeat and best == 1 and not arm.space.dimensions:
         return 0
@@ -82,7 +91,7 @@ def num_searched(arm: Arm, search: SearchPlan, best: int = 1, repeat: int = 0) -
 
 
 def num_points(arm: Arm) -> int | None:
-    """Different assignments that a search of `arm` can try; None where they cannot be counted."""
+    """Return the number of different assignments of a search of `arm`; None if it is infinite."""
     if not all(is_finite(each.domain) for each in arm.space.dimensions):
         return None
     return count_combinations(arm.space, arm.settings)
@@ -91,20 +100,22 @@ def num_points(arm: Arm) -> int | None:
 def search_root(search: SearchPlan, repeat: int, arm: Arm | None = None) -> int:
     """Return the seed from which all seeds of one repeat of a search derive.
 
-    It is the same in every arm, so that repeats are paired, but not in a control: with the draws and seeds
-    of the baseline a control would repeat the trials of the baseline one by one.
+    It is the same in every arm, so that repeats are paired. A control has a different one, because otherwise
+    its trials would be identical to those of the baseline.
     """
     root = derive_seed(search.seed, "repeat", repeat) if repeat else search.seed
     return derive_seed(root, "control", arm.name) if arm is not None and arm.control else root
 
 
 def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | None = None) -> int:
-    """Return the training seed of search trial `number` of `repeat`, the same in every arm but controls."""
+    """Return the training seed of search trial `number` of `repeat`, the same in every arm except
+    controls."""
     return derive_seed(search_root(search, repeat, arm), SEARCH, number)
 
 
 def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
-    """Return the confirm seeds of all repeats: those `listed` for the first, derived ones for the others."""
+    """Return the confirm seeds of all repeats: `listed` for the first repeat, derived seeds for the
+    others."""
     found = dict.fromkeys(listed)
     for repeat, seed in product(range(1, repeats), listed):
         derived = (derive_seed("confirm", seed, "repeat", repeat, attempt) for attempt in count())
@@ -119,13 +130,14 @@ def pairs_of(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> li
 
 
 def with_data_of(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the data of one confirm seed: the same in all arms with the same `data_seed`."""
+    """Return `settings` with the data seed of one confirm seed, the same in all arms with equal
+    `data_seed`."""
     path = "task.data_seed"
     return with_value(settings, path, derive_seed("data", lookup(settings, path), seed))
 
 
 def rereads(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
-    """The posthoc settings that `arm` can be read under: an arm without the field has nothing to read."""
+    """Return the posthoc settings that apply to `arm`, which are those whose fields it has."""
     return [
         overrides
         for overrides in posthoc
@@ -166,7 +178,7 @@ def _confirmed(
 def _crossed(
     arms: Sequence[Arm], search: SearchPlan, confirm: ConfirmPlan, limits: Limits | None
 ) -> Iterator[PlannedTrial]:
-    """Yield the trials of every arm at the settings of each arm that it is compared with."""
+    """Yield the trials of every arm with the winners of the arms that it is compared with."""
     pairs = [*crossed_pairs(arms)]
     for repeat, arm in product(range(search.repeats), arms):
         others = [reference for one, reference in pairs if one.name == arm.name]
@@ -193,7 +205,7 @@ def _reread(
 
 
 def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
-    """What the course of a search follows from, but for the arm's content and the number of trials."""
+    """Return the settings that determine a search, except for the arm's content and the number of trials."""
     more: dict[str, Any] = {"first": [dict(each) for each in arm.first]} if arm.first else {}
     more |= {"repeat": repeat} if repeat else {}
     return more | {
@@ -210,7 +222,7 @@ def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
 def _found(
     arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None, confirm: ConfirmPlan
 ) -> Identity:
-    """What decides which assignment is confirmed on which data, but for the arm's content."""
+    """Return the settings that determine the winner and its data, except for the arm's content."""
     resampled = {"resample_data": True} if confirm.resample_data else {}
     if search is None:
         return resampled or None

@@ -1,4 +1,4 @@
-"""From a spec to a plan, or to all that is wrong with it. Pure: starts nothing, writes nothing."""
+"""Create a plan from a spec, or report all faults of the spec; it starts no process and writes no file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -41,10 +41,10 @@ from trainables.custom.outside import load
 from trainables.task_catalog import splits
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # which loads Optuna
+    from orchestrator.search.samplers import Chosen  # this import loads Optuna
 
 OnProgress = Callable[[str], None]
-"""Hears what is looked at now: a plan of thousands of arms takes minutes."""
+"""Callback for progress messages: a plan of thousands of arms takes minutes."""
 
 
 def _nobody(_: str) -> None:
@@ -58,11 +58,18 @@ def plan(
     on_progress: OnProgress = _nobody,
     probe: Probe | None = None,
 ) -> Plan:
-    """All that `source` asks to run, proved, priced and with every trial's id.
+    """Return the plan of `source`: checked arms, cost estimates, and all trials with ids.
 
-    The same spec gives the same plan, but for the seconds of `calibrate`, which times a few real steps of
-    every arm. A `SpecFile` lets faults say on which line they are. What `probe` has built for other plans it
-    need not build again. Raises `PlanError` with all of them.
+    The same spec gives the same plan, except for the durations of `calibrate`.
+
+    Args:
+        source: The spec. Faults of a `SpecFile` include line numbers.
+        calibrate: Whether to time a few steps of every arm.
+        on_progress: Called with progress messages.
+        probe: Cache of built models, shared between plans.
+
+    Raises:
+        PlanError: The spec has faults; the error lists all of them.
     """
     spec = source.spec if isinstance(source, SpecFile) else source
     faults = Faults(source)
@@ -114,27 +121,27 @@ def plan(
 
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
-    """Return the number of differences per outcome: one per arm with a reference, and those over contexts."""
+    """Return the number of comparisons per outcome: one per arm with a reference, and one per pooled arm."""
     compared = [arm for arm in arms if arm.reference and not arm.control]
     pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
     return len(compared) + len(pooled)
 
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
-    """Test splits that are read and by whose examples something is chosen."""
+    """Return confirmed test splits whose examples are also used for selection."""
     held = {info.holds for arm in arms for info in splits(arm.system.task)}
     return tuple(each for each in (spec.confirm.splits if spec.confirm else ()) if each in held)
 
 
 def _check_search(search: Search, faults: Faults) -> "Chosen | None":
-    """Note what is wrong with a search whatever the arms are; its stopper."""
+    """Note problems of a search that do not depend on the arms; return its stopper."""
     check_first(search, faults)
     check_predicates(search, faults)
     return checks.check_samplers(search, faults)
 
 
 def _check_seeds(spec: Spec, resolved: Sequence[CheckedArm[Any]], faults: Faults) -> None:
-    """Note what is wrong with the seeds. Raises `PlanError` with all faults where there is no baseline."""
+    """Note problems of the seeds; raise `PlanError` with all faults if there is no valid baseline."""
     checks.check_seeds(spec, _search_plan(spec), faults)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
@@ -147,7 +154,7 @@ def _check(
     stopper: "Chosen | None",
     faults: Faults,
 ) -> None:
-    """Note what is wrong with the spec and its arms, apart from what is searched."""
+    """Note problems of the spec and its arms, other than those of search spaces."""
     trainable.check(spec, arms, stopper, faults)
     metrics = trainable.metrics(arms)
     check_budget(spec, trainable.path, metrics, faults)
@@ -162,7 +169,7 @@ def _proved(
     on_progress: OnProgress,
     faults: Faults,
 ) -> tuple[list[ArmProof], list[Arm]]:
-    """What building every arm showed, and the arms with what their searches vary."""
+    """Return the results of the ablation check, and the arms with their search spaces."""
     by_name = {arm.name: arm for arm in resolved}
     if spec.search is not None:
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
@@ -173,7 +180,7 @@ def _proved(
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
         searched = Searched()
         if spec.search is not None:
-            # Of code from outside nothing need be known; what is ours is proved unless it cannot be trained.
+            # A built-in arm without a result of the check cannot be trained; custom code may have no check.
             runs = proved is not None or trainable.path is not None
             searched = _searched(arm, spec, spec.search, trainable, faults, runs=runs)
         proofs += [] if proved is None else [proved]
@@ -182,7 +189,7 @@ def _proved(
 
 
 def _trainable(spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnProgress) -> TrainableForPlan:
-    """What runs the trials of `spec`. Raises `PlanError` if it cannot be had."""
+    """Return the trainable of `spec`; raise `PlanError` if it cannot be imported."""
     if spec.trainable is None:
         return BuiltIn(probe)
     on_progress(f"{spec.trainable} to be imported")
@@ -221,7 +228,7 @@ def _searched(
     trainable.check_objectives(search, arm, faults)
     found = arm_space(arm, search, faults)
     try:
-        if runs:  # the same arm with values of its search would only repeat the error
+        if runs:  # otherwise drawn values would repeat the error of the arm
             found = replace(found, space=check_draws(arm, found.space, trainable.trying, spec, faults))
         check_grid(arm, found.space, spec, search, faults)
     except PredicateFailed as error:
@@ -239,9 +246,9 @@ def _together(
     trainable: TrainableForPlan,
     faults: Faults,
 ) -> list[Arm]:
-    """The arms with what they try first; what is wrong with all of them together goes to `faults`.
+    """Return the arms with their first points; note problems that involve several arms.
 
-    Arms that are faulty themselves are only asked for the fields that constraints name.
+    If there are faults already, only check that the fields of constraints exist.
     """
     spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
     if faults:
@@ -269,14 +276,23 @@ def plan_file(
     spread_of: SpreadOf | None = None,
     read: SpecFile | None = None,
 ) -> tuple[SpecFile, Plan]:
-    """The spec at `path` with `profile` and `overrides` applied, and its plan.
+    """Return the spec at `path` with `profile` and `overrides` applied, and its plan.
 
-    `found` says what other sweeps found, where the spec has that tried first, and `spread_of` how far their
-    seeds lie apart; the spec then holds it. `read` is what `read_to_plan` made of the file, where that is
-    known.
+    Args:
+        path: YAML file of the spec.
+        overrides: `field=value` texts.
+        profile: Name of a profile of the spec.
+        calibrate: Whether to time a few steps of every arm.
+        on_progress: Called with progress messages.
+        probe: Cache of built models, shared between plans.
+        found: Returns the winners of other sweeps, for first points; the returned spec contains them.
+        spread_of: Returns the spread of another sweep over seeds; the returned spec contains it.
+        read: Result of `read_to_plan`, if the file has been read already.
 
-    Raises `SpecError` with all faults of the file, or `PlanError` with all that the planner found; sizes that
-    nothing could have come before, as `OversizedSpec`.
+    Raises:
+        SpecError: The file has faults; the error lists all of them.
+        OversizedSpec: The spec requests an impossible size.
+        PlanError: The planner has found faults; the error lists all of them.
     """
     source = read if read is not None else read_to_plan(path, overrides, profile)
     if found is not None:
@@ -343,5 +359,5 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:
-    """One posthoc setting at a time, all others as trained."""
+    """Return one set of overrides per posthoc value; all other fields stay as trained."""
     return tuple({path: value} for path, values in spec.posthoc.items() for value in values)

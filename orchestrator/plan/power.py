@@ -1,4 +1,4 @@
-"""What the chosen seeds can show and what looks between them may save, said before anything runs."""
+"""Describe before a launch which effects the seeds can detect, and how many seeds looks may save."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,9 +15,9 @@ from orchestrator.statistics.verdicts import SEEDS_LEAST
 from search_spaces.wording import amount
 
 LARGE = 1.0
-"""A difference of so many standard deviations is what few seeds are compared with."""
+"""Effect in standard deviations for which the sentence states the required number of seeds."""
 EXPECTED_FOR = (2.0, 5.0, 10.0, 20.0)
-"""Differences, in standard deviations of a run over seeds, that are given as examples."""
+"""Example differences in standard deviations of a run over seeds."""
 
 
 def power(
@@ -29,15 +29,15 @@ def power(
     *,
     search: SearchPlan | None = None,
 ) -> Power:
-    """Return what the seeds of `confirm`, or the repeats of `search`, can show of `answer`.
+    """Return the effects that the seeds of `confirm`, or the repeats of `search`, can detect.
 
     Args:
-        confirm: What is confirmed.
-        answer: What decides the question.
+        confirm: Confirmation settings.
+        answer: Primary outcomes, margin and error level.
         stated: Standard deviation of the first outcome over seeds, if it is known.
-        published: Rows of published tables, used where it is not stated.
+        published: Rows of published tables, used if `stated` is None.
         baseline: Settings of the baseline, whose published spread is preferred.
-        search: A search chooses by the split valid, of which no claim is made then.
+        search: Search settings; a search uses the valid split, so there is no verdict on that split.
     """
     unit = "repeat" if search is not None and search.repeats > 1 else "seed"
     seeds = search.repeats if search is not None and unit == "repeat" else len(confirm.seeds)
@@ -81,7 +81,7 @@ def power(
 
 
 def _moderated(seeds: int, answer: AnswerPlan) -> str:
-    """What moderated variances change; empty where none are asked for."""
+    """Return a sentence on the effect of moderated variances; empty if they are not requested."""
     if not answer.moderated:
         return ""
     arms = answer.family // max(1, len(answer.outcomes))
@@ -94,7 +94,7 @@ def _moderated(seeds: int, answer: AnswerPlan) -> str:
 
 
 def _known(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:
-    """A spread as a spec has it: a number, or what another sweep shows."""
+    """Return the spread of a spec and its source: a number, or the spread of another sweep."""
     if isinstance(stated, Mapping):
         return stated.get(FOUND), f"baseline of {stated[FROM]}"
     return stated, "stated"
@@ -108,8 +108,8 @@ def _needed(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
 def _published(
     confirm: ConfirmPlan, answer: AnswerPlan, rows: Sequence[Mapping[str, Any]], baseline: Mapping[str, Any]
 ) -> tuple[float | None, str]:
-    """The spread of the baseline as published, or else the first published one, in the first primary
-    outcome, and whose it is."""
+    """Return the published spread of the first primary outcome and its source; the baseline's row is
+    preferred."""
     outcome = next(iter(answer.outcomes), "")
     names = metric_splits(None, confirm, answer)
     belongs = (names.split(outcome), names.quantity(outcome))
@@ -123,14 +123,14 @@ def _published(
     ]
     if not known:
         return None, ""
-    # A stable sort: the baseline's own cell of a grid, then other cells of it, then what is listed first.
+    # Order: the baseline in its own grid cell, the baseline in other cells, then other rows as listed.
     row = min(known, key=lambda each: (each["arm"] != BASELINE, not of_cell(each, baseline)))
     own = row["arm"] == BASELINE and of_cell(row, baseline)
     return float(row["std"]), f"published{'' if own else f' of {name_of(row)}'}, {row['source']}"
 
 
 def rounds_sentence(plan: Plan) -> str:
-    """How seeds run in rounds and how many an arm is expected to need; empty for a plan without looks."""
+    """Return a description of rounds and the expected number of seeds per arm; empty without looks."""
     if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
         return ""
     seeds, answer, unit = plan.num_units, plan.answer, plan.unit

@@ -1,4 +1,4 @@
-"""What a plan costs, by arithmetic; seconds only where a few real steps were timed."""
+"""Compute cost estimates of arms; durations are measured by timing a few steps."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,13 +23,13 @@ from trainables.threads import cpu_threads
 from trainables.training.step import Learner, one_step
 
 BYTES = 4
-"""Of a saved number."""
+"""Bytes per stored number."""
 ADAM_MOMENTS = 2
 FEW, MORE = 2, 8
-"""Sizes of a batch, or of its parts, timed on a CPU where a whole batch takes too long; time is taken to grow
-evenly from there."""
+"""Batch sizes, or sizes of batch parts, timed on a CPU if a full batch takes too long; time is extrapolated
+linearly."""
 AFFORDABLE_S = 1.0
-"""A step expected to take less is timed as it is."""
+"""Seconds below which a step is timed at its real size."""
 TIMED_STEPS = 3
 
 
@@ -40,9 +40,16 @@ def price(
     *,
     calibrate: bool,
 ) -> ArmPrice:
-    """Return the estimate of `arm` for these numbers of trials by phase.
+    """Return the cost estimate of an arm.
 
-    Raises InputError if a step cannot be timed here.
+    Args:
+        arm: The arm.
+        probe: Cache of built models.
+        trials: Number of trials by phase.
+        calibrate: Whether to time a few steps.
+
+    Raises:
+        InputError: A step cannot be timed on this machine.
     """
     structure, system = probe.structure(arm.system), arm.system
     step = passes(recomputes=system.train.checkpoint_activations) * rows_per_step(system)
@@ -53,13 +60,13 @@ def price(
         train_flops_max=step * structure.flops_max,
         peak_memory_bytes=_peak_memory(system, structure),
         checkpoint_bytes=_checkpoint(system, structure),
-        # Ranks work side by side, and are timed one after the other.
+        # Ranks run in parallel, but the timed step processes the rows of all ranks.
         seconds_per_step=_seconds_per_step(system) / system.train.ranks if calibrate else None,
     )
 
 
 def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
-    """Number of trials by arm and phase."""
+    """Return the number of trials by arm and phase."""
     counts: dict[str, Counter[str]] = {}
     for trial in trials:
         counts.setdefault(trial.arm, Counter())[trial.phase] += 1
@@ -73,7 +80,7 @@ def _peak_memory(system: System, structure: Structure) -> int:
 
 
 def _checkpoint(system: System, structure: Structure) -> int:
-    """Weights, the optimiser's moments, and what is kept of best weights so far, slow and average ones."""
+    """Return the bytes of a checkpoint: weights, optimizer moments, and best, slow and average weights."""
     train = system.train
     kept = (
         train.average_best * (train.select == "best")
@@ -85,7 +92,7 @@ def _checkpoint(system: System, structure: Structure) -> int:
 
 
 def _seconds_per_step(system: System) -> float:
-    """Seconds of a training step on full-length inputs, on the device that trials would use."""
+    """Return seconds per training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batch_size, parts = rows_per_step(system), system.train.parts
     fewer, larger = FEW * parts, MORE * parts
@@ -102,7 +109,7 @@ def _seconds_per_step(system: System) -> float:
 
 
 def _timed(learner: Learner, system: System, examples: int) -> float:
-    """Median seconds of a step on `examples` examples, the first step not counted."""
+    """Return the median seconds of a step on `examples` examples, without the first step."""
     batch = synthetic_batch(system.shape, examples, system.shape.length_max, SEED).to(learner.device)
     seconds = []
     for step in range(1 + TIMED_STEPS):

@@ -1,5 +1,4 @@
-"""Reads what is to be planned. Without PyTorch, so that what nobody could plan is refused at once: specs that
-are none, sizes that nothing could have, plans of more trials than a lifetime holds."""
+"""Read a spec for planning and refuse impossible sizes at once, without importing PyTorch."""
 
 from collections.abc import Sequence
 from math import prod
@@ -17,9 +16,9 @@ def read_to_plan(path: Path, overrides: Sequence[str] = (), profile: str | None 
     """Read the spec at `path` with `profile` and `overrides` applied.
 
     Raises:
-        OversizedSpec: It asks for a size that nothing could have.
-        PlanError: It asks for more arms or trials than can be planned.
-        SpecError: Something else is wrong with it.
+        OversizedSpec: The spec requests an impossible size.
+        PlanError: The spec requests more arms or trials than can be planned.
+        SpecError: The spec has other faults.
     """
     try:
         source = read_spec(path, overrides, profile)
@@ -32,12 +31,12 @@ def read_to_plan(path: Path, overrides: Sequence[str] = (), profile: str | None 
 
 
 def number_of_arms(spec: Spec) -> int:
-    """Return the baseline and all arms, each in every cell of contexts and grid."""
+    """Return the number of arms including the baseline, over all cells of contexts and grid."""
     return (1 + len(spec.arms)) * prod(map(len, spec.axes.values()))
 
 
 def check_size(spec: Spec, faults: Faults) -> None:
-    """A plan must be one that can be made. Raises `PlanError` at once if it is not: no more is looked at."""
+    """Raise `PlanError` if the spec requests too many arms or trials."""
     arms = number_of_arms(spec)
     if arms > MOST_ARMS:
         faults.add(

@@ -1,4 +1,4 @@
-"""Arms are compared on the same examples: settings of an arm that change valid or test splits are refused."""
+"""Refuse settings of an arm that change valid or test splits, so that all arms use the same examples."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -19,16 +19,16 @@ from trainables.task_catalog import (
 )
 
 SEED: Final = "data_seed"
-"""The field of a task from which its data follow."""
+"""Field of a task that seeds its data."""
 
 
 def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: Faults) -> None:
     """Note every arm that is measured on other examples than its reference.
 
     Args:
-        arms: All arms with valid settings. Contexts are compared within themselves only.
-        tests: Test splits that confirmed trials read; the valid split is always read.
-        faults: Collects what is wrong.
+        arms: All arms with valid settings. Arms are compared only within their context.
+        tests: Test splits that confirm trials read; the valid split is always read.
+        faults: Collects the problems.
     """
     by_name = {arm.name: arm for arm in arms}
     for arm in arms:
@@ -52,7 +52,7 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
 
 
 def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> None:
-    """Note every task whose data are not drawn by its seed, if every confirm seed is to have other data."""
+    """Note every task whose data do not depend on its seed, if `confirm.resample_data` is set."""
     if spec.confirm is None or not spec.confirm.resample_data:
         return
     for name, task in {task_name(arm.system.task): arm.system.task for arm in arms}.items():
@@ -80,9 +80,9 @@ def _is_drawn(task: Settings) -> bool:
 def changed_splits(
     before: Settings, after: Settings, tests: Sequence[str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield fields that differ between two tasks, with the valid and test splits that they may change.
+    """Yield the fields that differ between two tasks, with the valid and test splits that they may change.
 
-    Fields that change training data, counted steps or the form of examples alone are left out.
+    Fields that only affect training data, step counts or the form of examples are left out.
     """
     if type(before) is not type(after):
         yield "name", _measured(after, tests)

@@ -1,4 +1,4 @@
-"""Plans as canonical JSON and back: equal plans give equal bytes, and reading them gives the plan again."""
+"""Serialise plans as canonical JSON, so that equal plans give equal bytes, and read them back."""
 
 import shlex
 from collections import Counter
@@ -15,18 +15,18 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import Phase
 
 FORMAT: Final = 1
-"""Raised whenever older plans can no longer be read."""
+"""Version of the format; it increases if older plans can no longer be read."""
 _LATER: Final = ("continue_on_error", "extended", "factors", "keep", "selected_on")
 _LATER_OF_ARMS: Final = ("first", "without", "context", "name_in_context", "control")
 _LATER_OF_ANSWERS: Final = ("pooled", "moderated")
 _LATER_OF_TRIALS: Final = ("late_splits", "repeat", "settings_of")
 _LATER_OF_CONFIRM: Final = ("halting_examples", "cross", "resample_data")
 _LATER_OF_PROOFS: Final = ("run_with",)
-"""Fields that came later, absent where they say nothing: plans without them are the bytes they were."""
+"""Fields added in later versions; they are left out if empty, so that older plans keep their bytes."""
 
 
 def to_json(plan: Plan) -> str:
-    """`plan` as one line of JSON with sorted keys."""
+    """Return `plan` as one line of JSON with sorted keys."""
     values = to_json_values(plan)
     later: list[tuple[dict[str, Any], tuple[str, ...]]] = [(values, _LATER)]
     later += [(arm, _LATER_OF_ARMS) for arm in values["arms"]]
@@ -48,9 +48,14 @@ def to_json(plan: Plan) -> str:
 def from_json(
     text: str | bytes, *, on_trials: Callable[[list[dict[str, Any]]], None] = lambda _: None
 ) -> Plan:
-    """The plan that `to_json` wrote. Raises StoreError for anything else.
+    """Return the plan from the text that `to_json` returned.
 
-    `on_trials` gets the values of the trials before they are read, and may remove them.
+    Args:
+        text: JSON of the plan.
+        on_trials: Called with the values of the trials before they are parsed; it may remove some.
+
+    Raises:
+        StoreError: The text is not a valid plan.
     """
     try:
         data = parsed(text)
@@ -68,12 +73,16 @@ def from_json(
 
 
 def read_plan(folder: SweepFolder) -> Plan:
-    """The plan as launched and extended. Raises StoreError if there is none, or something else."""
+    """Return the plan of a sweep with all extensions; raise StoreError if it is missing or invalid."""
     return _read(folder, from_json)
 
 
 def read_outline(folder: SweepFolder) -> tuple[Plan, Counter[tuple[str, Phase]]]:
-    """Return the plan without its trials, and their number by arm and phase. Raises as `read_plan`."""
+    """Return the plan without its trials, and the number of trials by arm and phase.
+
+    Raises:
+        StoreError: The plan is missing or invalid.
+    """
     counts: Counter[tuple[str, Phase]] = Counter()
 
     def count(trials: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What a plan is made of: plain values that serialise to JSON. Conductor and report read nothing else."""
+"""Dataclasses of a plan: plain values that serialise to JSON, the only input of conductor and report."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from trainables.metrics import Metric
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field in which an arm differs from the baseline."""
+    """A field in which an arm differs from the baseline."""
 
     path: str
     before: Any
@@ -21,28 +21,28 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One system under study: full settings, what differs from the baseline, what its search may vary."""
+    """A variant under comparison: all settings, changes from the baseline, and search space."""
 
     name: str
     why: str
     settings: Mapping[str, Any]
     """Full, validated settings with every default filled in: `task`, `model`, `train`."""
     changes: tuple[Change, ...]
-    """Empty for the baseline."""
+    """Differences from the baseline; empty for the baseline."""
     space: Space
     dropped: tuple[str, ...]
-    """Dimensions of the common space this arm does not have."""
+    """Dimensions of the common space that this arm does not search."""
     digest: str
     """Content hash of settings and space; part of every trial id."""
     reference: str = ""
-    """Name of the arm it is compared with: the baseline of its grid cell.
+    """Name of the arm that this arm is compared with: the baseline of its grid cell.
 
     The reference of another cell's baseline is the first baseline of the same context.
     """
     first: tuple[Mapping[str, Value], ...] = ()
-    """Assignments that its search tries before its sampler is asked."""
+    """Assignments that its search tries before the sampler draws any."""
     without: tuple[str, ...] = ()
-    """Components of the baseline that it takes away, where the spec combines them."""
+    """Components of the baseline that this arm removes, if the spec combines components."""
     context: Mapping[str, Any] = field(default_factory=dict)
     """Values of the spec's contexts by field path.
 
@@ -51,20 +51,20 @@ class Arm:
     name_in_context: str = ""
     """Name of the arm without the values of its context; empty without contexts."""
     control: bool = False
-    """Whether it is its reference under another name, searched with draws and seeds of its own."""
+    """Whether the arm equals its reference and is searched with separate draws and seeds."""
 
     @property
     def is_searched(self) -> bool:
-        """Whether its search has anything to choose from."""
+        """Return whether the search has a dimension with more than one value."""
         return not all(isinstance(each.domain, Fixed) for each in self.space.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """How every arm, the baseline included, is searched."""
+    """Settings of the search, which are identical in every arm, including the baseline."""
 
     trials_per_arm: int
-    """Of each repeat."""
+    """Number of search trials per arm in each repeat."""
     sampler: Mapping[str, Any]
     """`name` (tpe, random, ... or an Optuna sampler class name) and its keyword arguments."""
     stopper: Mapping[str, Any] | None
@@ -72,44 +72,46 @@ class SearchPlan:
     objectives: tuple[Objective, ...]
     seed: int
     repeats: int = 1
-    """How many times every arm is searched, each time with other draws and seeds."""
+    """Number of searches per arm, each with different draws and seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmPlan:
-    """How winners are retrained on seeds no search has seen."""
+    """Settings for retraining the winners on seeds that no search has used."""
 
     best: int
-    """How many of a search's best assignments are retrained."""
+    """Number of best assignments of a search that are retrained."""
     seeds: tuple[int, ...]
-    """Those of the first repeat of the searches, then those of the next one, and so on, equally many each."""
+    """Seeds by repeat of the search: first those of repeat 0, then of repeat 1, and so on, equally many
+    each."""
     splits: tuple[str, ...]
     stop: Literal["decided"] | None = None
-    """`decided`: in rounds, until an arm's verdict is certain."""
+    """`decided`: run seeds in rounds until an arm's verdict is certain; None: run all seeds."""
     halting_examples: int = 0
-    """Examples of the first split of which every trial keeps what halting does on them."""
+    """Number of examples of the first split for which every trial stores halting data."""
     cross: bool = False
-    """Whether each arm is also trained at what the search of its reference chose, and the reference at what
-    the search of the arm chose."""
+    """Whether to also train each arm with the winner of its reference, and the reference with the winner of
+    the arm."""
     resample_data: bool = False
-    """Whether every seed has data drawn anew, the same in all arms."""
+    """Whether every seed has newly drawn data, identical in all arms."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmLimits:
-    """What ends the search of an arm before its last trial, the same for every arm; None: nothing of it."""
+    """Limits that end the search of an arm before its last trial, equal for every arm; None means
+    unlimited."""
 
     device_hours: float | None = None
     flops: float | None = None
     target: float | None = None
-    """Value of the first objective."""
+    """Value of the first objective at which the search ends."""
     no_improvement: int | None = None
-    """Trials in a row that ended without a better value."""
+    """Number of consecutive trials without a better value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the whole sweep may use beside wall clock, and what the search of each arm may use."""
+    """Limits of a sweep on device hours and FLOPs, and limits of the search of each arm."""
 
     device_hours: float | None = None
     flops: float | None = None
@@ -117,51 +119,53 @@ class Limits:
 
     @property
     def counts_flops(self) -> bool:
-        """Whether FLOPs limit anything."""
+        """Return whether the sweep or any search has a limit on FLOPs."""
         return self.flops is not None or (self.each_arm is not None and self.each_arm.flops is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class ArmProof:
-    """What building an arm showed, next to the baseline."""
+    """Result of the ablation check: size, FLOPs, loss and differences of a built arm from its reference."""
 
     arm: str
     parameters: int
     module_tree_added: tuple[str, ...]
-    """Outermost modules that the baseline lacks, and weights of another shape, with their shapes."""
+    """Outermost modules that the baseline lacks, and weights whose shape differs, with their shapes."""
     module_tree_removed: tuple[str, ...]
     flops_min: float | None
-    """Forward FLOPs of one sequence of the longest training length at the least halting depth; of an own
-    trainable those of its example, None without one."""
+    """Forward FLOPs of one sequence of the longest training length at the least halting depth. For a custom
+    trainable, forward FLOPs of its example; None without an example."""
     flops_max: float | None
     loss: float | None
-    """Loss of the seeded forward pass on two synthetic examples, of a model with `run_with`; None for an own
-    trainable."""
+    """Loss of the seeded forward pass on two synthetic examples, of a model with the settings `run_with`;
+    None for a custom trainable."""
     gradient_norm: float | None
     functional_change: bool
-    """Whether losses, gradients or the layers run differ from the baseline, on some seeded weights."""
+    """Whether losses, gradients or the layers that are run differ from the baseline, for some seeded
+    weights."""
     evidence: tuple[str, ...] = ()
-    """In what the arm differs from the arm it is compared with: weights, FLOPs, training, task, measuring,
-    writing, loss, gradient, costs (ponder or auxiliary, too small a part of the loss to show there), layers
-    run, outputs of long inputs, operations that are counted, layers beyond those that are run, rounding.
-    Weights, FLOPs and rounding prove nothing alone. Empty for the baseline alone."""
+    """Aspects in which the arm differs from its reference: weights, FLOPs, training, task, measuring,
+    writing, loss, gradient, costs (ponder or auxiliary, too small a part of the loss to be visible there),
+    layers run, outputs of long inputs, operations that are counted, layers beyond those that are run,
+    rounding. Weights, FLOPs and rounding alone are not sufficient evidence. Empty only for the baseline."""
     notes: tuple[str, ...] = ()
-    """What to look at twice before paying for the arm; nothing is refused for it."""
+    """Warnings to check before paying for the arm; they do not make the plan invalid."""
     run_with: Mapping[str, Any] = field(default_factory=dict)
-    """Settings by path in which the model that was run for loss and gradient is smaller than the arm's. Empty
-    where the whole was run, as in plans from before models were run narrow."""
+    """Settings by path in which the model for loss and gradient is smaller than the arm's model. Empty if the
+    full model was run, as in plans of versions that always ran it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmPrice:
-    """What an arm will cost, by arithmetic; times only after a calibration."""
+    """Computed cost estimate of an arm; durations require a calibration."""
 
     arm: str
     trials: Mapping[str, int]
-    """Trials by phase."""
+    """Number of trials by phase."""
     train_flops_min: float | None = None
     train_flops_max: float | None = None
-    """FLOPs of one training step at least and greatest halting depth; None, as all others, where unknown."""
+    """FLOPs of one training step at the greatest halting depth; `train_flops_min` is for the least depth. All
+    estimates are None if unknown."""
     peak_memory_bytes: int | None = None
     checkpoint_bytes: int | None = None
     seconds_per_step: float | None = None
@@ -169,13 +173,13 @@ class ArmPrice:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
-    """What decides the question."""
+    """Primary outcomes and error level by which the question of a sweep is decided."""
 
     outcomes: tuple[str, ...]
-    """Names of the primary outcomes, the main one first. Empty where only the
-    trials can tell what they measure: then it is the first quantity on the first confirm split."""
+    """Names of the primary outcomes, the main one first. Empty if only the trials can determine it: then the
+    outcome is the first quantity on the first confirm split."""
     margin: float | None
-    """The least difference in the first of them that matters."""
+    """Least difference in the main outcome that matters."""
     level: float
     """Family-wise error of all claims."""
     family: int
@@ -190,55 +194,55 @@ class AnswerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What the chosen seeds can and cannot show."""
+    """Smallest effect that the seeds of a plan can detect."""
 
     seeds: int
-    """Independent observations of an arm: seeds, or repeats of its search where there are several."""
+    """Independent observations per arm: seeds, or repeats of its search if there are several."""
     comparisons: int
-    """Arms that are compared, times primary outcomes: as many as the report compares."""
+    """Number of compared arms times primary outcomes, as in the report."""
     sentence: str
     smallest_effect: float | None = None
-    """The difference that is found 8 times in 10, in standard deviations of a run over seeds; None where no
+    """Difference that is detected 8 times in 10, in standard deviations of a run over seeds; None if no
     verdict is possible."""
     spread: float | None = None
-    """Standard deviation over seeds in units of the first primary outcome, where it is known."""
+    """Standard deviation over seeds in units of the first primary outcome; None if unknown."""
     spread_source: str = ""
-    """Where it is known from."""
+    """Source of the spread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What was added to a sweep after it had been launched, and how much had been seen by then."""
+    """A change to a sweep after its launch, and the results that had ended by then."""
 
     at: float
     """Unix time in seconds."""
     by: str
-    """The command, as typed, passwords masked."""
+    """The command as typed, with passwords masked."""
     spec_digest: str
-    """Of the spec before."""
+    """Digest of the spec before the change."""
     changes: tuple[str, ...]
-    """`confirm.seeds: [1, 2] -> [1, 2, 3]`, one a field."""
+    """Changed fields, one text per field: `confirm.seeds: [1, 2] -> [1, 2, 3]`."""
     arms: tuple[str, ...]
-    """Arms before."""
+    """Names of the arms before the change."""
     seeds: tuple[int, ...]
-    """Confirm seeds before, those of all repeats."""
+    """Confirm seeds of all repeats before the change."""
     seen: Mapping[str, int]
-    """By arm, how many confirm seeds had ended; arms of which none had are left out."""
+    """Number of ended confirm seeds by arm; arms without any are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that will run. The same spec gives the same plan, byte for byte."""
+    """All arms, trials and estimates of a sweep. The same spec gives the same plan, byte for byte."""
 
     name: str
     question: str
     spec_digest: str
     arms: tuple[Arm, ...]
-    """The baseline first, then in the order of the spec."""
+    """Arms in the order of the spec, after the baseline."""
     search: SearchPlan | None
     confirm: ConfirmPlan | None
     posthoc: tuple[Mapping[str, Value], ...]
-    """Overrides, one a posthoc evaluation."""
+    """Settings of each re-evaluation, as overrides by field path."""
     resources: Resources
     wall_clock_hours: float | None
     trials: tuple[PlannedTrial, ...]
@@ -246,29 +250,29 @@ class Plan:
     prices: tuple[ArmPrice, ...] = ()
     power: Power | None = None
     published: tuple[Mapping[str, Any], ...] = field(default=())
-    """Rows of published tables the report shows beside ours."""
+    """Rows of published tables that the report displays next to the results."""
     trainable: str | None = None
-    """`module:name` of the spec's own trainable; None for the built-in one."""
+    """`module:name` of the custom trainable; None for the built-in one."""
     answer: AnswerPlan | None = None
-    """None for plans from before there was one, and without confirm."""
+    """None without confirm, and in plans of versions without this field."""
     metrics: tuple[Metric, ...] = ()
-    """What is declared of the quantities that trials report, so that a report needs none of their code. Plans
-    of the built-in trainable that were made before it declared any have none."""
+    """Declarations of the metrics that trials report, so that a report does not import the training code.
+    Empty for plans of the built-in trainable from versions that declared none."""
     factors: tuple[str, ...] = ()
     """Components of which every combination is an arm, for estimates of main effects and interactions."""
     limits: Limits | None = None
-    """None where nothing but wall clock limits the sweep."""
+    """None if the sweep has no limits other than wall clock."""
     extended: tuple[Extension, ...] = ()
-    """What was added after the launch, the first extension first."""
+    """Extensions after the launch, in chronological order."""
     keep: tuple[str, ...] = ()
-    """Patterns of a trial's files to keep."""
+    """Patterns of the files of a trial that are retained."""
     selected_on: tuple[str, ...] = ()
-    """Test splits that are read and whose examples valid has, in some arm."""
+    """Test splits whose examples the valid split contains, in some arm."""
     continue_on_error: bool = False
     """Whether the sweep continues if the first trials of an arm all crash with the same error."""
 
     def arm(self, name: str) -> Arm:
-        """The arm called `name`. Raises KeyError."""
+        """Return the arm called `name`; raise KeyError if there is none."""
         for arm in self.arms:
             if arm.name == name:
                 return arm
@@ -276,7 +280,8 @@ class Plan:
 
     @property
     def contexts(self) -> tuple[tuple[Arm, ...], ...]:
-        """Return the arms by context, in the order of the plan; without contexts one group of all arms."""
+        """Return the arms grouped by context, in the order of the plan; without contexts one group of all
+        arms."""
         groups: dict[Hashable, list[Arm]] = {}
         for arm in self.arms:
             groups.setdefault(key_of(arm.context), []).append(arm)
@@ -284,7 +289,7 @@ class Plan:
 
     @property
     def pools(self) -> dict[str, tuple[Arm, ...]]:
-        """Return arms with a reference, one per context, by their name without the context."""
+        """Return the arms with a reference, grouped by their name without the context."""
         found: dict[str, list[Arm]] = {}
         for arm in self.arms:
             if arm.reference and arm.name_in_context:
@@ -293,26 +298,26 @@ class Plan:
 
     @property
     def baseline(self) -> Arm:
-        """The first arm."""
+        """Return the first arm."""
         return self.arms[0]
 
     @property
     def repeats(self) -> int:
-        """Return how many times every arm is searched; 1 without a search."""
+        """Return the number of searches per arm; 1 without a search."""
         return self.search.repeats if self.search is not None else 1
 
     @property
     def units(self) -> Mapping[int, int]:
-        """Return by confirm seed the independent observation that it belongs to.
+        """Return the independent observation of every confirm seed.
 
-        With several repeats that is the index of its repeat; else every seed stands for itself.
+        With several repeats it is the index of the seed's repeat; otherwise it is the seed itself.
         """
         seeds = self.confirm.seeds if self.confirm is not None else ()
         return self.repeat_of or {seed: seed for seed in seeds}
 
     @property
     def repeat_of(self) -> Mapping[int, int]:
-        """Return the repeat by confirm seed; empty if every arm is searched once."""
+        """Return the repeat of every confirm seed; empty if every arm is searched once."""
         seeds = self.confirm.seeds if self.confirm is not None and self.repeats > 1 else ()
         return {seed: place * self.repeats // len(seeds) for place, seed in enumerate(seeds)}
 

@@ -1,1 +1,1 @@
-"""What differences paired by seed say: one procedure for intervals, p values and verdicts, and its power."""
+"""Statistics of differences paired by seed: intervals, p-values, verdicts and power."""

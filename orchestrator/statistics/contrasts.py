@@ -1,10 +1,11 @@
-"""Main effects and interactions where every combination of some components is an arm.
+"""Main effects and interactions of components, if every combination of them is an arm.
 
-The effect of a component is how much larger the outcome is with it than without it, averaged over all
-combinations of the others. The interaction of two is half of how much more one does where the other is there
-than where it is not, again averaged over the rest; of three, half of how much that differs between the third
-being there and not. So every term is one contrast of all arms' values, seed by seed, with signs that multiply
-(Box, Hunter and Hunter, Statistics for Experimenters, chapter 5).
+The main effect of a component is the increase of the outcome when it is present, averaged over all
+combinations of the other components. The interaction of two components is half the difference between the
+effect of one with and without the other, averaged over the rest. For three components it is half the
+difference of the two-way interaction with and without the third. Each term is therefore one contrast of the
+values of all arms, computed per seed, whose signs are products (Box, Hunter and Hunter, Statistics for
+Experimenters, chapter 5).
 """
 
 import math
@@ -14,22 +15,30 @@ from itertools import chain, combinations
 from orchestrator.statistics.paired import ROUNDING
 
 Away = frozenset[str]
-"""Components that an arm takes away."""
+"""Components that an arm removes."""
 Term = tuple[str, ...]
-"""One component for its main effect, several for their interaction."""
+"""One component for its main effect, or several for their interaction."""
 
 
 def terms(factors: Sequence[str]) -> Iterator[Term]:
-    """Every main effect, then every interaction, from two components to all."""
+    """Yield every main effect, then every interaction, from two components to all."""
     return chain.from_iterable(combinations(factors, size) for size in range(1, len(factors) + 1))
 
 
 def contrasts(
     values: Mapping[Away, Mapping[int, float]], factors: Sequence[str]
 ) -> dict[Term, dict[int, float]]:
-    """By term and seed, of every combination's value by seed; seeds that some arm lacks are left out.
+    """Return every main effect and interaction, by term and seed.
 
-    Empty where a combination is missing. Raises ValueError for what is no combination of `factors`.
+    Args:
+        values: By combination of removed components, the value of each seed.
+        factors: All components.
+
+    Returns:
+        Contrasts for the seeds that all arms have; empty if a combination is missing.
+
+    Raises:
+        ValueError: A key of `values` is not a combination of `factors`.
     """
     wanted = [frozenset(each) for each in ((), *terms(factors))]
     if unknown := set(values) - set(wanted):
@@ -49,7 +58,7 @@ def contrasts(
 
 
 def _sum(values: Sequence[float]) -> float:
-    """0 where rounding of floats alone keeps them from it."""
+    """Return the sum of `values`; 0 if it differs from 0 only by rounding."""
     found = math.fsum(values)
     return 0.0 if abs(found) <= ROUNDING * max(map(abs, values)) else found
 

@@ -1,23 +1,23 @@
-"""How likely more seeds or repeats decide what is undecided: the posterior predictive chance of a verdict.
+"""Posterior predictive probability that more seeds or repeats decide an undecided verdict.
 
 The prior: with probability `NO_EFFECT` there is no effect; else the effect is drawn from a normal
 distribution around 0 whose standard deviation is `EFFECT_SPREAD` standard deviations of one paired
-difference. The logarithm of the standard deviation is uniform. The posterior is known in closed form: with n
-differences of mean m and sum of squared deviations S, and g the square of `EFFECT_SPREAD`,
+difference. The logarithm of the standard deviation is uniform. The posterior has a closed form. For n
+differences with mean m and sum of squared deviations S, and g the square of `EFFECT_SPREAD`,
 
-- the odds of an effect are (1 - NO_EFFECT) / NO_EFFECT / sqrt(1 + n g) * (R0 / R1)^(n / 2), where
-  R0 = S + n m^2 and R1 = S + n m^2 / (1 + n g);
+- the odds of an effect are (1 - NO_EFFECT) / NO_EFFECT / sqrt(1 + n g) * (R0 / R1)^(n / 2), where R0 = S + n
+  m^2 and R1 = S + n m^2 / (1 + n g);
 - the variance is R0 / chi^2(n) without an effect and R1 / chi^2(n) with one;
 - given the variance v, an effect is normal with mean m n g / (1 + n g) and variance v g / (1 + n g).
 
-The differences to come are simulated from it, and the verdict is taken from all differences as a report does,
-including the rule that no single seed may make it.
+Future differences are simulated from this posterior. The verdict is computed from all differences as in a
+report, including the rule that a verdict must not depend on a single seed.
 
-Chances hold on average over the prior: of 1,500 undecided experiments each with 4, 5 and 8 seeds and 1 and 4
-arms, 0.126 to 0.177 decide with twice the seeds where 0.128 to 0.188 is stated, and so in bins of chances.
-Where nothing differs 0.01 to 0.04 decide and 0.07 to 0.12 is stated; where all effects are of one standard
-deviation 0.48 to 0.79 decide and 0.31 to 0.43 is stated. `tests/orchestrator/statistics/outlooks.py` prints
-this table.
+Probabilities are calibrated on average over the prior. In 1,500 undecided experiments each with 4, 5 and 8
+seeds and 1 and 4 arms, twice the seeds decide 0.126 to 0.177 where 0.128 to 0.188 is predicted, with similar
+agreement in bins of predicted probabilities. Without any effect 0.01 to 0.04 decide and 0.07 to 0.12 is
+predicted. With all effects of one standard deviation 0.48 to 0.79 decide and 0.31 to 0.43 is predicted.
+`tests/orchestrator/statistics/outlooks.py` prints this table.
 """
 
 import math
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
 NO_EFFECT = 0.5
 EFFECT_SPREAD = 1.0
 DRAWS = 2000
-"""Simulated continuations of an experiment."""
+"""Number of simulated continuations of an experiment."""
 TIMES = (0.5, 1.0, 3.0)
-"""Numbers of further units, as multiples of those that there are."""
+"""Numbers of additional units, as multiples of the present number of units."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionChance:
-    """Chance of a decision, and the difference that would be found, after a number of further units."""
+    """Probability of a decision, and the detectable difference, after a number of additional units."""
 
     more: int
-    """Further seeds, or repeats."""
+    """Number of additional seeds, or repeats."""
     chance: float
-    """Probability that the verdict with them is decided."""
+    """Probability that the verdict on all units is decided."""
     difference: float
-    """Smallest difference that all units together find 8 times in 10, in units of the outcome."""
+    """Smallest difference that all units together detect 8 times in 10, in units of the outcome."""
 
 
 def outlooks(found: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
-    """Return what half as many, as many and three times as many further units would show.
+    """Return the decision chance for 0.5, 1 and 3 times as many additional units.
 
     Args:
-        found: An undecided comparison with a spread of its own, without a prior.
+        found: An undecided comparison with its own spread, without a prior.
         margin: Least difference that matters, in units of the outcome.
     """
     assert found.spread is not None, "without a spread nothing can be said of further units"
@@ -79,7 +79,7 @@ def log_odds(n: int, mean: float, squares: float) -> float:
     Args:
         n: Number of differences.
         mean: Mean of the differences.
-        squares: Sum of their squared deviations from it.
+        squares: Sum of squared deviations of the differences from their mean.
     """
     without, having = _scales(n, mean, squares)
     prior = math.log((1 - NO_EFFECT) / NO_EFFECT)
@@ -87,12 +87,12 @@ def log_odds(n: int, mean: float, squares: float) -> float:
 
 
 def _scales(n: int, mean: float, squares: float) -> tuple[float, float]:
-    """Return R0 and R1, see the module."""
+    """Return R0 and R1 of the module docstring."""
     return squares + n * mean**2, squares + n * mean**2 / (1 + n * EFFECT_SPREAD**2)
 
 
 def _continued(found: Paired, more: int) -> "NDArray[np.float64]":
-    """Return the differences there are followed by simulated ones, one row a simulation."""
+    """Return the present differences followed by simulated ones, one row per simulation."""
     import numpy as np
 
     assert found.spread is not None
@@ -114,7 +114,7 @@ def _continued(found: Paired, more: int) -> "NDArray[np.float64]":
 def _draws(
     n: int, more: int
 ) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]":
-    """Return the same random numbers for all comparisons of a size, so that a report is reproducible."""
+    """Return random numbers that depend only on `n` and `more`, so that a report is reproducible."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def _draws(
 
 
 def _decided(values: "NDArray[np.float64]", found: Paired, margin: float | None) -> "NDArray[np.bool_]":
-    """Return which rows of differences `statistics.verdicts` decides."""
+    """Return which rows of differences get a verdict from `statistics.verdicts`."""
     import numpy as np
 
     units = values.shape[1]
@@ -139,7 +139,7 @@ def _decided(values: "NDArray[np.float64]", found: Paired, margin: float | None)
 
 
 def _without_each(values: "NDArray[np.float64]", found: Paired) -> "NDArray[np.bool_]":
-    """Return which rows show a difference without any single unit."""
+    """Return which rows still have a difference after the removal of any single unit."""
     import numpy as np
 
     units = values.shape[1]

@@ -1,13 +1,13 @@
-"""Verdicts in spite of failed seeds: those that hold for every value that a failed seed could have had.
+"""Verdicts despite failed seeds: a verdict holds if every possible value of a failed seed gives it.
 
-A failed seed has no value, but the metric has a range. So the difference of a failed unit lies between two
-bounds. `settled` tests all combinations of these bounds and gives a verdict if all of them agree.
+A failed seed has no value, but the metric has a range. So the difference of a failed unit is between two
+bounds. `settled` tests all combinations of these bounds and returns a verdict if all of them agree.
 
-Agreement at the bounds is agreement in between. The t test finds an effect where
-(n - 1 + c^2) (sum d)^2 / n > c^2 sum d^2. The left side minus the right side is concave in every single d for
-c > 1, so it is positive between two values at which it is positive, and the sum of d never crosses 0 there.
-The larger end of an interval, |mean| + c * spread / sqrt(n), is convex in all d, so it is largest at bounds.
-The error of such a verdict is at most that of the verdict without any failure, whatever made seeds fail.
+If all bounds agree, all values between them agree too. The t test finds an effect if (n - 1 + c^2) (sum d)^2
+/ n > c^2 sum d^2. The left side minus the right side is concave in every single d for c > 1. So it is
+positive between two values at which it is positive, and the sum of d never crosses 0 there. The larger end of
+an interval, |mean| + c * spread / sqrt(n), is convex in all d, so its maximum is at the bounds. The error of
+such a verdict is at most the error of the verdict without any failure, for any cause of the failures.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,9 +19,9 @@ from orchestrator.statistics.paired import Paired
 from orchestrator.statistics.verdicts import SEEDS_LEAST, verdict
 
 MOST_MISSING = 8
-"""With more failed units, whose combinations of bounds double with each of them, a verdict is withheld."""
+"""Maximum number of failed units for a verdict; each one doubles the number of combinations of bounds."""
 Bounds = Mapping[int, tuple[float, float]]
-"""By unit without a value, the smallest and the largest difference that it could have had."""
+"""Smallest and largest possible difference by unit without a value."""
 
 
 def settled(
@@ -32,18 +32,18 @@ def settled(
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
 ) -> Paired:
-    """Return what holds for every value of the missing units; `found` if the verdict depends on them.
+    """Return the result that holds for every value of the missing units; `found` if the verdict varies.
 
     Args:
-        found: What the units with a value say.
+        found: Comparison of the units with a value.
         bounds: By unit without a value, the bounds of its difference.
-        compare_with: Returns the comparison if the missing units had the given differences.
+        compare_with: Returns the comparison for given differences of the missing units.
         margin: Least difference that matters, in units of the outcome.
-        better: Which values are good.
+        better: Whether large or small values are good; None if unknown.
 
     Returns:
-        `found` with an interval that covers those at all bounds, the largest p, and the number of `missing`
-        units.
+        `found` with an interval that covers the intervals at all bounds, the largest p, and the number of
+        `missing` units.
     """
     if not bounds or len(bounds) > MOST_MISSING or found.n < SEEDS_LEAST:
         return found

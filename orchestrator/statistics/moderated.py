@@ -1,9 +1,8 @@
-"""Moderated t statistics: the variance of a comparison is averaged with a prior that all arms estimate.
+"""Moderated t statistics: average the variance of a comparison with a prior estimated from all arms.
 
 Empirical Bayes as in Smyth (2004), "Linear models and empirical Bayes methods for assessing differential
-expression in microarray experiments", Statistical Applications in Genetics and Molecular Biology 3(1), of
-which limma is the implementation. A variance with d degrees of freedom has the prior s0^2 with d0 degrees of
-freedom, and
+expression in microarray experiments", Statistical Applications in Genetics and Molecular Biology 3(1),
+implemented in limma. A variance with d degrees of freedom has the prior s0^2 with d0 degrees of freedom, and
 
 - the moderated variance is (d0 s0^2 + d s^2) / (d0 + d), section 3;
 - its t statistic has d0 + d degrees of freedom, section 3;
@@ -11,16 +10,16 @@ freedom, and
   log s0^2 = mean(e) + digamma(d0 / 2) - log(d0 / 2), section 6.2; d0 is infinite if the right side is not
   positive.
 
-Three changes fit it to few arms that share a baseline:
+Three changes adapt the method to a few arms with a shared baseline:
 
-- The differences of two arms to one baseline are correlated, so their variances are alike by more than
-  chance: with c for the mean squared correlation of two differences, var(e) is (1 - c) trigamma(d / 2) on
-  average if all true variances are equal. The second equation has this in place of trigamma(d / 2).
-- All k variances together have no more than k d / (1 + (k - 1) c) degrees of freedom, so d0 + d has neither.
-  limma takes k d.
+- The differences of two arms from one baseline are correlated, so their variances are more similar than by
+  chance. With c for the mean squared correlation of two differences, var(e) is (1 - c) trigamma(d / 2) on
+  average if all true variances are equal. This value replaces trigamma(d / 2) in the second equation.
+- All k variances together have at most k d / (1 + (k - 1) c) degrees of freedom, which is also the upper
+  bound of d0 + d. limma uses k d.
 - An arm whose variance is far above the prior of the other arms (F test at level `WILD`) keeps its own
-  variance, and the prior is that of the others. Phipson et al. (2016) lower the prior degrees of freedom of
-  such arms instead, which takes more arms than a sweep has.
+  variance, and the prior is estimated from the others. Phipson et al. (2016) lower the prior degrees of
+  freedom of such arms instead, which needs more arms than a sweep has.
 
 `python -m tests.orchestrator.statistics.moderated_studies` prints the error and power in simulations.
 """
@@ -35,18 +34,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNITS_LEAST = 5
-"""With fewer seeds, or repeats, variances are not moderated."""
+"""Minimum number of seeds, or repeats, for moderation of variances."""
 ARMS_LEAST = 3
-"""Variances that a prior is estimated from, at least."""
+"""Minimum number of variances for the estimate of a prior."""
 WILD = 0.01
 """Level of the test for an arm that varies more than the others."""
 INFINITE = 1e8
-"""Degrees of freedom from which on a prior is as good as known."""
+"""Degrees of freedom from which on a prior counts as exactly known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What the variances of other arms say about the variance of one."""
+    """Prior of the variance of an arm, estimated from the variances of all arms."""
 
     freedom: float
     """Prior degrees of freedom."""
@@ -58,17 +57,17 @@ class Prior:
 
         Args:
             spread: Sample standard deviation.
-            freedom: Its degrees of freedom.
+            freedom: Degrees of freedom of `spread`.
         """
         squares = self.freedom * self.spread**2 + freedom * spread**2
         return math.sqrt(squares / (self.freedom + freedom))
 
 
 def priors(differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str, float]) -> dict[str, Prior]:
-    """Return the prior of every arm whose variance is to be moderated; the other arms keep their own.
+    """Return the prior of every arm whose variance is to be moderated.
 
-    Arms keep their own variance if they lack a unit that others have, do not vary, or vary far more than the
-    others. No arm has a prior with fewer than `UNITS_LEAST` units or fewer than `ARMS_LEAST` such arms.
+    An arm has no prior if it lacks a unit that others have, does not vary, or varies far more than the
+    others. No arm has a prior with fewer than `UNITS_LEAST` units or fewer than `ARMS_LEAST` remaining arms.
 
     Args:
         differences: By arm, the differences of one outcome by unit.
@@ -95,7 +94,7 @@ def priors(differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str,
 
 
 def _is_wild(arm: str, variances: Mapping[str, float], freedom: int) -> bool:
-    """Return whether the prior of the other arms makes so large a variance unlikely."""
+    """Return whether the variance of an arm is improbably large under the prior of the other arms."""
     from scipy import special
 
     prior = _prior([each for other, each in variances.items() if other != arm], freedom, 0.0)
@@ -117,7 +116,7 @@ def _prior(variances: Sequence[float], freedom: int, shared: float) -> Prior:
 
     Args:
         variances: Sample variances of at least two arms.
-        freedom: Degrees of freedom of each.
+        freedom: Degrees of freedom of each variance.
         shared: Mean squared correlation between the differences of two arms.
     """
     from scipy import special
@@ -133,7 +132,7 @@ def _prior(variances: Sequence[float], freedom: int, shared: float) -> Prior:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Return the argument of the trigamma function at `value`; infinite if none is that small."""
+    """Return the argument at which the trigamma function is `value`; infinite if `value` is about 0."""
     from scipy import optimize, special
 
     if value <= 1 / INFINITE:

@@ -1,32 +1,37 @@
-"""The one procedure behind every claim: paired t intervals, corrected by Bonferroni over the whole family.
+"""Paired t intervals and p-values, corrected by Bonferroni over the family of comparisons.
 
-The family is every arm in every primary outcome. With m members at level a, the interval of one is mean +-
-t(1 - a / (2 m), n - 1) * spread / sqrt(n), and its p is m times that of the t test, at most 1. Both come
-from the same three numbers, so p <= a exactly when the interval leaves out 0, and with probability 1 - a all
-intervals of a family hold at once.
+The family is every arm in every primary outcome. With m members at level a, the interval of one member is
+mean +- t(1 - a / (2 m), n - 1) * spread / sqrt(n), and its p is m times the p of the t test, at most 1. Both
+use the same three numbers, so p <= a exactly when the interval excludes 0. With probability 1 - a all
+intervals of a family hold simultaneously.
 
 The spread is the sample standard deviation of the differences, but at least
 
-- what rounding alone gives values that lie on a grid of step r: r / sqrt(12) each, r / sqrt(6) a difference.
-  An accuracy on 50 examples that differs by 0.02 in every seed is no proof without error;
-- half of the (lower) median spread of all arms in the same outcome. Seeds that fall into two tight groups are
-  seldom all in one, but with three seeds and many arms one arm will be: without this bound 13% of studies
-  without any effect report one (15 arms, 3 seeds), with it 0.2%.
+- the standard deviation from rounding of values on a grid of step r: r / sqrt(12) per value, r / sqrt(6) per
+  difference. An accuracy on 50 examples that differs by 0.02 in every seed is not evidence without error;
+- half of the (lower) median spread of all arms in the same outcome. If seeds fall into two tight groups, all
+  seeds of one arm are rarely in the same group. With three seeds and many arms this happens to some arm:
+  without the bound 13% of studies without any effect report one (15 arms, 3 seeds), with the bound 0.2%.
 
-Chosen by simulation: seeds drawn normal, binomial, bimodal, log-normal, t with 3 degrees of freedom and with
-unequal variances, 3 to 16 seeds, 1 to 15 arms. Over 168 such settings of 2,000 studies each without any
-effect the largest family-wise error is 0.065, what 2,000 studies of 0.05 give by chance; it is small where
-spreads are raised (0.02 with 4 arms and 3 seeds) and for log-normal seeds (below 0.035). Of effects of 2
-standard deviations in one of 4 arms it finds 0.16, 0.47, 0.72 with 4, 6, 8 seeds, sign flips with Holm's
-correction 0, 0, 0.52. `python -m tests.orchestrator.statistics.studies` prints all of it; the slow tests
-keep it.
+The procedure was chosen by simulation: seeds from normal, binomial, bimodal and log-normal distributions, t
+with 3 degrees of freedom and unequal variances; 3 to 16 seeds, 1 to 15 arms. Over 168 such settings of 2,000
+studies each without any effect the largest family-wise error is 0.065, which 2,000 studies at 0.05 reach by
+chance. The error is small where spreads are raised (0.02 with 4 arms and 3 seeds) and for log-normal seeds
+(below 0.035). Of effects of 2 standard deviations in one of 4 arms, the procedure detects 0.16, 0.47, 0.72
+with 4, 6, 8 seeds; sign flips with Holm's correction detect 0, 0, 0.52. `python -m
+tests.orchestrator.statistics.studies` prints all numbers, and the slow tests check them.
 
-Tried and left: Sidak's correction finds 0.01 more at most. The largest t of all arms finds 0.01 to 0.05
-more, but needs the correlation that a shared baseline makes: taken for granted it errs where variances
-differ, and found by rotating the seeds (exact for normal seeds, Langsrud 2005) it gives intervals that do
-not hold at once where several arms differ. Pooling the spread over arms finds far more with three seeds and
-errs where one arm varies more than the others. Nothing of all this withstands seeds that collapse now and
-then where none of those run did: see `verdicts`.
+Rejected alternatives:
+
+- Sidak's correction detects at most 0.01 more.
+- The largest t of all arms detects 0.01 to 0.05 more, but needs the correlation from the shared baseline. An
+  assumed correlation gives errors if variances differ. A correlation estimated by rotating the seeds (exact
+  for normal seeds, Langsrud 2005) gives intervals that do not hold simultaneously if several arms differ.
+- Pooling the spread over arms detects far more with three seeds, and gives errors if one arm varies more than
+  the others.
+
+None of these methods is robust to seeds that collapse occasionally if no collapsed seed was observed: see
+`verdicts`.
 """
 
 import math
@@ -38,13 +43,13 @@ from itertools import pairwise
 from orchestrator.statistics.moderated import Prior, priors
 
 LEVEL = 0.05
-"""Family-wise error of all claims of a report, unless a spec says otherwise."""
+"""Default family-wise error of all claims of a report."""
 MEDIAN_SHARE = 0.5
-"""A spread is at least this share of the median spread in the same outcome."""
+"""Minimum spread as a share of the median spread in the same outcome."""
 ROUNDING = 1e-12
-"""What rounding of floats leaves of 0, relative to the numbers that were taken from each other."""
+"""Tolerance for a difference that should be 0, relative to the subtracted numbers."""
 _NOISE = 1e-9
-"""Differences of values, relative to the larger of them, that are rounding of floats."""
+"""Differences of values up to this share of the larger one count as rounding errors."""
 
 Key = tuple[str, str]
 """An arm and a primary outcome."""
@@ -52,33 +57,32 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """What the differences of one arm in one outcome say."""
+    """Estimate, interval and p-value for the differences of one arm in one outcome."""
 
     by_seed: Mapping[int, float]
-    """Differences, arm minus reference, one a seed, or one a repeat where searches are repeated."""
+    """Differences, arm minus reference: one per seed, or one per repeat if searches are repeated."""
     family: int
-    """Comparisons the claims hold for together."""
+    """Number of comparisons for which the claims hold simultaneously."""
     level: float
-    """Their family-wise error."""
+    """Family-wise error of the claims."""
     mean: float
     spread: float | None
-    """Standard deviation that the interval is made of; None below two seeds and where all values are
-    alike."""
+    """Standard deviation for the interval; None with fewer than two seeds or if all values are equal."""
     low: float | None
     high: float | None
-    """Ends of the interval; None without a spread."""
+    """Upper end of the interval; like the lower end `low`, None without a spread."""
     p: float | None
-    """Two-sided, corrected for the family; None without a spread. At most `level` exactly when the interval
-    leaves out 0."""
+    """Two-sided p, corrected for the family; None without a spread. At most `level` exactly when the interval
+    excludes 0."""
     raised: bool = False
-    """Whether the spread is larger than that of these differences, by one of the two bounds."""
+    """Whether one of the two lower bounds replaced the spread of these differences."""
     spread_least: float = 0.0
-    """The bound."""
+    """Lower bound of the spread."""
     missing: int = 0
-    """Units without a value, whatever value of which interval, p and verdict hold for; see
+    """Number of units without a value; interval, p and verdict hold for all their values, see
     `statistics.missing`."""
     prior: Prior | None = None
-    """What the spread was averaged with; None where it is that of these differences alone."""
+    """Prior with which the spread was averaged; None if the spread uses these differences alone."""
 
     @property
     def n(self) -> int:
@@ -87,21 +91,21 @@ class Paired:
 
     @property
     def without_chance(self) -> "Paired":
-        """The same difference where it is known that the seeds say nothing of chance."""
+        """Return the difference without spread, interval and p, for seeds that say nothing about chance."""
         return replace(self, spread=None, low=None, high=None, p=None, raised=False)
 
     @property
     def shown(self) -> bool:
-        """Whether the interval leaves out 0, that is `p` is at most `level`."""
+        """Return whether the interval excludes 0, that is, whether `p` is at most `level`."""
         return self.p is not None and self.p <= self.level
 
 
 def by_unit(by_seed: Mapping[int, float], units: Mapping[int, int]) -> dict[int, float]:
-    """Return the mean of each independent observation of which every seed has a value.
+    """Return the mean of each independent observation for which every seed has a value.
 
     Args:
         by_seed: Value by seed.
-        units: By seed the observation that it belongs to: itself, or the repeat of the search.
+        units: Independent observation by seed: the seed itself, or the repeat of the search.
     """
     seeds: dict[int, list[int]] = {}
     for seed, unit in units.items():
@@ -121,13 +125,18 @@ def compare(
     resolutions: Mapping[str, float] | None = None,
     moderated: bool = False,
 ) -> dict[Key, Paired]:
-    """Estimate, interval and p for the differences of all arms in all primary outcomes.
+    """Return estimate, interval and p for the differences of all arms in all primary outcomes.
 
-    `differences`: by arm and outcome, seed to arm minus reference; arms without any are left out. `family`
-    is how many comparisons were planned: what has failed or stopped early still counts. `resolutions`: by
-    outcome the least step between two values, from `resolution`. `moderated`: whether the variances of an
-    outcome are averaged with their prior, see `statistics.moderated`. Raises ValueError for a family that is
-    smaller than what is given, or a level that is no probability.
+    Args:
+        differences: By arm and outcome, the difference arm minus reference by seed. Empty ones are left out.
+        family: Number of planned comparisons, including those that failed or stopped early.
+        level: Family-wise error.
+        resolutions: By outcome, the least step between two values, from `resolution`.
+        moderated: Whether to average the variances of an outcome with their prior, see
+            `statistics.moderated`.
+
+    Raises:
+        ValueError: The family is smaller than the number of comparisons, or the level is not in (0, 1).
     """
     given = {key: dict(sorted(values.items())) for key, values in differences.items() if values}
     if family < len(given):
@@ -157,7 +166,12 @@ def _priors(differences: Mapping[Key, Mapping[int, float]], spreads: Mapping[Key
 
 
 def least_spread(spreads: Iterable[float], step: float) -> float:
-    """What no spread in an outcome may fall below, given those of all arms and the step between values."""
+    """Return the lower bound of the spreads in an outcome.
+
+    Args:
+        spreads: Spreads of all arms in the outcome.
+        step: Least step between two values of the outcome.
+    """
     known = list(spreads)
     median = statistics.median_low(known) if known else 0.0
     return max(step / math.sqrt(6), MEDIAN_SHARE * median)
@@ -183,7 +197,7 @@ def _paired(
     error = used / math.sqrt(n)
     half = critical(n, family, level, more) * error
     p = min(1.0, family * _p_alone(mean / error, n - 1 + more))
-    # Where both round differently the interval decides: no reader may find them at odds.
+    # If interval and p round differently, the interval decides, so that a report is consistent.
     p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
     raised = spread is not None and used > spread
     ends = mean - half, mean + half
@@ -191,21 +205,25 @@ def _paired(
 
 
 def minus(value: float, other: float) -> float:
-    """`value` less `other`, in whatever unit; 0 where rounding of floats alone tells them apart."""
+    """Return `value - other`; 0 if they differ only by rounding."""
     return 0.0 if same((value, other)) else value - other
 
 
 def same(values: Collection[float]) -> bool:
-    """Whether rounding of floats alone tells these values apart. Raises ValueError for none."""
+    """Return whether the values differ only by rounding; raise ValueError if there are none."""
     return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
 def critical(n: int, family: int, level: float = LEVEL, more: float = 0.0) -> float:
-    """How many standard errors an interval of `n` seeds reaches to each side.
+    """Return the half-width of an interval of `n` seeds in standard errors.
 
-    `more`: degrees of freedom beyond those of the seeds, from a prior.
+    Args:
+        n: Number of seeds.
+        family: Number of comparisons.
+        level: Family-wise error.
+        more: Additional degrees of freedom from a prior.
     """
-    from scipy import special  # of which `stats.t` is made; it loads in a fraction of the time
+    from scipy import special  # `stats.t` uses it; importing it alone is much faster
 
     return float(-special.stdtrit(n - 1 + more, level / (2 * family)))
 
@@ -217,8 +235,11 @@ def _p_alone(t: float, freedom: float) -> float:
 
 
 def p_without(found: Paired, seed: int) -> float | None:
-    """Two-sided p of this comparison alone, uncorrected, without one seed; None where fewer than 2 are
-    left."""
+    """Return the two-sided p of this comparison without one seed, not corrected for the family.
+
+    Returns:
+        None if fewer than 2 seeds remain, or without a spread.
+    """
     rest = [value for each, value in found.by_seed.items() if each != seed]
     if len(rest) < 2 or found.spread is None:
         return None
@@ -233,17 +254,18 @@ def p_without(found: Paired, seed: int) -> float | None:
 
 
 def deviation(values: list[float]) -> float:
-    """Sample standard deviation of at least two values; 0 where they differ by rounding of floats alone."""
+    """Return the sample standard deviation of at least two values; 0 if they differ only by rounding."""
     mean = math.fsum(values) / len(values)
     found = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return found if found > _NOISE * max(map(abs, values)) else 0.0
 
 
 def resolution(values: Iterable[float]) -> float:
-    """The least step between two different values of an outcome, over all arms and seeds; 0 if all are alike.
+    """Return the least step between two different values of an outcome; 0 if all values are equal.
 
-    Of shares of N examples it is a multiple of 1 / N, of anything continuous it is next to nothing. What is
-    rounding is judged by the two values alone: where one arm exploded, its values say nothing of the others'.
+    For shares of N examples the step is a multiple of 1 / N; for continuous values it is nearly 0. Each pair
+    of values determines its own rounding tolerance, so an arm with huge values does not affect the other
+    arms.
     """
     steps = (
         (after - before, max(abs(before), abs(after))) for before, after in pairwise(sorted(set(values)))

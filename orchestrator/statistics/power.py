@@ -1,7 +1,7 @@
-"""What seeds can show before any of them has run: the smallest effect that is found 8 times in 10.
+"""Power before any seed has run: the smallest effect that the planned seeds detect 8 times in 10.
 
-The arithmetic is that of `paired`: t with n - 1 degrees of freedom, corrected for the family, against the
-non-central t distribution. What a verdict asks beyond that (no single seed may make it) costs less than a
+The calculation matches `paired`: t with n - 1 degrees of freedom, corrected for the family, under the
+non-central t distribution. The additional rule of verdicts (no single seed may decide) costs less than a
 point of power from 8 seeds on.
 """
 
@@ -17,18 +17,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 POWER = 0.8
-"""How often an effect is found."""
+"""Probability of detecting an effect."""
 FEWEST, MOST_SEEDS = 3, 1000
 SPREADS = 2000
-"""Points of the distribution of a spread."""
+"""Number of points that represent the distribution of a spread."""
 _PAIR = math.sqrt(2)
-"""Spread of a difference of two runs, in spreads of one run: seeds are taken to have nothing in common."""
+"""Standard deviation of a difference of two runs, in standard deviations of one run; seeds are
+independent."""
 
 
 @cache
 def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float = POWER) -> float:
-    """The difference, in standard deviations of one run's results over seeds, that `seeds` pairs find with
-    probability `power`; infinite below 2 seeds."""
+    """Return the smallest difference that `seeds` pairs detect with probability `power`.
+
+    Returns:
+        The difference in standard deviations of one run over seeds; infinite below 2 seeds.
+    """
     if seeds < 2:
         return math.inf
     from scipy import optimize
@@ -41,23 +45,40 @@ def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float 
 
 
 def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float = POWER) -> int | None:
-    """Fewest seeds, at least 3, that find an `effect` in standard deviations of one run with probability
-    `power`; None if 1,000 do not."""
-    # More seeds always find more, so that a few numbers of them tell the fewest.
+    """Return the fewest seeds, at least 3, that detect an effect with probability `power`.
+
+    Args:
+        effect: Difference in standard deviations of one run over seeds.
+        family: Number of comparisons.
+        level: Family-wise error.
+        power: Probability of detecting the effect.
+
+    Returns:
+        The number of seeds; None if 1,000 are too few.
+    """
+    # Power increases with the number of seeds, so bisection finds the fewest.
     numbers = range(FEWEST, MOST_SEEDS + 1)
     found = FEWEST + bisect_left(numbers, power, key=lambda seeds: chance(effect, seeds, family, level))
     return found if found <= MOST_SEEDS else None
 
 
 def chance(effect: float, seeds: int, family: int, level: float = LEVEL) -> float:
-    """How often an interval of `seeds` pairs leaves out 0, on either side, for an `effect` in standard
-    deviations of one run."""
+    """Return the probability that an interval of `seeds` pairs excludes 0, on either side.
+
+    Args:
+        effect: Difference in standard deviations of one run over seeds.
+        seeds: Number of pairs.
+        family: Number of comparisons.
+        level: Family-wise error.
+    """
     return 0.0 if seeds < 2 else _power(abs(effect), seeds, family, level)
 
 
 def _power(effect: float, seeds: int, family: int, level: float) -> float:
-    """The tails of the non-central t distribution, averaged over what the spread may turn out to be: SciPy's
-    own loses all digits far out."""
+    """Return the tail probability of the non-central t distribution, averaged over sample spreads.
+
+    SciPy's function loses all digits far in the tail.
+    """
     import numpy as np
     from scipy import special
 
@@ -68,7 +89,7 @@ def _power(effect: float, seeds: int, family: int, level: float) -> float:
 
 @lru_cache(maxsize=64)
 def _spreads(seeds: int) -> "NDArray[np.float64]":
-    """What the spread of `seeds` results may turn out to be, in true spreads, all equally likely."""
+    """Return equally likely values of the sample spread of `seeds` results, in units of the true spread."""
     import numpy as np
     from scipy import special
 

@@ -1,9 +1,9 @@
-"""How good a search was: the best that fewer draws would have found, and the volume that its front dominates.
+"""Quality of a search: expected best of fewer draws, and hypervolume of a Pareto front.
 
-The best of k draws is expected from n that were made. Source: Dodge et al. 2019, "Show Your Work",
-arXiv:1909.03004, s. 3. Draws are taken from the values found, with replacement, as if no trial had known of
-the others; a sampler that learns breaks that, and its later trials make the curve too good for its first few
-draws.
+The expected best of k draws is estimated from n draws. Source: Dodge et al. 2019, "Show Your Work",
+arXiv:1909.03004, s. 3. Draws are sampled with replacement from the observed values, as if trials were
+independent. A sampler that learns violates this assumption: its later trials make the curve too good for the
+first few draws.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,28 @@ Point = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedBest:
-    """Of one number of draws."""
+    """Distribution of the best value of a number of draws."""
 
     draws: int
     mean: float
     low: float
-    """The best of so many draws is below this in a tenth of cases."""
+    """10% quantile: in a tenth of cases the best value is below it."""
     high: float
-    """And above this in a tenth."""
+    """90% quantile: in a tenth of cases the best value is above it."""
 
 
 def expected_best(values: Sequence[float], draws: Sequence[int], *, larger: bool) -> list[ExpectedBest]:
-    """Mean and the middle 80% of the best of each number of `draws` from `values`.
+    """Return mean and middle 80% of the best value for each number of draws.
 
-    `larger`: large values are good. Of n values in order the best of k draws is at most the i-th with
-    probability (i / n)^k. Raises ValueError for no values.
+    Of n sorted values, the best of k draws is at most the i-th with probability (i / n)^k.
+
+    Args:
+        values: Observed values of the search.
+        draws: Numbers of draws.
+        larger: Whether large values are good.
+
+    Raises:
+        ValueError: There are no values.
     """
     if not values:
         raise ValueError(f"an expected best needs at least one value, got {values=}")
@@ -46,17 +53,16 @@ def _expected(ordered: Sequence[float], draws: int, sign: float) -> ExpectedBest
 
 
 def _quantile(ordered: Sequence[float], below: Sequence[float], share: float) -> float:
-    """The least value that the best is at most with probability `share`."""
+    """Return the least value that the best does not exceed with probability `share`."""
     return next(value for value, reached in zip(ordered, below[1:], strict=True) if reached >= share)
 
 
 def hypervolume(points: Sequence[Point], reference: Point) -> float:
-    """How much better than `reference` the points of a front are together.
+    """Return the volume that `points` dominate, above `reference`.
 
-    Volume of all that some of `points` is at least as large as, and that is larger than `reference`.
-
-    Large values are good in every coordinate. Exact, by slices along the last coordinate: n points in d
-    coordinates take time of about n^(d - 1).
+    It is the volume of all locations that exceed `reference` and that some point equals or exceeds in every
+    coordinate. Large values are good in every coordinate. The result is exact, by slices along the last
+    coordinate: n points in d coordinates take time of about n^(d - 1).
     """
     inside = [each for each in points if all(one > low for one, low in zip(each, reference, strict=True))]
     if not inside:

@@ -1,22 +1,33 @@
-"""Looks at a study before all of its seeds have run: what is certain needs no more of them.
+"""Interim looks at a sweep: arms with a certain verdict need no more seeds.
 
-After 3, 4, ... seeds every arm that is not decided is looked at. It is decided if all of its primary outcomes
-are: if the interval at the level of looks, a twentieth of the study's, leaves out 0 (and the verdict at the
-study's level hangs on no single seed), or lies within the margin on both sides, so that no difference larger
-than that is certain. An arm that all seeds would still leave undecided in more than 9 of 10 cases is given
-up. What is never decided is judged with all seeds at the study's own level, as if nobody had looked
-(Haybittle 1971, Peto et al. 1976). An arm that others are compared with runs all seeds.
+There is a look at every undecided arm after 3, 4, ... seeds. An arm is decided if all of its primary outcomes
+are decided. An outcome is decided if its interval at the level of looks (a twentieth of the sweep's level)
 
-With k looks the family-wise error is at most 1 + k / 20 times the level, by Bonferroni over the looks; since
-they see mostly the same seeds it is less, and giving arms up lowers it. Measured in 2,000 studies each of 8
-seeds and 1, 4 and 15 arms (normal, binomial, bimodal, log-normal, t with 3 degrees of freedom, unequal
-variances; `tests/orchestrator/statistics/looks.py` prints it): at most 0.054 for looks at a twentieth, and
-0.061 for looks at a tenth, which were left. Also left: a final level lowered by what the looks may spend (at
-2 standard deviations and 4 arms 0.66 of effects are found instead of 0.72), and giving up below a chance of
-0.2 (0.70 instead of 0.74), or by a spread shared among the arms (on published effects 0.96 of verdicts stay,
-and 0.997 with each arm's own). Looks make what no test of means withstands worse: where one seed in five
-collapses, 0.32 of 1-arm studies without effect report one, and 0.17 without looks. Do not use them where
-training is known to collapse now and then.
+- excludes 0, and the verdict at the sweep's level does not depend on a single seed; or
+- is within the margin on both sides, so that a larger difference is excluded.
+
+An arm is stopped as undecided if all seeds would leave it undecided in more than 9 of 10 cases. The other
+arms are judged with all seeds at the sweep's level, as without looks (Haybittle 1971, Peto et al. 1976). An
+arm that is the reference of others runs all seeds.
+
+With k looks the family-wise error is at most 1 + k / 20 times the level, by Bonferroni over the looks. The
+error is smaller because looks share most seeds, and because some arms are stopped as undecided. In 2,000
+simulated studies each of 8 seeds and 1, 4 and 15 arms (normal, binomial, bimodal, log-normal, t with 3
+degrees of freedom, unequal variances; `tests/orchestrator/statistics/looks.py` prints the table) it is at
+most 0.054.
+
+Rejected alternatives:
+
+- looks at a tenth of the level (error 0.061);
+- a final level lowered by the error of the looks (0.66 instead of 0.72 of effects of 2 standard deviations
+  detected with 4 arms);
+- stopping below a chance of 0.2 (0.70 instead of 0.74 detected);
+- stopping by a spread shared among the arms (0.96 of verdicts on published effects are preserved, and 0.997
+  with each arm's own spread).
+
+Looks increase the error of any test of means if training collapses occasionally: if one seed in five
+collapses, 0.32 of 1-arm studies without effect report one, and 0.17 without looks. Do not use looks for such
+training.
 """
 
 import math
@@ -31,62 +42,68 @@ from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from search_spaces.wording import amount
 
 LOOK_SHARE = 0.05
-"""Level of a look, as a share of the study's."""
+"""Level of a look, as a share of the sweep's level."""
 HOPELESS = 0.1
-"""An arm needs no more seeds either if a verdict by all of them is less likely than this."""
+"""An arm is stopped if the probability of a verdict with all seeds is below this."""
 FIRST_LOOK = SEEDS_LEAST
-"""Seeds before the first look."""
+"""Number of seeds before the first look."""
 
 Values = Mapping[Key, Mapping[int, float]]
-"""By arm and outcome, seed to what was measured."""
+"""Measured values by seed, by arm and outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a study."""
+    """Comparisons, outcomes and error level of a sweep."""
 
     references: Mapping[str, str]
-    """Arm to the arm that it is compared with."""
+    """Reference by arm."""
     outcomes: tuple[str, ...]
-    """Primary ones."""
+    """Primary outcomes."""
     better: Mapping[str, Literal["max", "min"] | None]
-    """By outcome, which values are good."""
+    """Whether large or small values are good, by outcome; None if unknown."""
     margin: float | None
     """Least difference in the first outcome that matters."""
     level: float
     """Family-wise error."""
     family: int
-    """Comparisons: arms times outcomes."""
+    """Number of comparisons: arms times outcomes."""
     seeds: int
-    """Independent observations of the whole study: seeds, or repeats of the search."""
+    """Number of independent observations in the complete sweep: seeds, or repeats of the search."""
     unit: Literal["seed", "repeat"] = "seed"
     """Word for an observation."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyVerdict:
-    """An arm that needs no more seeds."""
+    """Verdicts of an arm that needs no more seeds."""
 
     arm: str
     seeds: int
-    """How many had run."""
+    """Number of seeds that had run."""
     level: float
-    """Of its look: what its intervals and p values are to be read by."""
+    """Level of the look, to which its intervals and p-values refer."""
     found: Mapping[str, Paired]
-    """By outcome."""
+    """Comparisons by outcome."""
     verdicts: Mapping[str, Verdict]
 
 
 def looks(seeds: int) -> range:
-    """After how many of `seeds` seeds there is a look; the end of the study is none."""
+    """Return the numbers of seeds after which there is a look, excluding the last one."""
     return range(FIRST_LOOK, seeds)
 
 
 def expected_seeds(effect: float, seeds: int, family: int, level: float) -> float:
-    """Seeds that an arm runs on average, of `seeds`, that differs by `effect` standard deviations of a run.
+    """Return the expected number of seeds of an arm with looks.
 
-    The chance of each look by the non-central t distribution: that a single seed must not decide, and that
-    no spread is taken for much less than the others', make it a little more.
+    The non-central t distribution gives the probability of a decision at each look. The true number is
+    slightly larger, since a verdict must not depend on a single seed and spreads have a lower bound.
+
+    Args:
+        effect: Difference from the reference, in standard deviations of one run over seeds.
+        seeds: Number of seeds without looks.
+        family: Number of comparisons.
+        level: Family-wise error of the sweep.
     """
     decided = [chance(effect, number, family, level * LOOK_SHARE) for number in looks(seeds)]
     return seeds - sum(accumulate(decided, max))
@@ -99,10 +116,16 @@ def look(
     undecided: Collection[str],
     failed: Mapping[str, Collection[int]],
 ) -> dict[str, EarlyVerdict]:
-    """Which arms are decided after the seeds `first`; later ones are not looked at.
+    """Return the arms that are decided after the seeds `first`, with their verdicts.
 
-    `values`: of all arms, those that were decided before included, as far as they ran. `failed`: by arm the
-    seeds that failed; one among `first`, of the arm or its reference, withholds its decision.
+    Args:
+        question: Comparisons and error level of the sweep.
+        values: Values of all arms that have run, including arms that were decided before. Only the seeds
+            `first` are used.
+        first: Seeds of this look.
+        undecided: Arms to decide.
+        failed: Failed seeds by arm. An arm remains undecided if a seed of `first` failed for the arm or its
+            reference.
     """
     seen = {key: {seed: each[seed] for seed in first if seed in each} for key, each in values.items()}
     at_look, at_end = (_compared(question, seen, question.level * share) for share in (LOOK_SHARE, 1.0))
@@ -127,10 +150,10 @@ def look(
 
 
 def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> Verdict | None:
-    """The verdict of a look; None where it is not certain."""
+    """Return the verdict of a look; None if it is not certain."""
     margin = question.margin if outcome == question.outcomes[0] else None
     if at_look.shown:
-        # The study's own level says whether one seed makes it: at that of looks, hardly any three remain.
+        # Test for a decisive seed at the sweep's level: at the level of looks few verdicts would pass.
         said = verdict(at_end, margin=margin, better=question.better.get(outcome), unit=question.unit)
         return None if said.withheld else said
     said = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
@@ -143,10 +166,10 @@ def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> 
 
 
 def chance_left(found: Paired, seeds: int, margin: float | None) -> float:
-    """How likely the interval after all `seeds` seeds leaves out 0 or lies within the margin.
+    """Return the probability that the interval after all `seeds` seeds excludes 0 or is within the margin.
 
-    As far as the seeds so far tell: the mean of those to come is drawn from what it may be (Student's t, all
-    true means equally likely before), the spread stays. 1 where there is no spread to go by.
+    The mean of future seeds follows its posterior predictive distribution (Student's t, uniform prior of the
+    true mean), and the spread stays constant. Returns 1 without a spread or with fewer than 3 seeds.
     """
     from scipy import stats
 

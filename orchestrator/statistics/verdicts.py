@@ -1,19 +1,20 @@
-"""What may be said of an arm, in one line: better, worse, no difference that matters, or undecided.
+"""Verdict of an arm in one line: better, worse, no difference that matters, or undecided.
 
-All verdicts of a family are read off intervals that hold together, so with probability 1 - level none is
-wrong: better and worse where the interval leaves out 0; no difference larger than the margin where it lies
-within the margin on both sides, which is two one-sided tests at level / (2 m) each. A verdict is withheld
+All verdicts of a family follow from intervals that hold simultaneously, so with probability 1 - level none is
+wrong. An arm is better or worse if the interval excludes 0. There is no difference larger than the margin if
+the interval is within the margin on both sides, which is two one-sided tests at level / (2 m) each. A verdict
+is withheld
 
 - below 3 seeds;
-- where a seed of the arm or its reference failed, for what failed is not known to be like what finished,
-  unless every value that it could have had gives the same verdict (`statistics.missing`);
-- where a single seed makes it: from 4 seeds on, without any one of them the others must still show the
-  difference on their own, at twice the level and uncorrected. With four arms and more this costs no power;
-  with one arm it costs some (0.31 of effects of 2 standard deviations found instead of 0.48 at 4 seeds, 0.92
-  instead of 0.93 at 8).
+- if a seed of the arm or its reference failed, because failed seeds may differ from finished ones. Exception:
+  every value that the seed could have had gives the same verdict (`statistics.missing`);
+- if it depends on a single seed. From 4 seeds on, after removing any one seed, the others must still have the
+  difference, at twice the level and uncorrected. With four or more arms this costs no power. With one arm it
+  costs some (0.31 instead of 0.48 of effects of 2 standard deviations detected at 4 seeds, 0.92 instead of
+  0.93 at 8).
 
-Seeds that collapse now and then are beyond any test of means: if one run in five collapses, all of 4 seeds
-stand in 41% of cases (`unseen`).
+No test of means is robust to seeds that collapse occasionally: if one run in five collapses, 4 seeds include
+no collapsed run in 41% of cases (`unseen`).
 """
 
 from dataclasses import dataclass
@@ -23,24 +24,24 @@ from orchestrator.statistics.paired import Paired, p_without
 from search_spaces.wording import amount
 
 Kind = Literal["better", "worse", "higher", "lower", "no difference", "undecided"]
-"""`higher` and `lower` in quantities of which nobody said what is good."""
+"""Kind of a verdict; `higher` and `lower` are for outcomes without a declared better direction."""
 SEEDS_LEAST = 3
-"""Fewer give no verdict."""
+"""Minimum number of seeds for a verdict."""
 ALONE_FROM = 4
-"""Seeds from which on each is left out in turn."""
+"""Number of seeds from which on each seed is left out in turn."""
 ALONE_FACTOR = 2
-"""How much more error than the level the others are allowed."""
+"""Level of the test without one seed, as a multiple of the level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What may be said."""
+    """A verdict on an arm in an outcome."""
 
     kind: Kind
     text: str
-    """E.g. `better`, `no difference larger than 0.01`, `undecided: it hangs on seed 3`."""
+    """Text for reports, e.g. `better`, `no difference larger than 0.01`, `undecided: it hangs on seed 3`."""
     withheld: str = ""
-    """Why the interval alone is not enough here; empty where it is."""
+    """Reason why the interval alone is not sufficient; empty if it is."""
 
 
 def verdict(
@@ -51,11 +52,15 @@ def verdict(
     failed: int = 0,
     unit: str = "seed",
 ) -> Verdict:
-    """What may be said of an arm in an outcome.
+    """Return the verdict on an arm in an outcome.
 
-    `margin`: the least difference that matters, in units of the outcome; without one nothing can be found to
-    make no difference. `better`: which values are good. `failed`: seeds of the arm and its reference that
-    failed. `unit`: word for an independent observation, seed or repeat.
+    Args:
+        found: Comparison of the arm with its reference; None without pairs.
+        margin: Least difference that matters, in units of the outcome; required for a verdict of no
+            difference.
+        better: Whether large or small values are good; None if unknown.
+        failed: Number of failed seeds of the arm and its reference.
+        unit: Word for an independent observation: seed or repeat.
     """
     if found is not None and found.missing:
         return _at_any_value(found, margin, better, unit)
@@ -80,7 +85,7 @@ def _at_any_value(
 
 
 def _unusable(found: Paired | None, failed: int, unit: str) -> Verdict:
-    """Why what there is cannot carry a verdict."""
+    """Return an undecided verdict with the reason why there is no interval."""
     if failed:
         return _withheld(f"{failed} {'seed' if failed == 1 else 'seeds'} failed")
     if found is None:
@@ -109,7 +114,7 @@ def _direction(mean: float, better: Literal["max", "min"] | None) -> Kind:
 
 
 def _small(found: Paired, margin: float | None) -> str:
-    """Shown, and shown to be too small to matter."""
+    """Return the addition for a difference that is real but below the margin; empty otherwise."""
     assert found.low is not None
     assert found.high is not None
     within = margin is not None and max(abs(found.low), abs(found.high)) < margin
@@ -117,7 +122,7 @@ def _small(found: Paired, margin: float | None) -> str:
 
 
 def _decisive_seed(found: Paired) -> int | None:
-    """The seed without which the others show least, if that is too little; None if they show enough."""
+    """Return the seed without which p is largest, if that p is too large; None otherwise."""
     if found.n < ALONE_FROM:
         return None
     without = {seed: p for seed in found.by_seed if (p := p_without(found, seed)) is not None}
@@ -126,5 +131,5 @@ def _decisive_seed(found: Paired) -> int | None:
 
 
 def unseen(share: float, seeds: int) -> float:
-    """How often none of `seeds` runs collapses although a share of all does."""
+    """Return the probability that none of `seeds` runs collapses, if a share of all runs does."""
     return (1 - share) ** seeds

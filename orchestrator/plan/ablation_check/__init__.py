@@ -1,1 +1,1 @@
-"""Checks that every ablation arm differs from what it is compared with."""
+"""Ablation check: verify that every arm differs from its reference."""

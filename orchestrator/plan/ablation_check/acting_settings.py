@@ -1,8 +1,7 @@
-"""Settings of task and training as far as they act in a trial.
+"""Task and training settings that have an effect in a trial, normalised so that equivalent ones are equal.
 
-Where a field acts is declared beside it (`trainables.acting`): patience that exceeds the number of
-validations, for one, acts nowhere. Fields of a task whose examples are generated are compared by what they
-draw.
+Each field's effect is declared next to it (`trainables.acting`). For example, a patience above the number of
+validations has no effect. Fields of a task with generated examples are compared by the examples.
 """
 
 from collections.abc import Sequence
@@ -20,36 +19,36 @@ from trainables.training.likes import UNSEEN, adapts, compares
 from trainables.training.schedule import beta1, learning_rate
 
 STEPS_TRIED = 2000
-"""Of a longer training the learning rate is looked at on so many steps, and at its ends and turns."""
+"""Maximum number of steps for comparing learning rates, in addition to the first, last and turning points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What of a spec decides which settings of task and training can make a difference."""
+    """Properties of a spec that determine which task and training settings have an effect."""
 
     confirmed: bool = True
     stopped: bool = False
     """Whether an early stopper ends trials."""
     tests: tuple[str, ...] = ()
-    """Test splits that are read."""
+    """Test splits that trials read."""
     searched: Space = field(default_factory=Space)
-    """What the search of an arm varies that drops nothing."""
+    """Search space of an arm that drops nothing."""
 
     def longest(self, *systems: System) -> int:
-        """Tokens of the longest input that trials of `systems` read."""
+        """Return the length in tokens of the longest input that trials of `systems` read."""
         read = [info for system in systems for info in splits(system.task)]
         ends = [info.length_max for info in read if info.role != "test" or info.name in self.tests]
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
 def unlike_settings(before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
-    """Say where settings of task and training act otherwise in trials of `after` than of `before`.
+    """Return the aspects in which task and training settings of `after` act differently from `before`.
 
-    What the loss of one step reads is left out: passes show it.
+    Settings that only affect the loss of one step are left out, since passes of the models measure them.
 
     Returns:
-        Words among `training` (what is learned, or which weights are selected), `measuring`, `writing` and
-        `task` (shape or examples, as far as settings tell).
+        Words among `training` (the updates or the selection of weights), `measuring`, `writing` and `task`
+        (shape or examples, as far as the settings determine them).
     """
     if before.train == after.train and before.task == after.task:
         return ()
@@ -63,7 +62,7 @@ def unlike_settings(before: System, after: System, sweep: Sweep) -> tuple[str, .
         sweep.stopped or any(_compares(system, sweep) for system in (before, after))
     )
     if changed["sampling"]:
-        # Weights are never selected by what is written; early stoppers may go by it.
+        # Written answers never affect the selection of weights, but may affect early stoppers.
         changed["measuring"] |= changed["sampling"]
         decides = sweep.stopped or (decides and changed["measuring"] != changed["sampling"])
     trained = changed["steps"] or changed["rates"] or changed["selecting"] or decides
@@ -77,7 +76,7 @@ def unlike_settings(before: System, after: System, sweep: Sweep) -> tuple[str, .
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two values of a setting are the same, up to what a float32 loses in rounding."""
+    """Return whether two values of a setting are equal up to float32 rounding."""
     if isinstance(one, float) and isinstance(other, float):
         return isclose(one, other, rel_tol=UNSEEN)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -86,9 +85,15 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
-    """Return the settings of task and training that act, by where they show, as values that do the same.
+    """Return the task and training settings that have an effect, grouped by the aspect that they affect.
 
-    Rates are those at `steps`, if not given some that are the same for every schedule of as many steps.
+    Args:
+        system: Settings of a trial.
+        sweep: Properties of the spec.
+        steps: Steps for comparing learning rates; by default steps that depend only on the training length.
+
+    Returns:
+        Normalised values by aspect and name: equivalent settings give equal values.
     """
     train = system.train
     infos = splits(system.task)
@@ -107,26 +112,26 @@ def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> 
     asked = [step for step in steps or _spread(train.steps) if step < train.steps]
     rates = [learning_rate(train, step) for step in asked]
     found["rates"] = {
-        # By rates so small that all steps together are lost in rounding nothing is learned.
+        # Rates so small that all updates together are lost in rounding have no effect.
         "learning rate": rates if max(rates, default=0.0) * train.steps > UNSEEN else None,
-        # After one step each moment is the gradient's own, whatever share of it is kept.
+        # After one step each moment equals the gradient, for any decay.
         "beta1": [_share(beta1(train, step)) for step in asked] if train.steps > 1 else None,
         "beta2": _share(train.betas[1]) if train.steps > 1 and adapts(train) else None,
     }
     read = [info.name for info in infos if info.role != "test"]
-    # How many steps samples take is in the data; their bound is for who builds a model.
+    # The data include the steps of samples; `steps_max` is only used to build models.
     shape = {name: value for name, value in asdict(system.shape).items() if name != "steps_max"}
     found["task"] = {**acting_on_data(system, [*read, *sweep.tests]), "shape": shape}
     return found
 
 
 def _share(kept: float) -> float:
-    """What of a moment is kept beside the gradient; none if it is lost in rounding."""
+    """Return the share of a moment that is retained in an update; 0 if it is lost in rounding."""
     return kept if kept >= UNSEEN else 0.0
 
 
 def _train_tokens(system: System) -> int | None:
-    """Tokens of all training samples, each as long as the longest; None where that is not known."""
+    """Return the maximum number of tokens in all training samples; None if it is unknown."""
     train = next((info for info in splits(system.task) if info.role == "train"), None)
     if train is None or train.examples is None:
         return None
@@ -134,7 +139,8 @@ def _train_tokens(system: System) -> int | None:
 
 
 def _one_length(system: System) -> int | None:
-    """Tokens of every training input where all have as many; None where answers have tokens of their own."""
+    """Return the number of tokens of every training input; None if it varies or answers have several
+    tokens."""
     train = next((info for info in splits(system.task) if info.role == "train"), None)
     if train is None or system.shape.head == "sequence" or train.length_min != train.length_max:
         return None
@@ -142,14 +148,14 @@ def _one_length(system: System) -> int | None:
 
 
 def _compares(system: System, sweep: Sweep) -> bool:
-    """Whether anything of a trial goes by what validations measure."""
+    """Return whether a trial uses validation results for any decision."""
     found = acting(system.train, TrialFacts(system.shape.head, sweep.confirmed))
     values = {name: value for fields in found.values() for name, value in fields.items()}
     return compares(system.train.model_copy(update=values))
 
 
 def _looked_at(system: System) -> list[int]:
-    """The steps at which the rates of one system are looked at, those near its turns among them."""
+    """Return the steps at which learning rates are compared, including those near turning points."""
     train = system.train
     turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)
     near = {turn + shift for turn in turns for shift in (-2, -1, 0, 1)}

@@ -1,4 +1,4 @@
-"""Builds and runs every arm of the built-in trainable; one that changes nothing is refused."""
+"""Build and run every arm of the built-in trainable, and refuse arms without an effect."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from math import isfinite
@@ -31,11 +31,11 @@ from trainables.settings import shallower
 from trainables.training.step import misfit
 
 DIGITS = 4
-"""Significant digits of losses and norms in a plan: the last bits of a sum depend on the machine."""
+"""Significant digits of losses and norms in a plan; later digits depend on the machine."""
 NAMED = 4
-"""Weights that a note names."""
+"""Maximum number of weights in a note."""
 SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True, learns=True)
-"""The gradient of a memory is in the second chunk."""
+"""Pass over several chunks, since a memory only gets a gradient from the second chunk."""
 ALLOWED = (
     "no difference to {reference} was found, which allow_no_effect permits: what is measured of it may be "
     "what is measured of the baseline"
@@ -45,16 +45,23 @@ ALLOWED = (
 def prove(
     arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep, faults: Faults
 ) -> ArmProof | None:
-    """Build and run `arm` and what it is compared with.
+    """Build and run `arm` and its reference.
+
+    Args:
+        arm: The arm to check.
+        reference: The arm that it is compared with; None for the first baseline.
+        probe: Cache of built models.
+        sweep: Properties of the spec.
+        faults: Collects the problems of the arm.
 
     Returns:
-        What was seen; None if the arm cannot be trained. What is wrong with the arm goes to `faults`.
+        Result of the check; None if the arm cannot be trained.
     """
     place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
         structure = probe.structure(arm.system)
         if (why := too_large(arm.system, probe.parameters)) is not None:
-            raise ValueError(why)  # noqa: TRY301 - one way to say that it cannot be trained
+            raise ValueError(why)  # noqa: TRY301 - handled with the other errors below
         _require_training(arm.system)
         before = probe.structure(reference.system) if reference else structure
         run = probe.narrow(arm.system)
@@ -93,7 +100,7 @@ def prove(
 
 
 def _found(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep) -> tuple[str, ...]:
-    """In what `arm` differs from `reference`; where in nothing, with what its search draws."""
+    """Return the differences between `arm` and `reference`; if there are none, those with drawn values."""
     if reference is None:
         return ()
     found = evidence(probe, reference.system, arm.system, sweep)
@@ -104,7 +111,7 @@ def _found(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: S
 
 
 def _require_training(system: System) -> None:
-    """Raises ValueError where the way a step is taken does not fit the model."""
+    """Raise ValueError if the model does not support batch parts or activation checkpointing."""
     if system.train.parts > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
         if (why := misfit(ghost, system.train)) is not None:
@@ -112,14 +119,14 @@ def _require_training(system: System) -> None:
 
 
 def _run_with(system: System, run: System) -> dict[str, Any]:
-    """Settings of the model that was run where it is smaller than that of `system`."""
+    """Return the settings in which the model that was run is smaller than the model of `system`."""
     before = dict(leaves(system.settings["model"], "model."))
     ran = shallower(run.model, LAYERS).model_dump(mode="json")
     return {path: value for path, value in leaves(ran, "model.") if before.get(path) != value}
 
 
 def rounded(value: float) -> float:
-    """Return `value` with as many digits as are the same on every machine."""
+    """Return `value` with the number of digits that is equal on every machine."""
     return float(f"{value:.{DIGITS}g}")
 
 
@@ -137,14 +144,14 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, found: Sequence[st
 
 
 def _are_notes_wanted(arm: BuiltInArm, probe: Probe) -> bool:
-    """A model from outside may fail where a note is looked for, which is a fault."""
+    """Return whether to look for notes; always for custom models, since the search may reveal a fault."""
     return not probe.faults_only or is_outside(arm.system)
 
 
 def _notes(
     arm: BuiltInArm, reference: BuiltInArm | None, found: Sequence[str], probe: Probe, sweep: Sweep
 ) -> Iterator[str]:
-    """What to look at twice; nothing is refused for it. Raises ValueError for what cannot be run."""
+    """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
         yield from named_otherwise(arm, reference, probe)
         yield from _idle_fields(arm, reference, probe, sweep)
@@ -163,7 +170,7 @@ def _notes(
 
 
 def _unreached(arm: BuiltInArm, probe: Probe) -> list[str]:
-    """Weights that no gradient reaches."""
+    """Return the weights without a gradient."""
     narrow = probe.narrow(arm.system)
     left = list(probe.structure(narrow).shapes)
     for asked in (LEARNS, LEARNS_MOVED, SEVERAL_CHUNKS):
@@ -174,7 +181,7 @@ def _unreached(arm: BuiltInArm, probe: Probe) -> list[str]:
 
 
 def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep) -> Iterator[str]:
-    """Fields among several that could be left as they were, and the arm would be the same."""
+    """Yield warnings for changed fields without an effect next to the other changes of the arm."""
     paths = () if arm.request.is_baseline else tuple(arm.request.changes)
     for path in paths if len(paths) > 1 else ():
         before = lookup(reference.system.settings, path)
@@ -186,14 +193,14 @@ def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
-    """Refuse two arms that are one system under two names, and two such cells of the grid."""
+    """Note arms with the same settings as an earlier arm, and grid cells with the same settings."""
     seen: dict[Hashable, CheckedArm[Any]] = {}
     same = set[str]()
     for arm in arms:
         if arm.request.control:
             continue
         other = seen.setdefault(key_of(arm.system.settings), arm)
-        if other is arm or arm.reference in same:  # what cells have in common all arms have in both
+        if other is arm or arm.reference in same:  # if two cells are the same, so are all their arms
             continue
         if arm.request.is_baseline:
             same.add(arm.name)
@@ -206,6 +213,6 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
 
 
 def _axis(cell: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """An axis on which two cells differ as they are written, if there is one."""
+    """Return an axis on which the written values of two cells differ; the first axis if there is none."""
     differing = (path for path in cell if key_of(cell[path]) != key_of(other.get(path, MISSING)))
     return next(differing, next(iter(cell)))

@@ -1,4 +1,4 @@
-"""What building a model of an own trainable shows: weights, and with an example outputs and gradients too."""
+"""Ablation check of a custom trainable: compare weights, outputs and gradients of built models."""
 
 import copy
 import weakref
@@ -26,29 +26,30 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A model, seen once."""
+    """Fingerprint of a model: modules, weights, and results on its example."""
 
     modules: Mapping[str, str]
     """Class name by qualified module name."""
     shapes: Mapping[str, tuple[int, ...]]
-    """By qualified parameter name."""
+    """Shape by qualified parameter name."""
     parameters: int
     outputs: tuple[tuple[float, float], ...] = ()
     """Sum and norm of every output tensor; empty without an example."""
     gradient: tuple[tuple[str, float], ...] = ()
     """Norm of the gradient of the outputs' mean square, by parameter."""
     flops: float | None = None
-    """Of the forward pass of the example, as PyTorch counts them."""
+    """FLOPs of the forward pass of the example, as counted by PyTorch."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether all that was computed is."""
+        """Return whether all outputs and gradients are finite."""
         return all(isfinite(each) for both in self.outputs for each in both) and all(
             isfinite(norm) for _, norm in self.gradient
         )
 
     def is_twin_of(self, other: "Seen") -> bool:
-        """Whether both computed the same, whatever their modules are called; False where nothing was run."""
+        """Return whether both models have the same results, ignoring module names; False if one was not
+        run."""
         mine, others = ([norm for _, norm in each.gradient if norm] for each in (self, other))
         return (
             bool(self.outputs)
@@ -61,8 +62,15 @@ class Seen:
 def look(
     trainable: Trainable, settings: Mapping[str, Any], begins: Callable[[str], None] = lambda _: None
 ) -> Seen:
-    """The model of `settings`. `begins` hears what is called next. Raises ValueError if it cannot be built or
-    run.
+    """Build the model of `settings`, run it on its example if there is one, and return its fingerprint.
+
+    Args:
+        trainable: A trainable with `build`.
+        settings: Settings of an arm.
+        begins: Called with the name of each function before it is called.
+
+    Raises:
+        ValueError: The model cannot be built or run.
     """
     import torch
 
@@ -91,7 +99,7 @@ class Builder:
         weakref.finalize(self, self._server.close)
 
     def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Seen:
-        """Call `look` in a child process. Raises ValueError if the model cannot be built or run."""
+        """Call `look` in a child process; raise ValueError if the model cannot be built or run."""
         order = ChildOrder(f"{__name__}:look_in_child", (self._path, copy.deepcopy(dict(settings))))
         self._server.start(order)
         while not isinstance(message := self._server.receive(), Seen):
@@ -116,13 +124,14 @@ def look_in_child(given: tuple[str, Mapping[str, Any]], connection: Connection, 
 
 def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
-        return function(copy.deepcopy(dict(settings)))  # it may change what it is given
-    except (Exception, SystemExit) as error:  # code of others may raise anything
+        return function(copy.deepcopy(dict(settings)))  # the function may change its argument
+    except (Exception, SystemExit) as error:  # user code may raise any exception
         raise ValueError(f"{name}(settings) raised {said(error)}") from error
 
 
 def _built(model: "nn.Module") -> Seen:
-    """What `model` is made of. Raises ValueError for weights that have no shape yet."""
+    """Return the fingerprint of a model that is not run; raise ValueError for lazy weights without a
+    shape."""
     from torch.nn.parameter import is_lazy
 
     weights = dict(model.named_parameters())
@@ -158,7 +167,7 @@ def _run(model: "nn.Module", example: Any) -> Seen:
         gradient = tuple(
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
-    except (Exception, SystemExit) as error:  # code of others may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise any exception
         raise ValueError(f"the model cannot run its example: {said(error)}") from error
     seen = _built(model)
     return Seen(
@@ -167,14 +176,14 @@ def _run(model: "nn.Module", example: Any) -> Seen:
 
 
 def _real(value: "Tensor") -> "Tensor":
-    """`value` in doubles, which whole numbers and truth values are too."""
+    """Return `value` as real doubles; integers and booleans are converted too."""
     import torch
 
     return (torch.view_as_real(value.resolve_conj()) if value.is_complex() else value).double()
 
 
 def _tensors(value: Any) -> "Iterator[Tensor]":
-    """Every tensor inside what a model returned."""
+    """Yield every tensor in the output of a model."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -204,9 +213,15 @@ NOT_FINITE = "what its model computes on example(settings), or the gradient of i
 def differences_of(
     arm: str, before: Seen, after: Seen, *, compared: bool, again: Seen | None = None
 ) -> ArmProof:
-    """What `after`, the model of `arm`, has and does that `before` does not.
+    """Return the result of the ablation check of `arm`.
 
-    `again` is the model of `before` when it is built once more: where that is another, nothing is proved.
+    Args:
+        arm: Name of the arm.
+        before: Fingerprint of the reference.
+        after: Fingerprint of the arm.
+        compared: Whether the arm is compared with a reference.
+        again: Fingerprint of the reference when it is built again; quantities that differ from `before` are
+            not reproducible and are ignored.
     """
     from orchestrator.plan.ablation_check.structure import tree_difference
 
@@ -216,11 +231,11 @@ def differences_of(
     found = {
         "weights": is_built and before.shapes != after.shapes,
         "FLOPs": before.flops == again.flops and before.flops != after.flops,
-        # As text, in which a NaN is like another.
+        # Compare texts, so that NaN equals NaN.
         "outputs": computes and repr(before.outputs) != repr(after.outputs),
         "gradient": computes and repr(before.gradient) != repr(after.gradient),
     }
-    # Told where it begins.
+    # Only the baseline, which is not compared, has the note on models that are not reproducible.
     anew = () if is_built and computes else (RUN_ANEW if is_built else BUILT_ANEW,)
     nothing_proved = () if compared else anew
     not_finite = () if after.is_finite or (compared and not before.is_finite) else (NOT_FINITE,)

@@ -1,10 +1,10 @@
-"""In what two systems differ once they are built and run.
+"""Detect behavioural differences between two systems by building and running them.
 
-A change counts if a trial computes, learns, selects, measures or writes anything else with it. One that
-leaves every output as it is still counts if it changes the work that is done: early exit, for one, is an arm
-because other layers are run. Two systems that agree in their acting settings, in losses, gradients and
-layers run at several weights, in evaluations of short and long inputs, and in counted operations are one
-system under two names. Weights that nothing reads and FLOPs that only a formula has are no difference.
+A change counts if a trial computes, learns, selects, measures or writes anything different with it. A change
+that preserves every output still counts if it changes the computation: early exit, for example, changes which
+layers are run. Two systems are the same system under two names if these results agree: acting settings,
+losses, gradients and layers run at several weights, evaluations of short and long inputs, and counted
+operations. Unused weights, and FLOPs that differ only by formula, do not count as a difference.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -41,38 +41,47 @@ READS = (
 )
 """Evaluations: late and early halting, many examples with close halting probabilities, chunks and windows."""
 READS_OF_SMALL = tuple(Pass(each, LENGTH, examples=512) for each in Weights if each >= Weights.RANDOM)
-"""Evaluations of more examples, for thresholds that lie close and halting that differs between examples."""
+"""Evaluations of more examples, for close thresholds and for halting that differs between examples."""
 TRAINS_SMALL = tuple(replace(each, trains=True) for each in READS_OF_SMALL)
-"""Training passes on as many, for dropout of few elements."""
+"""Training passes on as many examples as `READS_OF_SMALL`, for dropout of few elements."""
 SMALL = 1_000_000
-"""Most parameters of a model that is run on so many."""
+"""Maximum number of parameters for passes with many examples."""
 LONGEST_READ = 4096
-"""Most tokens of inputs that are read for sizes of chunks and windows."""
+"""Maximum number of tokens per input for comparing sizes of chunks and windows."""
 UNSHOWN = ("weights", "FLOPs")
-"""Differences that alone prove nothing."""
+"""Differences that are not sufficient evidence on their own."""
 FUNCTIONAL = frozenset({"loss", "gradient", "costs", "layers run", "outputs"})
 
 
 def differences(
     probe: Probe, before: System, after: System, sweep: Sweep, first: Pass = FIRST
 ) -> Iterator[tuple[str, ...]]:
-    """Yield in what `after` differs from `before`, by a word each; the cheapest to find first.
+    """Yield the aspects in which `after` differs from `before`, the cheapest ones first.
 
-    Different models are compared by the pass `first`, then by all others.
+    Args:
+        probe: Cache of built models.
+        before: The reference.
+        after: The system that is compared with it.
+        sweep: Properties of the spec.
+        first: First pass for different models.
 
-    Words are those of `unlike_settings`, `weights`, `FLOPs`, those of `Measurements.unlike`, `gradient`,
-    `operations` and `layers`. Raises ValueError for what cannot be run.
+    Yields:
+        Words of `unlike_settings`, `weights`, `FLOPs`, words of `Measurements.unlike`, `gradient`,
+        `operations` and `layers`.
+
+    Raises:
+        ValueError: A system cannot be run.
     """
     settings = unlike_settings(before, after, sweep)
     yield tuple(word for word in settings if word != "task")
     longest = sweep.longest(before, after)
     before, after = (_within_inputs(system, longest) for system in (before, after))
     if probe.same_model(before, after):
-        # Another weight of a cost shows in the gradient, if the cost has one.
+        # A different weight of a cost changes the gradient, if the cost has one.
         if before.train != after.train:
             one, other = probe.narrow_pair(before, after)
             for asked in (LEARNS, LEARNS_MOVED):
-                # Equal models compute alike to the last bit: only a cost with a gradient makes a difference.
+                # Equal models give bitwise equal results, so only costs with a gradient differ.
                 learn = [probe.measure(each, asked).gradient for each in (one, other)]
                 yield _unlike(probe, one, other, asked) if learn[0] != learn[1] else ()
     else:
@@ -87,19 +96,20 @@ def differences(
 
 
 def differ(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
-    """Return whether `differences` shows anything. Raises ValueError for what cannot be run."""
+    """Return whether `differences` yields sufficient evidence; raise ValueError if a system cannot be run."""
     return any(shows(words) for words in differences(probe, before, after, sweep))
 
 
 def shows(found: Iterable[str]) -> bool:
-    """Return whether there is more than what proves nothing alone."""
+    """Return whether `found` contains more than weights and FLOPs."""
     return any(word not in UNSHOWN for word in found)
 
 
 def evidence(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple[str, ...]:
-    """Return in what both differ, up to the first pass that shows anything; in settings first.
+    """Return the aspects in which the systems differ, settings first, up to the first sufficient pass.
 
-    Raises ValueError for what cannot be run.
+    Raises:
+        ValueError: A system cannot be run.
     """
     found: dict[str, None] = {}
     for words in differences(probe, before, after, sweep, FIRST if probe.faults_only else LEARNS):
@@ -111,7 +121,11 @@ def evidence(probe: Probe, before: System, after: System, sweep: Sweep) -> tuple
 
 
 def read_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> bool:
-    """Return whether an evaluation of one checkpoint gives the same with both. Raises ValueError."""
+    """Return whether an evaluation of one checkpoint gives the same results with both systems.
+
+    Raises:
+        ValueError: A system cannot be run.
+    """
     longest = sweep.longest(before, after)
     return probe.same_model(before, after) or not any(
         words for pair in _quick_first(probe, before, after) for words in _evaluations(probe, *pair, longest)
@@ -119,7 +133,7 @@ def read_alike(probe: Probe, before: System, after: System, sweep: Sweep) -> boo
 
 
 def _quick_first(probe: Probe, before: System, after: System) -> Iterator[tuple[System, System]]:
-    """Both with narrow models where they are wide; then both as they are."""
+    """Yield both systems with narrow models if their models are wide, then both unchanged."""
     quick = probe.narrow_pair(before, after)
     if quick[0] is not before:
         yield quick
@@ -141,7 +155,7 @@ def _evaluations(probe: Probe, before: System, after: System, longest: int) -> I
     for one in asked:
         yield _unlike(probe, before, after, one, longest)
     yield ("operations",) if probe.operations(before) != probe.operations(after) else ()
-    # Of layers beyond those that are run only their number is known.
+    # Layers beyond the maximum are not run, so only their number is compared.
     deep = any(shallower(system.model, LAYERS) != system.model for system in (before, after))
     if deep and len({_layers(system, longest) for system in (before, after)}) > 1:
         yield ("layers",)
@@ -159,28 +173,29 @@ def _are_small(probe: Probe, *systems: System) -> bool:
 
 
 def _changed_sizes(before: System, after: System) -> list[int]:
-    """Whole numbers in the fields of the model where both differ."""
+    """Return the integers in the model fields in which the systems differ."""
     one, other = (dict(leaves(system.settings["model"])) for system in (before, after))
     changed = [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
     return [value for value in changed if type(value) is int]
 
 
 def _layers(system: System, length: int) -> tuple[int, int]:
-    """Least and greatest number of layers that an input of `length` tokens can take."""
+    """Return the least and greatest number of layers for an input of `length` tokens."""
     least, most = depth_range(system.model, length)
-    # An answer is written by a decoder that does not know how long it will be.
+    # The decoder of an answer has no length in advance, so its greatest depth is the general maximum.
     most = most if system.shape.head == "sequence" else most_layers(system.model, length)
     return min(least, most), most
 
 
 def _same_examples(before: System, after: System, sweep: Sweep) -> bool:
-    """Whether trials of both read the same examples, as far as few enough are generated to see it."""
+    """Return whether trials of both systems read the same examples; False if there are too many to
+    generate."""
     read = [info.name for info in splits(before.task) if info.role != "test"]
     return same_data(before, after, [*read, *sweep.tests])
 
 
 def _within_inputs(system: System, longest: int) -> System:
-    """`system` without weights for offsets that no input of `longest` tokens has: they are never read."""
+    """Return `system` without weights for position offsets beyond the longest input, which are never used."""
     answers = LENGTH_MARGIN * (system.shape.answer_length_max or 0)
     model = within(system.model, max(longest, answers, system.train.decode_length_max or 0) + NUM_BOUNDARIES)
     if model is system.model:
@@ -189,7 +204,7 @@ def _within_inputs(system: System, longest: int) -> System:
 
 
 def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Value]]:
-    """Yield every dimension of `space` at each of its ends, alone, with what it depends on."""
+    """Yield assignments with one dimension at one of its ends, and the dimensions that it depends on."""
     for dimension in space.dimensions:
         if dimension.path not in left_out:
             for value in ends(dimension.domain):
@@ -199,15 +214,20 @@ def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Va
 def evidence_where_searched(
     probe: Probe, before: System, after: System, sweep: Sweep, left_out: Collection[str]
 ) -> tuple[str, ...]:
-    """Return `evidence` of both with one searched field, but those `left_out`, at one of its ends.
+    """Return the `evidence` with one searched field at one of its ends; empty if there is none.
 
-    Empty where nothing shows, or where nothing is searched.
+    Args:
+        probe: Cache of built models.
+        before: The reference.
+        after: The system that is compared with it.
+        sweep: Properties of the spec, including the search space.
+        left_out: Paths of dimensions to skip.
     """
     for draw in draws(sweep.searched, left_out):
         one, other = (_with(system.settings, draw) for system in (before, after))
         if one is None or other is None:
             continue
-        with suppress(ValueError):  # what cannot be run there is reported of the search
+        with suppress(ValueError):  # the check of the search reports values that cannot be run
             if shows(found := evidence(probe, one, other, sweep)):
                 return found
     return ()

@@ -1,4 +1,4 @@
-"""The data of a trial: settings that draw the same, in a whole training or in stored splits, are one."""
+"""Compare generated data, so that task settings with the same examples count as equal."""
 
 import json
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ from trainables.task_catalog import (
 )
 
 STEPS = 200
-"""Of a longer training so many are looked at, evenly spread, and its last ones."""
+"""Maximum number of evenly spread steps that are compared, in addition to the last ones."""
 EXAMPLES = 2
 KEPT = 64
 MOST_MADE = 20_000
-"""Examples of a corpus that is made for a comparison, in some seconds."""
+"""Maximum number of examples generated for a comparison, which takes some seconds."""
 
 
 def acting_on_data(system: System, read: list[str]) -> dict[str, Any]:
-    """The task's fields that change one of the splits `read`, as values that do the same.
+    """Return the task fields that change one of the splits `read`, normalised to equal values if equivalent.
 
-    Fields that change nothing but what is drawn for training stand in it as a digest of that.
+    A digest of the training examples replaces the fields that only affect training data.
     """
     counts = reads_steps(system.model)
     found = dict(task_acting(settled(system.task), read, counts_steps=counts))
@@ -48,9 +48,9 @@ def acting_on_data(system: System, read: list[str]) -> dict[str, Any]:
 
 
 def same_data(before: System, after: System, read: Sequence[str], most: int = MOST_MADE) -> bool:
-    """Whether two tasks that are generated hold the same examples in all splits `read`.
+    """Return whether two tasks have the same generated examples in all splits `read`.
 
-    False where that is not looked at: of streams, of files, and of more than `most` examples.
+    False for data that are not compared: streams, files, and more than `most` examples.
     """
     tasks = [before.task, after.task]
     if tasks[0].__class__ is not tasks[1].__class__ or not all(_is_stored(each, most) for each in tasks):
@@ -62,16 +62,16 @@ def same_data(before: System, after: System, read: Sequence[str], most: int = MO
     try:
         return all(_built(one, name) == _built(other, name) for name in names[0])
     except ValueError:
-        return False  # reported by who builds them in earnest
+        return False  # reported when the data are built for training
 
 
 def _is_stored(task: Settings, most: int) -> bool:
-    """Whether all splits are stored, of generated examples, no more than `most` of a kind."""
+    """Return whether all splits are stored, and are generated with at most `most` examples per split."""
     return not any(info.streamed for info in splits(task)) and _is_made(task, most)
 
 
 def _is_made(task: Settings, most: int) -> bool:
-    """Whether examples are generated, no more than `most` of a kind."""
+    """Return whether the examples are generated, with at most `most` examples per split."""
     try:
         if source_digest(task_module(task_name(task)), task) is not None:
             return False
@@ -85,16 +85,20 @@ def _is_made(task: Settings, most: int) -> bool:
 
 @lru_cache(KEPT)
 def _built(task: str, split: str) -> str:
-    """Digest of the examples of `split` of the task given as JSON. Raises ValueError."""
+    """Return a digest of the examples of `split`; `task` is JSON. Raise ValueError if they cannot be
+    built."""
     config = task_config(json.loads(task))
     return content_hash(task_module(task_name(config)).build(config, split))
 
 
 @lru_cache(KEPT)
 def _digest(task: str, steps: int, counts_steps: bool) -> str:
-    """Of what the first to the last of `steps` batches may hold, for the task given as JSON.
+    """Return a digest of the training batches of a task.
 
-    The steps that samples take are in it where `counts_steps`.
+    Args:
+        task: Settings of the task as JSON.
+        steps: Number of training steps.
+        counts_steps: Whether to include the step counts of samples.
     """
     config, found = task_config(json.loads(task)), blake2b(digest_size=16)
     last = range(max(0, steps - 2), steps)

@@ -1,6 +1,6 @@
-"""What the words of an arm, its name and its why, seem to say otherwise than its changes.
+"""Detect contradictions between the words of an arm (name and why) and its changes.
 
-Words prove nothing, so these are notes in the plan and never refusals.
+Words are weak evidence, so the result is a note in the plan and never an error.
 """
 
 import re
@@ -15,20 +15,21 @@ from orchestrator.plan.types import Change
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 
 MOST = 0.5
-"""A field that reshapes more than this share of the shared weights is a size of the whole model."""
+"""A field that reshapes more than this share of the common weights is a size of the complete model."""
 _TAKES_AWAY = re.compile(r"^(?:minus|no|without)[-_](.+)$")
 
 
 def named_otherwise(arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> tuple[str, ...]:
-    """What to look at twice in `arm`, which is compared with `reference`, one sentence each.
+    """Return warnings about the words of `arm`, one sentence each.
 
-    Raises ValueError for what cannot be built.
+    Raises:
+        ValueError: A system cannot be built.
     """
     return (*_named_otherwise(arm, reference), *_unnamed_sizes(arm, reference, probe))
 
 
 def _named_otherwise(arm: BuiltInArm, reference: BuiltInArm) -> Iterator[str]:
-    """An arm called after what it takes away should touch it; names that were swapped show here."""
+    """Yield a warning if an arm named after a removed field does not change it; names may be swapped."""
     taken = _TAKES_AWAY.match(arm.request.label)
     if taken is None or not arm.changes:
         return
@@ -43,7 +44,7 @@ def _named_otherwise(arm: BuiltInArm, reference: BuiltInArm) -> Iterator[str]:
 
 
 def _unnamed_sizes(arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> Iterator[str]:
-    """A size of the whole model, changed beside something else: the effect may be its own."""
+    """Yield a warning if an arm changes a size of the complete model together with something else."""
     paths = [path for path in arm.request.changes if path.startswith("model.") and path != "model.name"]
     if len(paths) < 2 or "model.name" in arm.request.changes:
         return
@@ -59,7 +60,7 @@ def _unnamed_sizes(arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> Iter
 
 
 def _is_size(path: str, arm: BuiltInArm, reference: BuiltInArm, probe: Probe) -> bool:
-    """Whether `path` alone reshapes most of the weights that remain."""
+    """Return whether `path` alone reshapes most of the remaining weights."""
     before = lookup(reference.system.settings, path)
     if before is MISSING or not any(map(_is_number, (before, arm.request.changes[path]))):
         return False
@@ -74,7 +75,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _takes_away(name: str, fields: set[str], changes: Sequence[Change]) -> bool:
-    """Whether an arm called after one field changes that field itself and not only what lies inside it."""
+    """Return whether an arm named after a field changes that field itself, not only fields inside it."""
     return name not in fields or any(name in _words(change.path.rsplit(".", 1)[-1]) for change in changes)
 
 
@@ -94,6 +95,6 @@ def _field_words(*settings: Mapping[str, Any]) -> set[str]:
 
 
 def _words(text: str) -> set[str]:
-    """Words of a name, path or sentence; `max_layers` gives itself and its parts."""
+    """Return the words of a name, path or sentence; `max_layers` gives `max_layers`, `max` and `layers`."""
     whole = set(re.findall(r"[a-z0-9_]+", text.lower()))
     return whole | {part for word in whole for part in word.split("_") if part}

@@ -1,6 +1,6 @@
-"""One pass of a model over synthetic examples, and what is measured of it.
+"""Run one pass of a model over synthetic examples and measure it.
 
-Examples are the same for all models of a task. Two passes of one model agree up to the order of their sums.
+Examples are the same for all models of a task. Two passes of one model agree up to the order of summation.
 """
 
 from collections.abc import Mapping
@@ -23,55 +23,56 @@ from trainables.training.step import objective
 from trainables.types import Batch, Output, TaskShape
 
 LENGTH = 8
-"""Tokens of the longer of two short examples: a wide and deep model takes a fraction of a second."""
+"""Tokens of the longer of two short examples; wide and deep models take a fraction of a second."""
 READ_LENGTH = 64
 EXAMPLES = 2
 KEPT_BATCHES = 64
 ROUNDING = 1e-4
-"""Relative difference of losses and gradients that the order of sums may make."""
+"""Relative difference of losses and gradients that the order of summation can cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """How a model is run: at which weights, on how many examples of at most how many tokens."""
+    """Settings of one pass: weights, number and maximum length of examples, training or evaluation."""
 
     point: Weights
     length: int
     examples: int = EXAMPLES
     trains: bool = False
-    """Whether dropout acts and the loss that training minimises is computed; else the model is evaluated."""
+    """Whether to apply dropout and compute the training loss; otherwise the model is evaluated."""
     learns: bool = False
-    """Whether the gradient of that loss is computed too."""
+    """Whether to also compute the gradient of the training loss."""
 
 
 Gradient = Mapping[str, tuple[float, float]]
-"""Norm and sum of the gradient by parameter; parameters that it does not reach are left out."""
+"""Norm and sum of the gradient by parameter; parameters without a gradient are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What one pass measured."""
+    """Results of one pass."""
 
     quantities: Mapping[str, tuple[float, ...]]
-    """By name: `loss` (the one that training minimises, then those by example), `costs` (ponder and auxiliary
-    cost, weighted), `layers run` and `depth` (layers kept) by example, `outputs` (losses, hits and ponder
-    costs by example)."""
+    """Values by name: `loss` (training loss, then loss by example), `costs` (ponder and auxiliary cost,
+    weighted), `layers run` and `depth` (retained layers) by example, `outputs` (losses, hits and ponder costs
+    by example)."""
     gradient: Gradient | None = None
 
     @property
     def loss(self) -> float:
-        """Loss that training minimises."""
+        """Return the loss that training minimises."""
         return self.quantities["loss"][0]
 
     @property
     def norm(self) -> float:
-        """Norm of the whole gradient."""
+        """Return the norm of the full gradient."""
         return sqrt(sum(norm**2 for norm, _ in (self.gradient or {}).values()))
 
     def unlike(self, other: "Measurements") -> tuple[str, ...]:
-        """Return the names of what differs from `other` by more than rounding.
+        """Return the names of the quantities that differ from `other` by more than rounding.
 
-        `costs` only where they are so small a part of the loss that neither it nor the gradient shows them.
+        `costs` is included only if neither the loss nor the gradient differs, because the costs are a small
+        part of the loss.
         """
         found = [
             name for name, mine in self.quantities.items() if not _same(name, mine, other.quantities[name])
@@ -99,27 +100,27 @@ def _same(name: str, one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def close(one: float, other: float) -> bool:
-    """Return whether two losses or costs differ by no more than rounding."""
+    """Return whether two losses or costs are equal up to rounding."""
     return isclose(one, other, rel_tol=ROUNDING)
 
 
 def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Measurements:
-    """Run `model`, which has its initial weights, once.
+    """Run a model once and measure it.
 
     Args:
         system: Settings that the model was built from.
-        model: The model; its weights are moved.
-        asked: How it is run.
-        longest: Tokens that no input may exceed.
+        model: The model with its initial weights; its weights are moved.
+        asked: Settings of the pass.
+        longest: Maximum number of tokens per input.
 
     Returns:
-        What the pass measured.
+        The results of the pass.
 
     Raises:
         ValueError: The model cannot be run.
     """
     batch = made_batch(system.shape, min(asked.length, longest), asked.examples)
-    # One thread: sums are then the same on every machine.
+    # One thread gives the same sums on every machine.
     with cpu_threads(1):
         output = run(system, model, asked.point, batch, trains=asked.trains, gradients=asked.trains)
         encoded = output.encoded
@@ -141,7 +142,8 @@ def measure(system: System, model: nn.Module, asked: Pass, longest: int) -> Meas
 def run(
     system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool, gradients: bool = True
 ) -> Output:
-    """Return what `model` makes of `batch` at `point`. Raises ValueError if it cannot be run."""
+    """Return the output of `model` for `batch` at the weights `point`; raise ValueError if it cannot be
+    run."""
     model.train(trains)
     move(model, point)
     set_dropout_context(model, SEED, 0)
@@ -156,19 +158,19 @@ def run(
 
 
 def counted(system: System, model: nn.Module, point: Weights) -> int:
-    """Return the FLOPs of one evaluation, without fused kernels of a CPU, which cannot be counted."""
+    """Return the FLOPs of one evaluation, without fused CPU kernels, which cannot be counted."""
     with cpu_threads(1), only_counted_kernels(), Flops() as operations:
         run(system, model, point, batch_of(system, READ_LENGTH), trains=False, gradients=False)
     return int(operations.total)
 
 
 def batch_of(system: System, length: int = LENGTH) -> Batch:
-    """Return two examples of at most `length` tokens, and no more than are trained on."""
+    """Return two examples of at most `length` tokens, within the maximum training length."""
     return made_batch(system.shape, min(length, system.shape.length_max))
 
 
 def made_batch(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
-    """Return so many examples of a task of `shape`, the longest of `length` tokens."""
+    """Return synthetic examples for a task of `shape`, the longest with `length` tokens."""
     made = _cached_batch(shape, length, examples)
     steps = None if made.steps is None else made.steps.clone()
     return Batch(made.tokens.clone(), made.mask.clone(), made.labels.clone(), steps)

@@ -1,7 +1,7 @@
-"""Builds the systems of a plan and runs them on synthetic examples; each is built and measured once.
+"""Build the systems of a plan and run them on synthetic examples, with a cache of models and results.
 
-Initial weights and dropout come from random streams named after modules. Two systems that differ only in what
-has no effect therefore agree in every pass, and nothing but a change itself can make a difference.
+Initial weights and dropout come from random streams named after modules. So two systems that differ only in
+settings without an effect agree in every pass.
 """
 
 from collections.abc import Mapping
@@ -29,22 +29,22 @@ from trainables.training.evaluate import halting
 from trainables.types import TaskShape
 
 LAYERS = 64
-"""Most layers that are run; parameters and FLOPs are those of the whole model."""
+"""Maximum number of layers that are run; parameters and FLOPs are those of the full model."""
 NARROW = 64
-"""Width near which models are run, wherever their width does not matter."""
+"""Width to which models are reduced approximately if the width does not matter."""
 KEPT_MODELS = 2
 COPIES = 3
-"""Weights, their gradients and activations, in units of the weights' memory."""
+"""Memory of weights, gradients and activations, as a multiple of the memory of the weights."""
 
 
 class Probe:
-    """Builds and runs systems, and keeps what was measured."""
+    """Builder and runner of systems that caches measurements."""
 
     def __init__(self, *, faults_only: bool = False) -> None:
-        """Keep nothing yet.
+        """Create an empty cache.
 
         Args:
-            faults_only: Look only for what is refused; notes and all evidence but the first are left out.
+            faults_only: Whether to look only for faults, and omit notes and all evidence but the first.
         """
         self.faults_only = faults_only
         self._structures: dict[str, Structure] = {}
@@ -57,24 +57,25 @@ class Probe:
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
-        """Return `system` with a narrow model, see `divided`: what shows there shows in `system`."""
+        """Return `system` with a narrow model, see `divided`; a difference of narrow models is one of
+        `system`."""
         return self.narrow_pair(system, system)[0]
 
     def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
-        """Return both with narrow models, in which they differ only if they do as they are.
+        """Return both systems with narrow models, which differ only if the full models do.
 
-        All widths of both are divided by one number. Where that cannot be, both are returned as they are.
+        All widths of both are divided by one number. If that is impossible, both are returned unchanged.
         """
         factor = common_factor(widths(one), widths(other), NARROW)
         quick = self._divided(one, factor), self._divided(other, factor)
         return quick if quick[0] is not one and quick[1] is not other else (one, other)
 
     def same_model(self, one: System, other: System) -> bool:
-        """Return whether both have the same model, built for the same task."""
+        """Return whether both systems have the same model and task shape."""
         return self._key(one) == self._key(other)
 
     def structure(self, system: System) -> Structure:
-        """Return what `system` is made of and costs. Raises ValueError if it cannot be built."""
+        """Return modules, shapes and costs of `system`; raise ValueError if it cannot be built."""
         key = self._key(system)
         if key not in self._structures:
             ghost = build_model(system.model, system.shape, SEED, torch.device("meta"))
@@ -82,13 +83,19 @@ class Probe:
         return self._structures[key]
 
     def parameters(self, system: System) -> int:
-        """Return the number of its parameters. Raises ValueError if `system` cannot be built."""
+        """Return the number of parameters of `system`; raise ValueError if it cannot be built."""
         return self.structure(system).parameters
 
     def measure(self, system: System, asked: Pass, longest: int | None = None) -> Measurements:
-        """Return what one pass measures; inputs have at most `longest` tokens, or those of training.
+        """Return the results of one pass.
 
-        Raises ValueError if the system cannot be run here.
+        Args:
+            system: Settings of a trial.
+            asked: Settings of the pass.
+            longest: Maximum number of tokens per input; by default the maximum of training.
+
+        Raises:
+            ValueError: The system cannot be run on this machine.
         """
         most = longest or system.shape.length_max
         key = (self._key(system), _loss_settings(system) if asked.trains else "", asked, most)
@@ -100,9 +107,10 @@ class Probe:
         return self._measured[key]
 
     def metrics(self, system: System) -> tuple[str, ...]:
-        """Return the names of all that a trial of `system` reports while searching.
+        """Return the names of all metrics that a search trial of `system` reports.
 
-        Raises ValueError for what cannot be run, here or on any machine.
+        Raises:
+            ValueError: The system cannot be run, on this machine or on any.
         """
         if (why := too_large(system, self.parameters)) is not None:
             raise ValueError(why)
@@ -115,7 +123,7 @@ class Probe:
         return self._metrics[key]
 
     def halting(self, system: System, point: Weights) -> dict[str, float]:
-        """Return the quantities that only halting moves, of two examples at weights `point`."""
+        """Return the metrics that depend on halting alone, for two examples at weights `point`."""
         key = (self._key(system), point)
         if key not in self._halting:
             with cpu_threads(1):
@@ -124,7 +132,7 @@ class Probe:
         return self._halting[key]
 
     def operations(self, system: System) -> int:
-        """Return the FLOPs that are counted in an evaluation. Raises ValueError if it cannot be run here."""
+        """Return the counted FLOPs of an evaluation; raise ValueError if it cannot be run on this machine."""
         key = self._key(system)
         if key not in self._operations:
             self._operations[key] = counted(system, self._model(system), Weights.RANDOM)
@@ -133,12 +141,12 @@ class Probe:
     def _divided(self, system: System, factor: int) -> System:
         key = id(system), factor
         if key not in self._narrow:
-            # The system is kept, so that no other gets its id.
+            # A reference to the system is stored, so that its id is not reused.
             self._narrow[key] = system, divided(system, factor)
         return self._narrow[key][1]
 
     def _model(self, system: System) -> nn.Module:
-        """Return the model with its initial weights; the last two are kept, since two are compared."""
+        """Return the model with its initial weights; two models are cached, since comparisons need two."""
         key = self._key(system)
         if key not in self._models:
             while len(self._models) >= KEPT_MODELS:
@@ -156,27 +164,28 @@ class Probe:
         return model
 
     def _key(self, system: System) -> str:
-        """Equal for systems that are built alike: of a task a model knows its shape alone."""
+        """Return a key that is equal for systems with equal models; a model only depends on the task's
+        shape."""
         model, shape = system.settings["model"], system.shape
         known = self._keys.get(id(model))
         if known is None or known[0] is not model or known[1] != shape:
             known = model, shape, canonical([model, asdict(shape)])
-            self._keys[id(model)] = known  # which keeps the model, so that no other gets its id
+            self._keys[id(model)] = known  # the reference prevents reuse of the id
         return known[2]
 
 
 def is_outside(system: System) -> bool:
-    """Return whether the model comes from a package of somebody else."""
+    """Return whether the model comes from another package."""
     return catalog.is_outside("models", system.settings["model"]["name"])
 
 
 def _loss_settings(system: System) -> str:
-    """The settings of training that the loss of a step reads."""
+    """Return the training settings that affect the loss of a step."""
     return canonical(acting(system.train, TrialFacts(system.shape.head))["loss"])
 
 
 def _require_memory(structure: Structure) -> None:
-    """Raises ValueError for a model that would bring this machine down when it is run once."""
+    """Raise ValueError for a model that exceeds the available memory of this machine."""
     needed = COPIES * structure.parameters * torch.get_default_dtype().itemsize
     if needed > (free := psutil.virtual_memory().available):
         raise ValueError(
@@ -186,7 +195,10 @@ def _require_memory(structure: Structure) -> None:
 
 
 def _require_streams(system: System, structure: Structure) -> None:
-    """Raises ValueError for a model of which arms with equal seeds would not start alike."""
+    """Raise ValueError for a model whose initial weights depend on more than names and seed.
+
+    Otherwise arms with equal seeds would not start from equal weights.
+    """
     if not structure.plain:
         return
     drawn = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
@@ -198,7 +210,7 @@ def _require_streams(system: System, structure: Structure) -> None:
 
 
 def _move(name: str) -> str:
-    """What to do about a tensor that a constructor draws."""
+    """Return advice on a tensor that a constructor draws."""
     if ".parametrizations." not in name:
         return "move it there"
     owner, _, rest = name.partition(".parametrizations.")
@@ -210,7 +222,7 @@ def _move(name: str) -> str:
 
 
 def _require_repeated(system: System, *models: nn.Module) -> None:
-    """Raises ValueError for a model whose passes differ by themselves: they would tell any two arms apart."""
+    """Raise ValueError for a model whose passes are not reproducible, since any two arms would differ."""
     batch = batch_of(system)
     losses = [run(system, each, Weights.INITIAL, batch, trains=True).loss.detach() for each in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):

@@ -1,7 +1,7 @@
-"""What a search varies in an arm must change something there, and something that its objectives can see.
+"""Check that every searched field has an effect in an arm, and affects at least one objective.
 
-Early exit leaves every result as it is, and how answers are written changes nothing that is measured without
-writing any. Trials that differ in such a field are equal, and what is chosen of them is chance.
+Early exit preserves every result. Decoding settings do not affect metrics without written answers. Trials
+that differ only in such a field are equal, so the choice among them is arbitrary.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,12 +37,12 @@ from trainables.training import evaluate, workload
 
 NOTHING = "nothing"
 WORK = frozenset({"layers run", "operations", "layers", "FLOPs"})
-"""Differences that leave what is measured as it is, but for the amount of work."""
+"""Differences that only affect the amount of computation."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedArm:
-    """An arm with what is asked of its search."""
+    """An arm with its search space and search settings."""
 
     arm: BuiltInArm
     space: Space
@@ -52,9 +52,9 @@ class SearchedArm:
 
 
 def check_dimensions(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
-    """Refuse what changes nothing in an arm: it only makes the search less thorough.
+    """Note dimensions without an effect in an arm, since they only make the search less thorough.
 
-    What no objective can see is refused once, of the baseline.
+    Dimensions without an effect on any objective are noted once, for the baseline.
     """
     arm = asked.arm
     for dimension in asked.space.dimensions:
@@ -62,7 +62,7 @@ def check_dimensions(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
             continue
         try:
             why = _in_vain(asked, dimension, probe)
-        except ValueError:  # what cannot be run is reported by the proof
+        except ValueError:  # the ablation check reports arms that cannot be run
             continue
         if why and arm.request.is_baseline:
             faults.add(
@@ -79,10 +79,10 @@ def check_dimensions(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
 
 
 def check_dropped(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
-    """Refuse an arm that drops a searched field of `train` which acts in it and which it does not set.
+    """Note a searched `train` field that an arm drops and does not set, although it has an effect there.
 
-    That a field of the model or the task stays as in the baseline may be what the arm is. An arm that drops
-    everything is not searched, which its plan says.
+    A model or task field that stays as in the baseline may be the purpose of the arm. An arm that drops every
+    dimension is skipped: its plan states that it is not searched.
     """
     arm, common = asked.arm, common_space(asked.search)
     if all(isinstance(each.domain, Fixed) for each in asked.space.dimensions):
@@ -96,7 +96,7 @@ def check_dropped(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
         if own is MISSING or not may_exist(dimension, beside, arm):
             continue
         found = systems(arm, dimension, beside)
-        with suppress(ValueError):  # what cannot be run there may be dropped
+        with suppress(ValueError):  # an arm may drop values that cannot be run
             if len(found) == len(ends(dimension.domain)) and any(
                 differ(probe, found[0], each, asked.sweep) for each in found[1:]
             ):
@@ -110,14 +110,15 @@ def check_dropped(asked: SearchedArm, probe: Probe, faults: Faults) -> None:
 
 
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
-    """Return the arm at every end of `dimension`, those that cannot be built left out."""
+    """Return the arm at every end of `dimension`, without systems that cannot be built."""
     return _at_ends(arm.system.settings, dimension, space)
 
 
 def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | None:
-    """Return what `dimension` changes instead of an objective; None if it changes an objective.
+    """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
 
-    Raises ValueError for what cannot be run.
+    Raises:
+        ValueError: A system cannot be run.
     """
     found = systems(asked.arm, dimension, asked.space)
     if len(found) < 2 or _shows_at_once(asked.arm, dimension, found[-1], probe):
@@ -126,7 +127,7 @@ def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | No
     for first, *rest in chain([found], filter(None, _beside_others(asked, dimension))):
         for other in reversed(rest):
             if not asked.arm.request.is_baseline:
-                # An arm must not search what changes nothing there, and no more is asked of it.
+                # For other arms any effect suffices.
                 if differ(probe, first, other, asked.sweep):
                     return None
             elif moves(asked, first, other, probe):
@@ -137,7 +138,8 @@ def _in_vain(asked: SearchedArm, dimension: Dimension, probe: Probe) -> str | No
 
 
 def _shows_at_once(arm: BuiltInArm, dimension: Dimension, end: System, probe: Probe) -> bool:
-    """Whether one end of `dimension` differs in one pass from the arm as it is, which has run already."""
+    """Return whether one end of `dimension` differs in one pass from the unchanged arm, which has run
+    already."""
     own = lookup(arm.system.settings, dimension.path)
     if own is MISSING or isinstance(own, list | dict) or not contains(dimension.domain, own):
         return False
@@ -151,9 +153,10 @@ def _shows_at_once(arm: BuiltInArm, dimension: Dimension, end: System, probe: Pr
 
 
 def moves(asked: SearchedArm, before: System, after: System, probe: Probe) -> bool:
-    """Return whether some objective can be another one with `after` than with `before`.
+    """Return whether some objective can differ between `before` and `after`.
 
-    Raises ValueError for what cannot be run.
+    Raises:
+        ValueError: A system cannot be run.
     """
     objectives = {each.metric for each in asked.search.objectives}
     counts_work = any(_counts_work(name, asked.metrics) for name in objectives)
@@ -167,7 +170,7 @@ def moves(asked: SearchedArm, before: System, after: System, probe: Probe) -> bo
 
 
 def _beside_others(asked: SearchedArm, dimension: Dimension) -> Iterator[list[System]]:
-    """As `systems`, beside an end of each other dimension in place of the arm's own value."""
+    """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
     for draw in draws(asked.space, [dimension.path]):
         settings = assigned(asked.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
@@ -186,7 +189,7 @@ def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) ->
 
 
 def _written(system: System) -> set[str]:
-    """All that is measured of written answers."""
+    """Return the names of all metrics of written answers."""
     batch = made_batch(system.shape, min(LENGTH, system.shape.length_max))
     return {f"{VALID}/{name}" for name in written(system, batch)}
 

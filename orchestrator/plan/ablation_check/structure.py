@@ -1,4 +1,4 @@
-"""What a system is made of and costs, seen without allocating it; in what two systems differ there."""
+"""Structure and costs of a system, measured without allocating its weights."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ class Shapes:
 
     parameters: Mapping[str, tuple[int, ...]]
     saved: Mapping[str, tuple[int, ...]]
-    """All that a checkpoint holds: parameters and buffers."""
+    """Shapes of all tensors in a checkpoint: parameters and buffers."""
 
     @classmethod
     def of(cls, model: nn.Module) -> "Shapes":
-        """Those of `model`."""
+        """Return the shapes of `model`."""
         parameters, saved, known = {}, {}, set[int]()
-        # What `named_parameters` and `state_dict` tell, in a third of the time: plans ask thousands of times.
+        # Equivalent to `named_parameters` and `state_dict`, in a third of the time; plans need speed.
         # A tensor that is shared is a parameter once, and is saved under each of its names.
         for place, module in model.named_modules(remove_duplicate=False):
             prefix = f"{place}." if place else ""
@@ -43,17 +43,17 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What a system is, seen without allocating it."""
+    """Modules, shapes, depth and FLOPs of a system, measured without allocating its weights."""
 
     modules: Mapping[str, str]
     """Class name by qualified module name."""
     shapes: Mapping[str, tuple[int, ...]]
-    """By qualified parameter name."""
+    """Shape by qualified parameter name."""
     saved: Mapping[str, tuple[int, ...]]
-    """Of all that a checkpoint holds: parameters and buffers, by qualified name."""
+    """Shape of all tensors in a checkpoint, parameters and buffers, by qualified name."""
     parameters: int
     plain: bool
-    """Whether a module of it may draw from the global generator."""
+    """Whether some module may draw from the global generator."""
     depth_min: int
     depth_max: int
     flops_min: float
@@ -62,7 +62,7 @@ class Structure:
 
     @classmethod
     def of(cls, system: System, model: nn.Module) -> "Structure":
-        """That of `system`, whose `model` may be without memory."""
+        """Return the structure of `system`; `model` may be on the meta device."""
         shapes, modules = Shapes.of(model), dict(model.named_modules())
         length = system.shape.length_max
         least, most = depth_range(system.model, length)
@@ -80,7 +80,7 @@ class Structure:
 
 
 class Built(Protocol):
-    """A model, seen from outside."""
+    """Modules and weights of a built model."""
 
     @property
     def modules(self) -> Mapping[str, str]:
@@ -88,11 +88,11 @@ class Built(Protocol):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """By qualified parameter name."""
+        """Shape by qualified parameter name."""
 
 
 def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
-    """Outermost modules that only `after` has, then weights both have but of another shape."""
+    """Return the outermost modules that only `after` has, modules of another class, and reshaped weights."""
     only = [name for name in after.modules if name not in before.modules]
     added = set(only)
     outermost = [name for name in only if not any(parent in added for parent in _parents(name))]
@@ -106,13 +106,13 @@ def tree_difference(before: Built, after: Built) -> tuple[str, ...]:
 
 
 def _parents(name: str) -> Iterator[str]:
-    """Qualified names of the modules that the module `name` is in, the nearest first."""
+    """Yield the qualified names of the modules that contain the module `name`, the innermost first."""
     while "." in name:
         name = name.rpartition(".")[0]
         yield name
 
 
 def reshaped_share(before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]) -> float:
-    """Share of the weights, given by their shapes, that both have and that have another shape."""
+    """Return the share of common weights whose shapes differ, from shapes by name."""
     shared = before.keys() & after.keys()
     return sum(before[name] != after[name] for name in shared) / max(1, len(shared))

@@ -1,4 +1,4 @@
-"""Refuses two arms of a plan that behave alike under two names."""
+"""Refuse two arms of a plan that behave identically under two names."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from orchestrator.plan.faults import Faults
 
 
 def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
-    """Refuse every arm that does what one before it does, unless it allows that."""
-    # Only arms whose settings of task and training act alike are run beside each other.
+    """Note every arm that behaves as an earlier one, unless it has `allow_no_effect`."""
+    # Only arms with equal acting settings of task and training are run and compared.
     alike = defaultdict[str, list[BuiltInArm]](list)
     for arm in arms:
         if not arm.request.control and not arm.request.allow_no_effect:
@@ -26,7 +26,7 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
     told = set[str]()
     for group in alike.values():
         for other, one in combinations(group, 2):
-            # An arm beside what it is compared with is reported by `prove`.
+            # `prove` compares an arm with its reference.
             if one.reference == other.name or one.name in told:
                 continue
             if one.system.settings != other.system.settings and _behave_alike(one, other, probe, sweep):
@@ -39,7 +39,7 @@ def check_twins(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: 
 
 
 def _behave_alike(one: BuiltInArm, other: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:
-    """Return whether both arms behave alike; False if they cannot be run here for lack of memory."""
+    """Return whether both arms behave identically; False if memory is insufficient to run them."""
     try:
         pair = probe.narrow_pair(other.system, one.system)
         if not close(*(probe.measure(each, FIRST).loss for each in pair)):

@@ -1,8 +1,8 @@
 """Weights at which models are compared: the initial ones, and others that are moved away from them.
 
-At their initial weights two models may agree although they can differ: two thresholds of halting, for one,
-may both be reached in the same layer. What is moved is drawn from random streams named after parameters, so
-it is the same in every model.
+Two models may agree at their initial weights but differ elsewhere: two halting thresholds, for example, may
+be reached in the same layer. The moves come from random streams named after parameters, so they are the same
+in every model.
 """
 
 from enum import IntEnum
@@ -21,18 +21,19 @@ class Weights(IntEnum):
     """Weights at which a model is run."""
 
     INITIAL = 0
-    """As the model draws them."""
+    """Initial weights of the model."""
     EARLY = 1
-    """Vectors are random; a lone bias, such as that of a halting probability, is high: halting is early."""
+    """Vectors are random; a single bias, such as that of a halting probability, is high, so halting is
+    early."""
     LATE = 2
-    """The same with lone biases low: halting is late."""
+    """As EARLY, but single biases are low, so halting is late."""
     RANDOM = 3
-    """Vectors are random, and so are matrices of one output and those that begin as zeros: a halting
-    probability depends on the input."""
+    """Vectors, matrices with one output and matrices that start as zeros are random, so a halting probability
+    depends on the input."""
     RANDOM_AGAIN = 4
-    """As RANDOM, drawn anew."""
+    """As RANDOM, with another random stream."""
     RANDOM_THIRD = 5
-    """As RANDOM, drawn a third time."""
+    """As RANDOM, with a third random stream."""
 
 
 @torch.no_grad()

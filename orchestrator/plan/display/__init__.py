@@ -1,1 +1,1 @@
-"""Shows plans as text."""
+"""Display plans as text."""

@@ -1,4 +1,4 @@
-"""Values, domains, conditions and quantities as people read them, and as one would write them in a spec."""
+"""Format values, domains, conditions and quantities for people, in the notation of a spec."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,14 @@ from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Po
 from search_spaces.wording import shown
 
 LISTED_MAX = 8
-"""Values that a message lists."""
+"""Maximum number of values in a message."""
 
 
 def value_words(value: Any) -> str:
-    """A setting as one would write it: `null`, `true`, `[1, 2]`; a text that YAML reads as none is quoted."""
+    """Return a value in YAML notation: `null`, `true`, `[1, 2]`.
+
+    A text is quoted if YAML would not parse it as a text.
+    """
     match value:
         case None | bool():
             return "null" if value is None else str(value).lower()
@@ -40,8 +43,13 @@ def inner_words(value: Any) -> str:
 
 
 def setting_words(settings: Mapping[str, Any], digits: int | None = None, mark: str = ", ") -> str:
-    """Fields with their values, `train.lr=0.1, model.gate=true`; floats with all digits if not with so
-    many."""
+    """Return fields with their values: `train.lr=0.1, model.gate=true`.
+
+    Args:
+        settings: Values by path.
+        digits: Significant digits of floats; None for all digits.
+        mark: Text between fields.
+    """
     return mark.join(f"{path}={_setting(value, digits)}" for path, value in settings.items())
 
 
@@ -52,13 +60,13 @@ def _setting(value: Any, digits: int | None) -> str:
 
 
 def change_words(before: Any, after: Any) -> tuple[str, str]:
-    """Both settings as `value_words` has them; with all digits where fewer would not tell them apart."""
+    """Return both values in the notation of `value_words`, with all digits if they would look equal."""
     words = value_words(before), value_words(after)
     return (repr(before), repr(after)) if words[0] == words[1] and before != after else words
 
 
 def _reads_as_no_text(text: str) -> bool:
-    """Whether `text`, written without quotes, is a number, null or a switch."""
+    """Return whether YAML parses the unquoted `text` as a number, null or boolean."""
     if text in {"", "~", "null", "true", "false"}:
         return True
     try:
@@ -68,7 +76,7 @@ def _reads_as_no_text(text: str) -> bool:
 
 
 def among(values: Sequence[Value], word: str = "or") -> str:
-    """The values as messages quote them: `1, 2 or 4`; of many the first ones and how many more there are."""
+    """Return the values as messages quote them: `1, 2 or 4`; a long list is shortened to `... or 5 more`."""
     texts = [shown(value) for value in values]
     if len(texts) > LISTED_MAX:
         texts[LISTED_MAX:] = [f"{len(texts) - LISTED_MAX} more"]
@@ -76,9 +84,9 @@ def among(values: Sequence[Value], word: str = "or") -> str:
 
 
 def domain_words(domain: Domain) -> str:
-    """What a dimension may be: `one of 1, 2`, `0.001 to 0.1, log`.
+    """Return a domain in words: `one of 1, 2`, `0.001 to 0.1, log`.
 
-    Of steps that do not end at the high end of a range the last one is shown, as nothing beyond it is drawn.
+    If the steps do not reach the high end of a range, the last step is displayed instead.
     """
     match domain:
         case Choice(values):
@@ -95,7 +103,7 @@ def domain_words(domain: Domain) -> str:
 
 
 def condition_words(dimension: Dimension) -> str:
-    """When a dimension exists: `model.name is a or b`; empty if always."""
+    """Return the conditions of a dimension: `model.name is a or b`; empty if there are none."""
     return " and ".join(
         f"{each.path} is {' or '.join(map(value_words, each.values))}" for each in dimension.when
     )
@@ -106,7 +114,7 @@ _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def amount(value: float) -> str:
-    """Three significant digits and a decimal prefix: `4.55 G`."""
+    """Return a number with three significant digits and a decimal prefix: `4.55 G`."""
     size, place = float(value), 0
     while abs(size) >= 999.5 and place < len(_PREFIXES) - 1:
         size, place = size / 1000, place + 1
@@ -114,7 +122,7 @@ def amount(value: float) -> str:
 
 
 def bytes_amount(value: float) -> str:
-    """Three significant digits and a binary unit: `2.39 GiB`."""
+    """Return bytes with three significant digits and a binary unit: `2.39 GiB`."""
     size, place = float(value), 0
     while abs(size) >= 999.5 and place < len(_BYTES) - 1:
         size, place = size / 1024, place + 1
@@ -122,17 +130,19 @@ def bytes_amount(value: float) -> str:
 
 
 def count(value: int) -> str:
-    """`3,954,187`."""
+    """Return an integer with thousands separators: `3,954,187`."""
     return f"{value:,}"
 
 
 DIGITS_SEEN = 1e12
-"""From here on numbers are shown by their order of magnitude."""
+"""Numbers from here on are displayed in exponential notation."""
 
 
 def decimals(value: float, places: int, sign: str = "") -> str:
-    """`0.250`, or `+0.250` with the sign `+`; numbers too long to be read have four digits, as
-    `7.5e+75`. What is rounded to zero has no sign: it has no direction."""
+    """Return a number with `places` decimals: `0.250`, or `+0.250` with the sign `+`.
+
+    Very large numbers have four digits: `7.5e+75`. A value that rounds to zero has no sign.
+    """
     if abs(value) >= DIGITS_SEEN:
         return f"{value:{sign}.4g}"
     text = f"{value:{sign}.{places}f}"
@@ -140,12 +150,12 @@ def decimals(value: float, places: int, sign: str = "") -> str:
 
 
 def signed(value: int) -> str:
-    """`-1,050,112` or `+128`."""
+    """Return an integer with sign and thousands separators: `-1,050,112` or `+128`."""
     return f"{value:+,}"
 
 
 def duration(seconds: float) -> str:
-    """`3.2 ms`, `41 s`, `12 min`, `5.5 h`, `3.1 d`."""
+    """Return a duration with its unit: `3.2 ms`, `41 s`, `12 min`, `5.5 h`, `3.1 d`."""
     if seconds < 1:
         return f"{_three(seconds * 1000)} ms"
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
@@ -155,7 +165,7 @@ def duration(seconds: float) -> str:
 
 
 def _three(value: float) -> str:
-    """Three significant digits without an exponent."""
+    """Return a number with three significant digits and no exponent."""
     if abs(value) >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.3g}"

@@ -1,4 +1,4 @@
-"""A plan as people read it before they pay for it: what each arm changes, what it costs, what it can show."""
+"""Display a plan before its launch: changes of each arm, cost estimates, and detectable effects."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -40,15 +40,18 @@ from trainables.custom.extensions import started_threads
 from trainables.metrics import split_and_quantity
 
 MEANT_FALSE = {"no", "off", "false"}
-"""Texts, in YAML 1.2 the first two without quotes too, that are not empty and so true."""
+"""Texts that were probably meant as false, but are non-empty and therefore true in Python.
+
+YAML 1.2 reads `no` and `off` as texts even without quotes.
+"""
 CONTEXT_FIELDS = {"dataset", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
-"""Last parts of fields whose values are seldom compared with each other."""
+"""Last parts of field paths whose values are rarely compared with each other."""
 COLUMNS = 2
-"""Settings side by side in the baseline's block."""
+"""Number of columns in the settings of the baseline."""
 
 
 def render(plan: Plan) -> tuple[RenderableType, ...]:
-    """The dry run: one block an arm, then trials, price and power. Made for 100 columns."""
+    """Return the dry run for a width of 100 columns: arms, trials, cost estimates and power."""
     proofs = {proof.arm: proof for proof in plan.proofs}
     parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
     parts += [_block(plan, arm, proofs) for arm in plan.arms]
@@ -78,7 +81,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
 
 
 def _proved(plan: Plan) -> str:
-    """What was done to tell the arms apart."""
+    """Return a sentence on how the ablation check compared the arms."""
     if plan.trainable is None:
         return (
             "Parameters and FLOPs are of each arm's whole model. Run forward and backward once, on "
@@ -113,7 +116,7 @@ def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmProof]) -> RenderableTy
 
 
 def _settings(arm: Arm) -> Table:
-    """All settings of the baseline, in columns."""
+    """Return all settings of the baseline, in columns."""
     table = Table.grid(padding=(0, 2))
     cells = [Text.assemble((path, "dim"), " ", value_words(value)) for path, value in leaves(arm.settings)]
     height = -(-len(cells) // COLUMNS)
@@ -124,7 +127,8 @@ def _settings(arm: Arm) -> Table:
 
 
 def _changes(plan: Plan, arm: Arm) -> Table:
-    """What the arm changes; of the baseline of another context the settings that the first has not."""
+    """Return the changes of an arm; for the baseline of another context, its differences from the first
+    one."""
     table = Table.grid(padding=(0, 2))
     if not arm.reference:
         for change in differences(plan.baseline.settings, arm.settings):
@@ -138,7 +142,7 @@ def _changes(plan: Plan, arm: Arm) -> Table:
 
 
 def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
-    """The baseline's dimensions in full; of an arm only what it searches otherwise."""
+    """Yield the dimensions of the baseline; for other arms only the differences."""
     if plan.search is None:
         return
     common = () if arm == plan.baseline else plan.baseline.space.dimensions
@@ -161,7 +165,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
 
 
 def _point(arm: Arm, point: Assignment) -> str:
-    """An assignment in words, and whether it is what the arm has anyway."""
+    """Return an assignment in words, with a remark if it equals the arm's own settings."""
     words = ", ".join(f"{path} {value_words(value)}" for path, value in point.items())
     own = all(same(lookup(arm.settings, path), value) for path, value in point.items())
     return f"{words} (its own settings)" if own else words
@@ -212,7 +216,7 @@ def _price_table(plan: Plan) -> Table:
 
 
 def _phases(plan: Plan) -> tuple[str, ...]:
-    """Phases of trials that the plan may have."""
+    """Return the phases of trials that the plan may have."""
     crosses = plan.confirm is not None and plan.confirm.cross
     return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
 
@@ -237,7 +241,7 @@ def _trained(price: ArmPrice) -> int:
 
 
 def _steps(plan: Plan, price: ArmPrice) -> int:
-    """Optimiser steps of all trials of an arm that train, if none stops early."""
+    """Return the optimizer steps of all training trials of an arm, if none stops early."""
     steps = lookup(plan.arm(price.arm).settings, "train.steps")
     assert steps is not MISSING
     return _trained(price) * int(steps)
@@ -252,7 +256,7 @@ def _total_seconds(plan: Plan) -> float:
 
 
 def _disk(plan: Plan) -> int:
-    """Bytes of one checkpoint of every trial that trains."""
+    """Return the bytes of one checkpoint for every training trial."""
     return sum(_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
 
 
@@ -263,7 +267,7 @@ def _silence(plan: Plan) -> str:
 
 
 def _repeats(plan: Plan) -> str:
-    """How often every arm is searched, and what that makes independent."""
+    """Return how often every arm is searched and confirmed, and the names of controls."""
     controls = ", ".join(arm.name for arm in plan.arms if arm.control)
     beside = f"\nControls, which no correction counts and which never win: {controls}." if controls else ""
     if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
@@ -282,7 +286,7 @@ def _repeats(plan: Plan) -> str:
 
 
 def _exhausted(plan: Plan) -> str:
-    """Which searches end with fewer trials than were asked for, because all there is has been tried."""
+    """Return a sentence on searches with fewer trials than requested, since every combination was tried."""
     if plan.search is None:
         return ""
     asked = plan.search.trials_per_arm
@@ -294,7 +298,7 @@ def _exhausted(plan: Plan) -> str:
 
 
 def _repeated(plan: Plan) -> str:
-    """Which searches must try a point again, since there are fewer than they have trials."""
+    """Return a warning on searches that have more trials than distinct points."""
     found = Counter(each.arm for each in plan.trials if each.phase == SEARCH and not each.repeat)
     repeated = [
         f"{arm.name} {points} for {found[arm.name]}"
@@ -311,7 +315,7 @@ def _repeated(plan: Plan) -> str:
 
 
 def look_twice(plan: Plan) -> list[str]:
-    """What no rule forbids and is not likely to be meant, for who is not shown the plan."""
+    """Return the warnings of a plan, for output that does not display the plan."""
     own = plan.proofs if plan.trainable else ()
     repeated = [line] if (line := _repeated(plan).strip()) else []
     return [
@@ -327,7 +331,7 @@ def _unlikely(plan: Plan) -> list[str]:
 
 
 def _may_be_contexts(plan: Plan) -> Iterator[str]:
-    """Fields of the grid that are called like something that nobody compares."""
+    """Yield warnings for grid fields whose names suggest that they should be contexts."""
     first: dict[str, Arm] = {}
     for arm in plan.arms:
         if arm.reference and arm.name.startswith(f"{BASELINE}["):
@@ -343,7 +347,7 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
 
 
 def _refused_draws(plan: Plan) -> Iterator[str]:
-    """Searches in which the Config beside the trainable refuses combinations, once for all arms."""
+    """Yield a warning for every Config next to the trainable that refuses combinations of a search."""
     found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
     for name, each in found.values():
         yield (
@@ -357,9 +361,10 @@ def _refusing(arm: Arm) -> Iterator[Predicate]:
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
-    """Arms that set nothing but what the search of their reference may choose too.
+    """Yield warnings for arms that set only values that the search of their reference may also choose.
 
-    Not those that leave other fields out of their search as well: they are to show what searching gives.
+    Arms that also leave other fields out of the search are skipped: they are meant to measure the effect of
+    searching.
     """
     for arm in plan.arms:
         if not arm.reference:
@@ -377,7 +382,7 @@ def _may_become_one(plan: Plan) -> Iterator[str]:
 
 
 def _may_choose(space: Space, change: Change) -> bool:
-    """Whether a search may well come to the value; of a range without steps it hardly ever does."""
+    """Return whether a search is likely to draw the value; false for ranges without steps."""
     if change.path not in space.paths:
         return False
     domain = space[change.path].domain
@@ -385,7 +390,7 @@ def _may_choose(space: Space, change: Change) -> bool:
 
 
 def _of_own_code(plan: Plan) -> list[str]:
-    """What own code makes of the spec in silence."""
+    """Return warnings for settings that custom training code may misinterpret."""
     if not plan.trainable:
         return []
     texts = dict.fromkeys(
@@ -402,7 +407,7 @@ def _of_own_code(plan: Plan) -> list[str]:
 
 
 def _spawned(trainable: str) -> list[str]:
-    """Why trials cannot be forks of a process that has imported the trainable."""
+    """Return a warning if importing the trainable starts threads, so that trials cannot be forked."""
     module = trainable.partition(":")[0]
     if not (started := started_threads(module)):
         return []
@@ -414,7 +419,7 @@ def _spawned(trainable: str) -> list[str]:
 
 
 def _undeclared(plan: Plan) -> list[str]:
-    """What is searched or asked for and not among what own code declares, if it declares anything."""
+    """Return warnings for used metrics that custom training code does not declare, if it declares any."""
     known = {each.name for each in plan.metrics}
     if not known:
         return []
@@ -435,7 +440,7 @@ def _undeclared(plan: Plan) -> list[str]:
 
 
 def _published_nowhere(plan: Plan) -> str:
-    """Which published values no reading of the sweep can stand beside."""
+    """Return a warning on published values that no evaluation of the sweep corresponds to."""
     rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in read_nowhere(plan)]
     if not rows:
         return ""
@@ -448,7 +453,7 @@ def _published_nowhere(plan: Plan) -> str:
 
 
 def _means(plan: Plan) -> str:
-    """What each trial may use."""
+    """Return the resources of each trial."""
     cpus, gpus = plan.resources.cpus, plan.resources.gpus
     cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
     share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"

@@ -1,1 +1,1 @@
-"""Extends a plan: what may change once a sweep has begun."""
+"""Extend the plan of a sweep that has begun, and define which changes are allowed."""

@@ -1,4 +1,4 @@
-"""A plan with more in it: what was planned stays, with its ids and numbers; what is new comes behind it."""
+"""Extend a plan: existing trials keep their ids and numbers, and new trials are numbered after them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,17 @@ PHASES = ("search", "confirm", "cross", "posthoc")
 def changes_allowed(
     name: str, before: Mapping[str, Any], after: Mapping[str, Any], begun: Begun
 ) -> tuple[Difference, ...]:
-    """What changes between two contents of specs. Raises InputError with all that cannot be taken up."""
+    """Return the differences between two specs.
+
+    Args:
+        name: Name of the sweep.
+        before: Content of the present spec.
+        after: Content of the new spec.
+        begun: Progress of the sweep.
+
+    Raises:
+        InputError: There is no difference, or some differences cannot be applied; the message lists them.
+    """
     found = tuple(differences(before, after))
     if not found:
         raise InputError(
@@ -36,10 +46,17 @@ def changes_allowed(
 def extended(
     old: Plan, new: Plan, asked: Collection[str], extension: Extension, never: Collection[str] = ()
 ) -> Plan:
-    """`new`, in which every trial of `old` is what it was.
+    """Return `new`, with every trial of `old` unchanged.
 
-    `asked`: ids of trials that were asked for; `never`: of those that ended without being finished. Raises
-    InputError where one of them, or an arm, would be lost or changed.
+    Args:
+        old: The present plan.
+        new: Plan of the extended spec.
+        asked: Ids of trials that were requested.
+        extension: Record of this extension.
+        never: Ids of trials that ended without being finished.
+
+    Raises:
+        InputError: A requested trial or an arm would be lost or changed.
     """
     new = replace(new, trials=(*new.trials, *late_trials(old, new, asked, never)))
     refused = [*_arms_lost(old, new), *_trials_lost(old, new, asked), *_answer_changed(old, new, asked)]
@@ -60,7 +77,10 @@ def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
 
 
 def _answer_changed(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
-    """Where none was named the first split decides, and there may have been none."""
+    """Yield a message if the primary outcomes change after confirm trials were requested.
+
+    Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
+    """
     confirmed = any(each.phase == "confirm" and each.trial_id in asked for each in old.trials)
     before, after = (each.answer.outcomes if each.answer is not None else () for each in (old, new))
     if confirmed and before != after:
@@ -73,7 +93,7 @@ def _essence(arm: Arm) -> tuple[Any, ...]:
 
 
 def _trials_lost(old: Plan, new: Plan, asked: Collection[str]) -> Iterator[str]:
-    """A trial that nobody asked for may have another id, not be gone."""
+    """Yield a message if a trial is lost; a trial that was not requested yet may get another id."""
     ids = {each.trial_id for each in new.trials}
     places = {_place(each) for each in new.trials}
     lost = [each for each in old.trials if each.trial_id not in ids]
@@ -99,7 +119,7 @@ def _place(trial: PlannedTrial) -> tuple[Any, ...]:
 
 
 def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
-    """Phase by phase, repeat by repeat and arm by arm; the numbers of new trials behind those of old ones."""
+    """Return the trials sorted by phase, repeat and arm, with new trials numbered after existing ones."""
     known = {each.trial_id: each for each in old.trials}
     groups: dict[tuple[str, int, str], list[PlannedTrial]] = defaultdict(list)
     for each in new.trials:
@@ -119,7 +139,7 @@ def _numbered(trials: Sequence[PlannedTrial], known: Mapping[str, PlannedTrial])
 
 
 def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
-    """Splits that confirm trials of `new` read and those of `old` do not."""
+    """Return the splits that confirm trials of `new` read and those of `old` do not."""
     if old.confirm is None or new.confirm is None:
         return ()
     return tuple(each for each in new.confirm.splits if each not in old.confirm.splits)
@@ -128,13 +148,16 @@ def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
 def late_trials(
     old: Plan, new: Plan, asked: Collection[str], never: Collection[str]
 ) -> Iterator[PlannedTrial]:
-    """Those of `old`, then one for each of its trials that was `asked` for before the splits were added.
+    """Yield the late trials of `old`, then one for each trial that was requested before splits were added.
 
-    What was asked for has read, or will read, the splits that there were then. So each such trial gets a
-    posthoc trial of its own under the settings that it has, which reads what was added since; trials that
-    nobody asked for yet read all splits by themselves.
+    A requested trial reads only the splits that existed at that time. A posthoc trial with the same settings
+    reads the added splits. Trials that were not requested yet read all splits.
 
-    `never`: ids of trials that ended without being finished, of which nothing can be read.
+    Args:
+        old: The present plan.
+        new: Plan of the extended spec.
+        asked: Ids of trials that were requested.
+        never: Ids of trials that ended without being finished, which have no checkpoint to evaluate.
     """
     yield from (each for each in old.trials if each.late_splits)
     splits = _added_splits(old, new)

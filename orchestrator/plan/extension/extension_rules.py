@@ -1,10 +1,10 @@
-"""Which changes of a spec a sweep that has begun can take up, and why it cannot take up the others.
+"""Rules for extending a sweep that has begun: allowed changes, and reasons for refusing the others.
 
-What has run stays what it was, and what follows must have been run alike: arms, seeds and readings can come
-behind those there are, and so can repeats of the searches. Trials can be added to the searches until the
-first confirm trial is asked for: a confirm trial is one of the winner among so many, and the test splits must
-not be read before that is known. Test splits can be added later still: checkpoints of confirm trials are
-kept, and are read again for them.
+Finished trials stay unchanged, and later trials must be run identically. Arms, seeds, posthoc settings and
+repeats of the searches can be appended. Trials can be added to the searches until the first confirm trial is
+requested: a confirm trial belongs to the winner among a number of trials, and test splits must not be read
+before that number is fixed. Test splits can be added even later, because checkpoints of confirm trials are
+retained and evaluated again.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,25 +25,25 @@ _FREE = frozenset({"question", "published", "profiles", "on_error"})
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What of a sweep was asked for."""
+    """Progress of a sweep: kinds of trials that were requested."""
 
     searched: bool
-    """Any search trial."""
+    """Whether any search trial was requested."""
     confirmed: bool
-    """Any confirm trial."""
+    """Whether any confirm trial was requested."""
     decides: bool
-    """Whether its seeds run until decided (`confirm.stop`)."""
+    """Whether seeds run until verdicts are decided (`confirm.stop`)."""
     own: bool = False
-    """Whether its training code is its own."""
+    """Whether the sweep has a custom trainable."""
 
     @property
     def looked(self) -> bool:
-        """Whether there were, or may have been, looks at seeds."""
+        """Return whether there were, or may have been, interim looks at the seeds."""
         return self.confirmed and self.decides
 
 
 def refusal(change: Difference, begun: Begun) -> str:
-    """Why a sweep cannot take up a change; empty where it can."""
+    """Return why a sweep cannot be extended by a change; empty if it can."""
     section, *inner = change.keys
     if section in _FREE or inner[-1:] == ["why"]:
         return ""
@@ -75,7 +75,7 @@ def _of_arms(change: Difference, begun: Begun) -> str:
 
 
 def _more(change: Difference, begun: Begun) -> str:
-    """Of a list that only grows, each value of which makes arms."""
+    """Return the refusal of a change to a list that may only grow, and whose values create arms."""
     if change.before is ABSENT:
         return _axes()
     return _kept(change) or _no_looks("an arm", begun)

@@ -1,1 +1,1 @@
-"""Readings of trained models under other settings, and the published values beside them."""
+"""Re-evaluation of trained models under other settings, and comparison with published values."""

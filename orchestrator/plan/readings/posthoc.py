@@ -1,4 +1,4 @@
-"""Readings of confirmed checkpoints under other settings: each must be possible and show something."""
+"""Check re-evaluations of confirmed checkpoints: each must be possible and can change the results."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ from trainables.task_catalog import settled, splits, training_only
 
 
 def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
-    """Posthoc settings must exist in the baseline, leave every weight as it is, and change what is read."""
+    """Note posthoc settings that do not exist, change weights, or do not affect the evaluation."""
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
             known = [field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")]
@@ -38,7 +38,7 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
 def _check_value(
     spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], probe: Probe, faults: Faults
 ) -> bool:
-    """Whether there is something wrong with one value; that goes to `faults`."""
+    """Note problems of one posthoc value; return whether there were any."""
     (path, place), refused = at, False
     value = spec.posthoc[path][place]
     for arm in arms:
@@ -65,7 +65,7 @@ def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
 
 
 def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
-    """Why a checkpoint of `arm` cannot be read with `value` at `path`, said of the arm."""
+    """Return why a checkpoint of `arm` cannot be evaluated with `value` at `path`; None if it can."""
     found = checked(with_value(arm.system.settings, path, value))
     if isinstance(found, list):
         reasons = "; ".join(problem.message for problem in found)
@@ -73,7 +73,7 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
     try:
         before = probe.structure(arm.system)
     except ValueError:
-        return None  # what cannot be built as it is, is refused by the proof
+        return None  # the ablation check refuses arms that cannot be built
     try:
         after = probe.structure(found)
     except ValueError as error:
@@ -87,7 +87,8 @@ def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Pro
 
 
 def _other_data(spec: Spec, before: System, after: System, setting: str) -> str | None:
-    """Why the splits of `after` cannot be read by what was trained on those of `before`."""
+    """Return why a model trained with `before` cannot be evaluated on the splits of `after`; None if it
+    can."""
     wanted = spec.confirm.splits if spec.confirm is not None else ()
     had, has = ({each.name for each in splits(system.task)} for system in (before, after))
     if lost := (had - has).intersection(wanted):
@@ -101,9 +102,9 @@ def _other_data(spec: Spec, before: System, after: System, setting: str) -> str 
 
 
 def _learned(system: System) -> dict[str, Value]:
-    """Fields of the task that decide what is trained on or selected by, without those that no test knows."""
+    """Return the task fields that affect training or selection, except those that no test depends on."""
     read = [info.name for info in splits(system.task) if info.role != "test"]
-    idle = training_only(system.task)  # reported as what changes nothing that is read
+    idle = training_only(system.task)  # reported as settings without an effect
     return {
         name: value for name, value in task_acting(settled(system.task), read).items() if name not in idle
     }
@@ -112,7 +113,7 @@ def _learned(system: System) -> dict[str, Value]:
 def _unread(
     spec: Spec, arms: Sequence[BuiltInArm], path: str, values: Sequence[Value], probe: Probe
 ) -> str | None:
-    """Why no value of `path` makes a difference to any arm."""
+    """Return why no value of `path` affects any arm; None if some value does."""
     root, _, field = path.partition(".")
     if root == "task" and all(field in training_only(arm.system.task) for arm in arms):
         return "it changes nothing but what is trained on"
@@ -125,7 +126,7 @@ def _unread(
 
 
 def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
-    """Why a field that is read makes no difference."""
+    """Return why a field that is read has no effect."""
     if root == "task":
         return "no split of confirm.splits has it"
     if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
@@ -135,7 +136,7 @@ def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
 
 
 def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults) -> None:
-    """Note the values with which every arm is read as it is trained, or as with a value before."""
+    """Note values that give every arm the same results as its trained settings or an earlier value."""
     values = spec.posthoc[path]
     for place, value in enumerate(values):
         known = [*([] if any(_searched(spec, arm, path) for arm in arms) else [None]), *values[:place]]
@@ -151,16 +152,17 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
 
 
 def _searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
-    """Whether trials of `arm` have at `path` what their search draws."""
+    """Return whether the search of `arm` draws the value at `path`."""
     return (
         spec.search is not None and path not in arm.request.drop and path in common_space(spec.search).paths
     )
 
 
 def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe) -> bool:
-    """Whether a checkpoint of `arm` gives the same with both values, None for that which it was trained with.
+    """Return whether a checkpoint of `arm` gives the same results with both values.
 
-    It must with whatever else its search draws.
+    None denotes the value of the training. The results must be the same for all checked draws of the other
+    searched fields.
     """
     space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
     for draw in ({}, *draws(space, [path])):
@@ -177,7 +179,8 @@ def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, V
 
 
 def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe) -> bool:
-    """Whether all that is read of the splits to confirm on is the same; both differ in the part `root`."""
+    """Return whether all results on the confirm splits are the same; the systems differ in the part
+    `root`."""
     sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
     if root == "task":
         return bool(_tested(one, sweep) == _tested(other, sweep))
@@ -187,9 +190,9 @@ def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe)
     try:
         return read_alike(probe, one, other, sweep)
     except ValueError:
-        return False  # what cannot be run is refused by the proof
+        return False  # the ablation check refuses arms that cannot be run
 
 
 def _tested(system: System, sweep: Sweep) -> Mapping[str, Value]:
-    """The fields of the task that change what is tested."""
+    """Return the task fields that change the test examples."""
     return task_acting(settled(system.task), sweep.tests)

@@ -1,4 +1,4 @@
-"""What a plan refuses of published values: each must belong to one reading of ours, in its unit."""
+"""Check published values: each must correspond to one evaluation of the sweep, in the same unit."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,8 @@ from trainables.task_catalog import splits
 def check_built_in(
     spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, metrics: Sequence[Metric], faults: Faults
 ) -> None:
-    """As `check_published`; of models and tasks of the box it is known what they measure."""
+    """Check published values as `check_published`, and that the built-in trainable measures their
+    quantities."""
     check_published(
         spec, arms, [each.name for arm in arms for each in splits(arm.system.task)], metrics, faults
     )
@@ -33,8 +34,15 @@ def check_published(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Published values must be told apart, and stand beside a reading of their arm, on a split that is
-    measured or among those `named`, and lie where values of the quantity can."""
+    """Note published values that are ambiguous, out of range, or without a corresponding evaluation.
+
+    Args:
+        spec: The spec.
+        arms: All valid arms.
+        named: Splits that trials may measure, in addition to those of the spec.
+        metrics: Declared metrics, for the ranges of values.
+        faults: Collects the problems.
+    """
     _check_splits(spec, named, faults)
     _check_spans(spec, metrics, faults)
     _check_distinct(spec, faults)
@@ -55,7 +63,7 @@ def _check_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
 
 
 def _declared_splits(spec: Spec) -> Iterator[str]:
-    """Return all splits that the spec names, those of objectives and answer included."""
+    """Yield all splits that the spec names, including those of objectives and answer."""
     tests = spec.confirm.splits if spec.confirm else ()
     yield from tests
     for objective in spec.search.objectives if spec.search else ():
@@ -84,21 +92,21 @@ def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
 
 
 def _between(metric: Metric) -> str:
-    """In words, between what values of a quantity lie."""
+    """Return the range of a metric in words."""
     if metric.low is None or metric.high is None:
         return f"at least {metric.low:g}" if metric.low is not None else f"at most {metric.high:g}"
     return f"from {metric.low:g} to {metric.high:g}"
 
 
 def _check_distinct(spec: Spec, faults: Faults) -> None:
-    """Of two values of one reading only one could be shown."""
+    """Note two published values for the same evaluation, since only one could be displayed."""
     seen: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(spec.published):
         whose = row.arm is None, row.name, _key(row.cell), _key(row.posthoc)
         for split in row.values:
             belongs = *whose, row.metric, row.statistic, split
             if (before := seen.setdefault(belongs, place)) != place:
-                # Two papers may have measured one system; beside an arm only one value can stand.
+                # Two papers may have measured the same system, but the report displays one value per arm.
                 remedy = "" if row.arm is not None else ": tell papers apart by reference.variant"
                 faults.add(
                     f"{row.metric} of {row.name} must be given once, also in published[{before}]{remedy}",
@@ -107,12 +115,12 @@ def _check_distinct(spec: Spec, faults: Faults) -> None:
 
 
 def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
-    """Of values by path, what is equal exactly where each two of them are `same`: 1 as 1.0, True not as 1."""
+    """Return a hashable key of values by path; 1 and 1.0 have the same key, True and 1 do not."""
     return frozenset((path, isinstance(value, bool), value) for path, value in values.items())
 
 
 def _check_system(place: int, row: Published, spec: Spec, faults: Faults) -> None:
-    """A system that no arm is must not be called as one: their rows would have one name."""
+    """Note a published system with the name of an arm, since their rows would be indistinguishable."""
     if row.name in (BASELINE, *spec.arms):
         faults.add(
             f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
@@ -122,7 +130,7 @@ def _check_system(place: int, row: Published, spec: Spec, faults: Faults) -> Non
 
 
 def _check_read_again(place: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
-    """An arm without a field is not read again with values of it."""
+    """Note rows with a posthoc field that their arm does not have."""
     own = [arm for arm in arms if arm.request.label == row.arm]
     for path in row.posthoc:
         if own and all(lookup(arm.system.settings, path) is MISSING for arm in own):
@@ -139,10 +147,10 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
     try:
         reported = probe.metrics(baseline.system)
     except ValueError:
-        return  # what cannot be run is refused by the proof
+        return  # the ablation check refuses arms that cannot be run
     for place, row in enumerate(spec.published):
         for split in row.values:
-            # What is measured in training is known by its own name, of any other split by validation.
+            # Training metrics begin with train/. Metrics of all other splits equal those of validation.
             measured = "train/" if split == "train" else "valid/"
             known = [name.removeprefix(measured) for name in reported if name.startswith(measured)]
             if row.metric not in known:

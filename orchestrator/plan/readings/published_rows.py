@@ -1,4 +1,4 @@
-"""Rows of published tables as plans hold them: whose they are, and which reading of ours they belong to."""
+"""Rows of published tables in plans: their systems and the evaluations that they correspond to."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,34 +14,37 @@ Row = Mapping[str, Any]
 
 
 def of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
-    """Whether `settings` are in the cell that the row names; plans from before rows named one have any."""
+    """Return whether `settings` match the grid cell of the row; rows of older plans match any settings."""
     return all(same(lookup(settings, path), value) for path, value in row.get("cell", {}).items())
 
 
 def of_reading(row: Row, overrides: Mapping[str, Any]) -> bool:
-    """Whether the row is of what was read under `overrides`; of none as trained."""
+    """Return whether the row was measured with exactly these overrides."""
     own = row.get("posthoc", {})
     return own.keys() == overrides.keys() and all(same(own[path], overrides[path]) for path in own)
 
 
 def name_of(row: Row) -> str:
-    """The system of the row with its cell, and with the setting that it was read again with:
-    `baseline[model.width=64], model.halt.threshold=0.5`."""
+    """Return the name of the row's system with its cell and posthoc settings.
+
+    Example: `baseline[model.width=64], model.halt.threshold=0.5`.
+    """
     cell = setting_words(row.get("cell", {}), mark=",")
     system = f"{row['arm']}[{cell}]" if cell else str(row["arm"])
     return ", ".join(filter(None, [system, setting_words(row.get("posthoc", {}))]))
 
 
 TRAIN = "train"
-"""What is measured in training, apart from every split."""
+"""Name of training as a split of published values."""
 
 
 def read_nowhere(plan: Plan) -> Iterator[Row]:
-    """Rows of splits that no trial measures after its search: their values stand nowhere in the report."""
+    """Yield rows on splits that no trial measures after its search, so that the report cannot display
+    them."""
     declared = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
     read = {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared} if plan.confirm is not None else set()
     for row in plan.published:
-        # The built-in trainable trains nothing when it reads again.
+        # A re-evaluation of the built-in trainable has no training metrics.
         again = plan.trainable is None and not row.get("alone") and row.get("posthoc")
         if row["split"] not in read or (again and row["split"] == TRAIN):
             yield row

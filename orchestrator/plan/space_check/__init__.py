@@ -1,1 +1,1 @@
-"""Checks that a search can vary what its spec says."""
+"""Check that a search can vary the fields that its spec lists."""

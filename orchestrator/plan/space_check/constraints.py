@@ -1,4 +1,4 @@
-"""What a spec's own constraints must be: of fields that are there and vary, neither impossible nor idle."""
+"""Check the constraints of a spec: their fields must exist and vary, and some draws must satisfy them."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice, product
@@ -17,19 +17,19 @@ from search_spaces.wording import hint, shown
 
 PLACE = ("search", "constraints")
 TRIED_MAX = 64
-"""Combinations of values for which a formula is decided when it is planned."""
+"""Maximum number of combinations for which a formula is evaluated at planning."""
 Searched = Sequence[tuple[CheckedArm[Any], Space]]
 
 
 def check_constraints(search: Search, arms: Searched, faults: Faults) -> None:
-    """Note the constraints of the spec that name no field, no number, or that decide nothing."""
+    """Note constraints with unknown fields or without numbers, and constraints that always or never hold."""
     for place, constraint in enumerate(search.constraints):
         if problem := _problem(constraint, arms):
             faults.add(problem, *PLACE, place)
 
 
 def check_predicates(search: Search, faults: Faults) -> None:
-    """Refuse functions of the spec that cannot be imported. Raises `PlanError` with all faults then."""
+    """Note functions of the spec that cannot be imported; then raise `PlanError` with all faults."""
     for place, rule in enumerate(search.constraints):
         if isinstance(rule, Predicate):
             try:
@@ -40,14 +40,14 @@ def check_predicates(search: Search, faults: Faults) -> None:
 
 
 def check_known(search: Search, arms: Searched, faults: Faults) -> None:
-    """Note the constraints of the spec that name no field or no number, where arms have other faults."""
+    """Note constraints with unknown fields or without numbers, for arms that have other faults."""
     for place, constraint in enumerate(search.constraints):
         if problem := _unknown(constraint, arms):
             faults.add(problem, *PLACE, place)
 
 
 def _problem(rule: Rule, arms: Searched) -> str | None:
-    """Why `rule` names no field or decides nothing, as far as that can be told."""
+    """Return why `rule` is invalid or has no effect; None if no problem is detected."""
     return _unknown(rule, arms) or (_idle(rule, arms) if isinstance(rule, Constraint) else None)
 
 
@@ -64,7 +64,7 @@ def _unknown(rule: Rule, arms: Searched) -> str | None:
 
 
 def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
-    """How to write what is no field of any arm, if it was meant as something else."""
+    """Return advice on how to write a path that is not a field of any arm."""
     text = str(rule)
     for field in fields:
         if path_needs_quotes(field) and path in field and field in text and f"`{field}`" not in text:
@@ -76,7 +76,7 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
 
 
 def _undecidable(rule: Rule, arms: Searched) -> str | None:
-    """Why the values of a formula's fields cannot be compared in some arm."""
+    """Return why the values of a formula's fields cannot be compared in some arm; None if they can."""
     for arm, space in arms:
         paths = [path for path in rule.paths if path in space.paths]
         for values in islice(product(*(ends(space[path].domain) for path in paths)), TRIED_MAX):
@@ -106,9 +106,9 @@ def _no_numbers(constraint: Constraint, arms: Searched) -> str | None:
 
 
 def _idle(constraint: Constraint, arms: Searched) -> str | None:
-    """Why a constraint can never hold in an arm, or holds in all of them whatever is drawn."""
+    """Return why a constraint can never hold in an arm, or always holds in all arms; None otherwise."""
     always = []
-    if constraint.left == constraint.right:  # what can never hold is reported of what is drawn
+    if constraint.left == constraint.right:  # the check of draws reports constraints that never hold
         return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or name another field"
     for arm, space in arms:
         left = _range(constraint.left, arm, space)
@@ -121,7 +121,7 @@ def _idle(constraint: Constraint, arms: Searched) -> str | None:
         if _never(constraint.op, left, right):
             return f"{constraint}: can never hold in {arm.name}: {words}"
         real = any(path in space.paths and is_real(space[path].domain) for path in constraint.paths)
-        # What is never drawn twice is never drawn equal to what is named.
+        # A continuous value is never drawn equal to a given value.
         always.append(_never(_OPPOSITE[constraint.op], left, right) or (constraint.op == "!=" and real))
     if always and all(always):
         return f"{constraint}: holds whatever is drawn, in every arm: leave it out, or turn it round"
@@ -133,7 +133,7 @@ _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def _never(op: str, left: Span, right: Span) -> bool:
-    """Whether no two values of these ranges compare so."""
+    """Return whether the comparison `op` fails for all pairs of values from the two ranges."""
     match op:
         case "<":
             return left[0] >= right[1]
@@ -150,14 +150,14 @@ def _never(op: str, left: Span, right: Span) -> bool:
 
 
 def _range(side: str | float, arm: CheckedArm[Any], space: Space) -> Span | None:
-    """Least and greatest value of a side; None where the arm has none."""
+    """Return the least and greatest value of a side; None if the arm has no number there."""
     found = [side] if not isinstance(side, str) else _values(side, arm, space)
     numbers = [float(each) for each in found if isinstance(each, int | float) and _is_number(each)]
     return (min(numbers), max(numbers)) if numbers else None
 
 
 def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
-    """The ends of what the arm can have at `path`."""
+    """Return the ends of the values that the arm can have at `path`."""
     if path in space.paths:
         return ends(space[path].domain)
     value = lookup(arm.system.settings, path)

@@ -1,4 +1,4 @@
-"""What a search may not vary: what never exists, what has one value, what decides how good a trial looks."""
+"""Refuse dimensions that never exist, have one value, or change how trials are measured."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isclose
@@ -18,26 +18,33 @@ from trainables.task_catalog import training_only
 
 _ANY = "model.any"
 SAMPLE = ("train.valid_examples", "train.decode_examples")
-"""Fields that choose the examples a trial is measured on."""
+"""Fields that select the examples on which a trial is measured."""
 CHOICE = ("train.select", "train.average_best")
-"""Fields that choose the weights of confirmed trials, which a search never sees."""
+"""Fields that select the weights of confirmed trials; search trials do not use them."""
 
 WHEN = "train.report_every"
-"""The field that says how often a trial is measured."""
+"""Field with the number of steps between measurements of a trial."""
 BETTER = "train.select_by"
-"""The field that says which of its measurements is the better one."""
+"""Field that defines which measurement of a trial is better."""
 COUNTING = ("train.patience", "train.halve_after")
-"""Fields by which measurements decide how a trial is trained."""
+"""Fields that let measurements control the training of a trial."""
 
 
 Measures = Callable[[str], str | None]
-"""Why a path is for nobody to search, for it changes how trials are measured; None where it does not."""
+"""Function that returns why a path must not be searched because it changes measurements; None if it may."""
 
 
 def check_dimensions(
     arms: Sequence[CheckedArm[Any]], search: Search, measures: Measures, faults: Faults
 ) -> None:
-    """Note the dimensions of the common space that cannot be searched in a way that means anything."""
+    """Note the dimensions of the common space that cannot be searched.
+
+    Args:
+        arms: All valid arms.
+        search: Search settings of the spec.
+        measures: Returns why a path must not be searched, or None.
+        faults: Collects the problems.
+    """
     common = common_space(search)
     for dimension in search.also:
         keys = dimension_keys(dimension.path, search)
@@ -51,7 +58,10 @@ def check_dimensions(
 
 
 def one_value(dimension: Dimension, search: Search) -> str | None:
-    """Why a range that stands for itself has nothing to be searched."""
+    """Return the problem of a range with a single value; None if there are several, or it is intended.
+
+    A single value is intended for a dimension with conditions, or if it replaces a range of a listed space.
+    """
     values = dimension.domain.values if isinstance(dimension.domain, Choice) else ()
     overrides = any(dimension.path in space_catalog.load(name).paths for name in search.spaces)
     if dimension.when or (isinstance(dimension.domain, Fixed) and overrides):
@@ -74,7 +84,7 @@ def one_value(dimension: Dimension, search: Search) -> str | None:
 def _unknown_condition(
     dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> bool:
-    """Whether the dimension depends on a field of no arm; it would be left out of every search in silence."""
+    """Return whether the dimension depends on a field of no arm, so that no search would include it."""
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
     refused = False
     for condition in dimension.when:
@@ -92,7 +102,7 @@ def _unknown_condition(
 
 
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
-    """Whether the field is there, or would be if a part that is null were not."""
+    """Return whether the field exists, or may exist if a parent that is null had a value."""
     parents = [path.rsplit(".", cut)[0] for cut in range(1, path.count("."))]
     return lookup(settings, path) is not MISSING or any(lookup(settings, each) is None for each in parents)
 
@@ -123,7 +133,7 @@ Having = Sequence[tuple[CheckedArm[Any], Space]]
 
 
 def _may_hold(condition: When, having: Having) -> bool:
-    """Whether the condition, alone, can hold in some arm."""
+    """Return whether the condition alone can hold in some arm."""
     return any(
         any(may_draw(space[condition.path].domain, value) for value in condition.values)
         if condition.path in space.paths
@@ -133,7 +143,7 @@ def _may_hold(condition: When, having: Having) -> bool:
 
 
 def _words(path: str, having: Having) -> str:
-    """What a field is or may be in some arms."""
+    """Return the values of a field in some arms, in words."""
     found = [
         domain_words(space[path].domain) if path in space.paths else _setting(arm, path)
         for arm, space in having
@@ -151,9 +161,12 @@ def _setting(arm: CheckedArm[Any], path: str) -> str:
 
 
 def measures(path: str, arms: Sequence[BuiltInArm], searched: Collection[str]) -> str | None:
-    """Why a field is for nobody to search: it changes how trials are measured, not how good they are.
+    """Return why a field must not be searched because it changes how trials are measured; None if it may.
 
-    `searched` are all fields that the search varies.
+    Args:
+        path: Path of the field.
+        arms: All valid arms.
+        searched: All fields that the search varies.
     """
     root, _, field = path.partition(".")
     if path in SAMPLE:
@@ -184,7 +197,7 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched: Collection[str]) -
 
 
 def _counts_validations(arm: BuiltInArm) -> bool:
-    """Whether how often it is measured decides how an arm is trained."""
+    """Return whether the number of validations affects the training of an arm."""
     return arm.system.train.patience is not None or arm.system.train.halve_after is not None
 
 

@@ -1,7 +1,8 @@
-"""The proof that no draw of an arm's search can be refused by the trainables, as far as draws can be tried.
+"""Check with sample draws that the trainable accepts every draw of an arm's search.
 
-Of a choice and of a short range every value is tried, of a long one its ends and some between; alone, then
-all dimensions together, as a trial would get them. What fails is traced to the dimensions that matter.
+For a choice or a short range every value is tried; for a long range the ends and some values in between.
+Values are tried alone, then in combinations as in a trial. Each failure is traced to the dimensions that
+cause it.
 """
 
 import random
@@ -41,45 +42,50 @@ from search_spaces.grid import values as finite_values
 from search_spaces.wording import shown
 
 ALONE_MAX = 1024
-"""A range of up to so many values is tried in full, each value alone."""
+"""Maximum size of a range of which every value is tried alone."""
 VALUES_MAX = 64
-"""The same where all dimensions are tried together."""
+"""Maximum size of a range of which every value is tried in combinations."""
 BETWEEN = 9
-"""Values tried of a longer one, its ends among them."""
+"""Number of values tried from a longer range, including its ends."""
 UNEVEN = (5**0.5 - 1) / 2
-"""Where between two even places a real number is tried."""
+"""Position of a tried real number between two evenly spaced ones, as a share of the distance."""
 FINELY = 1001
-"""The same where constraints leave one of those few."""
+"""Number of values tried from a range if constraints leave only one of the few values."""
 DRAWS_MAX = 2000
-"""Draws tried of an arm: all if there are no more, else those of every two dimensions, and some by chance."""
+"""Maximum number of draws tried per arm.
+
+If there are more possible draws, those of every pair of dimensions and some random ones are tried.
+"""
 CHANCES = 10_000
 """Number of random draws without an admitted one after which a search is refused."""
 COMPLETIONS = 16
-"""Draws that a value must fail in to be called impossible."""
+"""Number of draws in which a value must fail to be reported as impossible."""
 
 
 Drawn = Callable[[Assignment], Any | list[SettingFault] | None]
-"""What some settings with a draw in them are, or all that is wrong; None where a path of it is nowhere."""
+"""Function that returns the system of a draw, or all its faults; None if a path of it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trying:
-    """How a trainable says whether it can be trained with some settings."""
+    """Functions of a trainable that check whether settings can be trained."""
 
     checked: Checked[Any]
     too_large: Callable[[Any], str | None]
-    """Why no machine could train what was checked; None where one could. Raises ValueError if none can."""
+    """Returns why no machine could train the checked settings, or None. Raises ValueError if they cannot be
+    built."""
     variants: Callable[[Mapping[str, Any]], Drawn]
-    """Does for many draws in the same settings what `checked` does for one."""
+    """Returns a function that does the same as `checked` for many draws of the same settings, but faster."""
     refusing: Predicate | None = None
-    """Rule of a search in which the trainable's Config refuses combinations; None if it refuses none."""
+    """Rule for a search in which the trainable's Config refuses combinations; None if the trainable has no
+    Config."""
 
 
 def check_draws(arm: CheckedArm[Any], space: Space, trying: Trying, spec: Spec, faults: Faults) -> Space:
-    """Find values and combinations of values that could be drawn but not be trained.
+    """Note values and combinations of values that can be drawn but not trained.
 
     Returns:
-        `space`, with a rule against combinations that the trainable's Config refuses.
+        `space`, with an added rule if the trainable's Config refuses combinations.
     """
     assert spec.search is not None, "there must be a search to draw for"
     search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
@@ -133,7 +139,7 @@ def _is_rejected(draw: Assignment, settings: Mapping[str, Any], trying: Trying) 
 def _check_left(
     arm: CheckedArm[Any], drawing: "_Drawing", draws: Sequence[Assignment], search: Search, faults: Faults
 ) -> None:
-    """Constraints of the spec must leave every dimension more than one value, where all draws are known."""
+    """Note constraints of the spec that leave a dimension only one value, if all draws are known."""
     if not search.constraints or len(draws) >= DRAWS_MAX:
         return
     admitted = [draw for draw in draws if drawing.admits(draw)]
@@ -144,7 +150,7 @@ def _check_left(
         left = [draw for draw in admitted if path in draw]
         if not asked or len(tried) < 2 or len({key_of(draw[path]) for draw in left}) != 1:
             continue
-        if isinstance(dimension.domain, Float):  # of which few values were tried
+        if isinstance(dimension.domain, Float):  # only few of its values were tried
             finely = _between(dimension.domain.low, dimension.domain.high, FINELY, log=dimension.domain.log)
             if any(drawing.admits({**left[0], path: value}) for value in finely if value != left[0][path]):
                 continue
@@ -168,7 +174,7 @@ def _check_left(
 
 
 def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
-    """All values of a choice or a short range; of a longer one its ends and some between."""
+    """Return all values of a choice or a short range; for a longer range the ends and some in between."""
     match domain:
         case Choice(values):
             return values
@@ -186,7 +192,7 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
             return (low, *sorted(lattice - {low, last}), last)
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step
-            # A field of whole numbers would take those that divide a range evenly, and little else of it.
+            # Evenly spaced values may all be integers, and an integer field would accept them by chance.
             past = UNEVEN if gap is None else 0.0
             inner = [
                 each for each in _between(first, final, log=domain.log, past=past) if first < each < final
@@ -197,14 +203,14 @@ def candidates(domain: Domain, most: int = VALUES_MAX) -> tuple[Value, ...]:
 
 
 def _between(low: float, high: float, many: int = BETWEEN, *, log: bool, past: float = 0.0) -> list[float]:
-    """Values at equal distances, the first at `low` or `past` it by a part of the distance."""
+    """Return evenly spaced values from `low`, shifted by the share `past` of the distance."""
     shares = [(place + past) / (many - 1) for place in range(many)]
     return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
 
 
 @dataclass(frozen=True)
 class _Drawing:
-    """What an arm's search could draw, and what would come of it."""
+    """Draws of an arm's search and checks of the resulting settings."""
 
     settings: Mapping[str, Any]
     space: Space
@@ -213,17 +219,22 @@ class _Drawing:
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def admits(self, draw: Assignment) -> bool:
-        """Whether the constraints let `draw` pass."""
+        """Return whether `draw` satisfies the constraints."""
         return all(self._holds(each, draw) for each in self.space.constraints)
 
     def _holds(self, constraint: Rule, draw: Assignment) -> bool:
         try:
             return admits(constraint, draw, self.settings)
         except TypeError:
-            return True  # reported as what is wrong with the draw
+            return True  # reported as a problem of the draw
 
     def refusal(self, draw: Assignment, *, whole: bool = False) -> str | None:
-        """Why `draw` cannot be trained; None if it can, or is never drawn. `whole`: nor on any machine."""
+        """Return why `draw` cannot be trained; None if it can, or if constraints exclude it.
+
+        Args:
+            draw: Values by path.
+            whole: Whether to also check that some machine could train it.
+        """
         try:
             if not all(admits(each, draw, self.settings) for each in self.space.constraints):
                 return None
@@ -240,7 +251,8 @@ class _Drawing:
             return str(error)
 
     def draw(self, wanted: Assignment) -> dict[str, Value] | None:
-        """A draw with the values `wanted`, all else by chance; None if they never come together."""
+        """Return a draw with the values `wanted` and others at random; None if `wanted` cannot exist
+        together."""
         made: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             if exists(dimension, made, self.settings):
@@ -251,7 +263,8 @@ class _Drawing:
         return made if wanted.keys() <= made.keys() else None
 
     def draws(self, most: int) -> Iterator[dict[str, Value]]:
-        """All draws if there are at most `most`; else those of every two dimensions, then some by chance."""
+        """Yield all draws if there are at most `most`; else those of every pair of dimensions, then random
+        ones."""
         dimensions = self.space.dimensions
         choices = [candidates(each.domain) for each in dimensions]
         if prod(map(len, choices)) <= most:
@@ -275,7 +288,7 @@ class _Drawing:
                 yield made
 
     def by_chance(self, most: int) -> Iterator[dict[str, Value]]:
-        """Draw values at random from whole ranges, as a sampler without history does."""
+        """Yield draws with random values from the full ranges, as a sampler without history."""
         for _ in range(most):
             made: dict[str, Value] = {}
             for dimension in self.space.dimensions:
@@ -292,13 +305,17 @@ class _Drawing:
         return self._chance.choice(finite_values(domain))
 
     def never_equal(self, constraint: Rule) -> bool:
-        """Whether two fields must be equal of which one has any real number of a range."""
+        """Return whether the constraint requires two fields to be equal although one of them is
+        continuous."""
         if not isinstance(constraint, Constraint) or constraint.op != "==" or len(constraint.paths) < 2:
             return False
         return any(path in self.space.paths and is_real(self.space[path].domain) for path in constraint.paths)
 
     def _existing(self, wanted: Assignment) -> dict[str, Value] | None:
-        """`wanted` as a draw; None for all but one of those that differ in what does not exist alone."""
+        """Return `wanted` without dimensions that do not exist; None for duplicates.
+
+        Assignments that differ only in non-existing dimensions give the same draw.
+        """
         made: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             path = dimension.path
@@ -309,7 +326,7 @@ class _Drawing:
         return made
 
     def impossible(self, dimension: Dimension, value: Value, *, whole: bool) -> str | None:
-        """Why no draw with `value` can be trained; None if one can, or none is ever drawn."""
+        """Return why no draw with `value` can be trained; None if one can, or if none is ever drawn."""
         met = {**condition_values(dimension, self.space), dimension.path: value}
         if (problem := self.refusal(met, whole=whole)) is None:
             return None
@@ -320,7 +337,7 @@ class _Drawing:
         return problem
 
     def others(self, draw: Assignment, path: str) -> Iterator[tuple[Value, bool]]:
-        """Every value of the dimension at `path`, with whether `draw` could be trained with it."""
+        """Yield every value of the dimension at `path`, with whether `draw` could be trained with it."""
         for value in candidates(self.space[path].domain):
             made = self.draw({**draw, path: value})
             if made is None:
@@ -329,7 +346,8 @@ class _Drawing:
 
 
 def _few(domain: Domain, pairs: int) -> Sequence[Value]:
-    """So many candidates of a dimension that two dimensions make about `pairs`; ends among them."""
+    """Return candidates of a dimension, including its ends, so that two dimensions have about `pairs`
+    pairs."""
     values, most = candidates(domain), max(2, int(max(1, pairs) ** 0.5))
     if len(values) <= most:
         return values
@@ -340,7 +358,7 @@ def _few(domain: Domain, pairs: int) -> Sequence[Value]:
 def _check_alone(
     arm: CheckedArm[Any], dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
 ) -> bool:
-    """Whether every value of `dimension` can be trained in some draw; those that cannot go to `faults`."""
+    """Return whether every value of `dimension` can be trained in some draw; note values that cannot."""
     domain, extremes = dimension.domain, ends(dimension.domain)
     values = candidates(domain, ALONE_MAX)
     found: dict[int, str] = {}
@@ -348,12 +366,12 @@ def _check_alone(
     for place, value in enumerate(values):
         if problem := drawing.impossible(dimension, value, whole=value in extremes):
             found[place] = problem
-            # What must hold is one fault, though the values may miss it by different amounts.
+            # Messages that differ only in the value after "got" are one fault.
             kinds.setdefault(problem.partition(", got")[0], []).append(place)
     possible = [value for place, value in enumerate(values) if place not in found]
     for kind, wrong in kinds.items():
         places = wrong
-        if isinstance(domain, Float):  # of which only some are tried: an end that is wrong, or one, tells all
+        if isinstance(domain, Float):  # report an end or one value: only a sample was tried
             places = [place for place in wrong if values[place] in extremes] or wrong[:1]
         drawn = _listed([values[place] for place in places], values, domain)
         faults.add(
@@ -366,14 +384,14 @@ def _check_alone(
 
 
 def _is_whole(domain: Domain) -> bool:
-    """Whether all values are candidates."""
+    """Return whether `candidates` returns all values."""
     if isinstance(domain, Int):
         return (domain.high - domain.low) // domain.step < VALUES_MAX
     return not isinstance(domain, Float)
 
 
 def _remedy(domain: Domain, values: Sequence[Value], possible: Sequence[Value]) -> str:
-    """What may be written in place of a range of integers."""
+    """Return the possible values as advice, for integers and choices."""
     if not possible or not isinstance(domain, Int | Choice):
         return ""
     if isinstance(domain, Choice):
@@ -387,14 +405,14 @@ def _remedy(domain: Domain, values: Sequence[Value], possible: Sequence[Value]) 
 
 
 def _listed(some: Sequence[Value], values: Sequence[Value], domain: Domain) -> str:
-    """`some` of the `values` of a domain: by the ends if they are a range too."""
+    """Return a text for `some` of the `values` of a domain: the ends if they are a contiguous range."""
     if len(some) > 2 and isinstance(domain, Int) and _in_a_row(some, values):
         return f"{some[0]} to {some[-1]}"
     return among(some)
 
 
 def _in_a_row(some: Sequence[Value], values: Sequence[Value]) -> bool:
-    """Whether `some` of `values` stand side by side."""
+    """Return whether `some` are consecutive in `values`."""
     first = values.index(some[0])
     return list(some) == list(values[first : first + len(some)])
 
@@ -402,7 +420,7 @@ def _in_a_row(some: Sequence[Value], values: Sequence[Value]) -> bool:
 def _tell_together(
     arm: CheckedArm[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
 ) -> None:
-    """Note what of `draw` cannot be together, once for all draws that fail alike."""
+    """Note the values of `draw` that cannot be combined, once for all draws with the same problem."""
     about = ("together", problem.partition(", got")[0])
     if faults.has(*about):
         return

@@ -1,7 +1,7 @@
-"""The points that each arm's search tries first, made whole: every dimension of the arm has a value.
+"""Complete the points that each arm's search tries first, so that every dimension of the arm has a value.
 
-A point names what differs from the arm's own settings; what an arm does not search is left out of it. So one
-list of published settings serves the baseline and all arms, and points that become equal are tried once.
+A point lists differences from the arm's own settings. Fields that an arm does not search are removed from it.
+So one list of published settings serves the baseline and all arms. Points that become equal are tried once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,14 +27,20 @@ from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import hint, shown
 
 Found = Callable[[str], Mapping[str, Mapping[str, Value]]]
-"""What a sweep's search found best, by arm. Raises HaltsweepError where it found nothing or is not there."""
+"""Function that returns the best params of a sweep's search, by arm.
+
+Raises HaltsweepError if the sweep is missing or has no result.
+"""
 PLACE = ("search", "first")
 
 
 def looked_up(source: SpecFile, found: Found) -> SpecFile:
-    """`source` with what the sweeps that it names found written into it. Raises `SpecError`.
+    """Return `source` with the best params of the sweeps that it names.
 
-    So the spec as launched says all that is tried, whatever becomes of those sweeps.
+    The stored spec then contains all first points, even if those sweeps change later.
+
+    Raises:
+        SpecError: A named sweep is missing or has no result.
     """
     search = source.spec.search
     if search is None or not any(FROM in point and FOUND not in point for point in search.first):
@@ -56,7 +62,7 @@ def looked_up(source: SpecFile, found: Found) -> SpecFile:
 
 
 def check_first(search: Search, faults: Faults) -> None:
-    """Note what is wrong with the points of `search.first` whatever the arms are."""
+    """Note problems of the points in `search.first` that do not depend on the arms."""
     common = common_space(search)
     if len(search.first) > search.trials_per_arm:
         message = f"must be at most trials_per_arm, {search.trials_per_arm}, got {len(search.first)} points"
@@ -75,7 +81,7 @@ def check_first(search: Search, faults: Faults) -> None:
 def with_first(
     resolved: Sequence[CheckedArm[Any]], arms: Sequence[Arm], trying: Trying, search: Search, faults: Faults
 ) -> list[Arm]:
-    """`arms` with the points of `search.first`, each whole; those that cannot be tried go to `faults`."""
+    """Return `arms` with the completed points of `search.first`; note points that cannot be tried."""
     for place, point in enumerate(search.first):
         if FROM in point and FOUND not in point:
             faults.add(
@@ -96,7 +102,7 @@ def with_first(
 def _points(
     checked: CheckedArm[Any], arm: Arm, search: Search, trying: Trying, faults: Faults
 ) -> tuple[dict[str, Value], ...]:
-    """The points as the arm tries them, each once."""
+    """Return the distinct points that the arm tries."""
     found: list[dict[str, Value]] = []
     for place, point in enumerate(search.first):
         keys = (*PLACE, place)
@@ -113,7 +119,7 @@ def _points(
 def _whole(
     checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Any], keys: Keys, faults: Faults
 ) -> dict[str, Value] | None:
-    """A value for every dimension that exists in `arm` at `point`; None if one is outside of its range."""
+    """Return a value for every dimension that exists in `arm` at `point`; None if one is out of range."""
     named = _of_arm(checked, point)
     made: dict[str, Value] = {}
     for dimension in arm.space.dimensions:
@@ -137,7 +143,10 @@ def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, 
 
 
 def _of_arm(checked: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `point` names for the arm: of another sweep what the same arm found there, or its baseline."""
+    """Return the values that `point` has for the arm.
+
+    For another sweep these are the best params of the arm with the same name, else of its baseline.
+    """
     if FROM not in point:
         return point
     found: Mapping[str, Mapping[str, Any]] = point[FOUND]
@@ -146,7 +155,7 @@ def _of_arm(checked: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _taken(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
-    """`value` as a sampler would draw it; `MISSING` if it never would."""
+    """Return `value` as a sampler would draw it; `MISSING` if it never would."""
     if not contains(domain, value):
         return MISSING
     match domain:
@@ -169,7 +178,7 @@ def _near(first: Any, second: Any) -> bool:
 
 
 def _problem(checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], trying: Trying) -> str | None:
-    """Which constraint `point` breaks, or why it cannot be trained."""
+    """Return the constraint that `point` violates, or why it cannot be trained; None if it can be tried."""
     words = ", ".join(f"{path} = {shown(value)}" for path, value in point.items())
     for constraint in arm.space.constraints:
         if not admits(constraint, point, arm.settings):
@@ -182,7 +191,7 @@ def _problem(checked: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], try
 
 
 def _tell_unused(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
-    """What a point sets must be searched, under its own conditions, in some arm."""
+    """Note fields of a point that no arm searches under the conditions of the point."""
     for place, point in enumerate(search.first):
         for path in point if FROM not in point and not faults else ():
             if not any(path in each for arm in arms for each in arm.first):

@@ -1,4 +1,4 @@
-"""Names of what a trial reports while searching, found by asking the code that reports it."""
+"""Determine the names of the metrics that a search trial reports, by running the reporting code."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
@@ -20,7 +20,7 @@ VALID = "valid"
 
 
 def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
-    """Every metric an objective can name, given what the system made of a batch."""
+    """Return every metric that an objective can name, given the output of the system for a batch."""
     found = [*evaluate(cast(Learner, _Replay(output, system.train)), [batch]), *written(system, batch)]
     measured = (*found, *(each.name for each in work.metrics if not each.split))
     trained = _of_training(system.train)
@@ -30,7 +30,7 @@ def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
 
 
 def written(system: System, batch: Batch) -> tuple[str, ...]:
-    """The quantities among them that are measured of written answers, by their names alone."""
+    """Return the names of the metrics of written answers, without their split."""
     if system.shape.head != "sequence":
         return ()
     right = right_answers(batch)
@@ -47,7 +47,7 @@ def _of_training(train: TrainConfig) -> tuple[str, ...]:
 
 
 class _Replay:
-    """What `evaluate` needs of a learner, with an answer for a model: a real one takes a second."""
+    """Replacement for a learner in `evaluate` that returns a stored output; a real learner takes a second."""
 
     def __init__(self, output: Output, config: TrainConfig) -> None:
         self.model = _Answer(output)
@@ -55,7 +55,7 @@ class _Replay:
         self.config = config
 
     def autocast(self) -> AbstractContextManager[None]:
-        """No arithmetic is left to do."""
+        """Return a context without effect."""
         return nullcontext()
 
 
@@ -65,5 +65,5 @@ class _Answer(nn.Module):
         self.output = output
 
     def forward(self, batch: Batch) -> Output:  # noqa: ARG002
-        """The answer, whatever is asked."""
+        """Return the stored output for any batch."""
         return self.output

@@ -1,4 +1,4 @@
-"""Describes the objectives of a plan, and warns of goals that look reversed."""
+"""Describe the objectives of a plan, and warn about goals that look reversed."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from trainables.metrics import look_up, usual_goal
 
 
 def objective_words(objective: Objective, split: str) -> str:
-    """Describe one objective: metric, goal, split and scope."""
+    """Return a description of one objective: metric, goal, split and scope."""
     return f"{objective.metric} ({objective.goal}) on {split} data: {_scope_words(objective)} counts"
 
 
@@ -22,11 +22,12 @@ def _scope_words(objective: Objective) -> str:
 
 
 def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
-    """Describe every objective in one line.
+    """Yield a description of every objective.
 
     Args:
         plan: The plan of a sweep.
-        unusual: Leave out objectives whose name begins with the split and whose scope is the last report.
+        unusual: Whether to leave out objectives whose name begins with the split and whose scope is the last
+            report.
     """
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     for objective in plan.search.objectives if plan.search is not None else ():
@@ -36,7 +37,7 @@ def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
 
 
 def reversed_goals(plan: Plan) -> Iterator[str]:
-    """Warn of goals that do not fit the name of the metric, for metrics that are not declared."""
+    """Yield warnings about goals that contradict the name of the metric, for undeclared metrics."""
     for objective in plan.search.objectives if plan.search is not None else ():
         usual = usual_goal(objective.metric)
         if look_up(plan.metrics, objective.metric).better is None and usual not in (None, objective.goal):

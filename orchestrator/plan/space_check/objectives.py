@@ -1,4 +1,4 @@
-"""What a search may make large or small: what every arm measures, that moves, and that is no setting."""
+"""Check objectives: every arm must report them, they must vary, and settings alone must not decide them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,16 +16,17 @@ from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
 
 COMPARED = 2
-"""Arms without which there is no difference."""
+"""Minimum number of arms for a comparison."""
 NAMED = 3
-"""Arms named of many."""
+"""Maximum number of arms in a message."""
 _POINTS = (Weights.INITIAL, Weights.EARLY, Weights.LATE)
 
 
 def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[str, str] | None:
-    """What `metrics` have against an objective: nobody can move it, or its goal is what nobody wants.
+    """Return why the declared `metrics` exclude an objective: it is constant, or the goal is reversed.
 
-    The key of the objective that is wrong, and why; None if it may stand.
+    Returns:
+        The key of the objective that is wrong, and the reason; None if there is no problem.
     """
     name, known = objective.metric, look_up(metrics, objective.metric)
     if known.given:
@@ -39,11 +40,11 @@ def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[s
 def check_objectives(
     search: Search, arm: BuiltInArm, probe: Probe, metrics: Sequence[Metric], faults: Faults
 ) -> None:
-    """Every objective must be a metric that the trials of `arm` report while searching, and no setting."""
+    """Note objectives that trials of `arm` do not report while searching, or that are constant."""
     try:
         known = probe.metrics(arm.system)
     except ValueError:
-        return  # what cannot be run is refused by the proof
+        return  # the ablation check refuses arms that cannot be run
     for place, objective in enumerate(search.objectives):
         keys, metric = ("search", "objectives", place), objective.metric
         about = ("objective", place)
@@ -65,7 +66,10 @@ def check_movement(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """What only halting moves must move where it is an objective: in every arm, or in some beside another."""
+    """Note an objective that only halting can change, if it is constant.
+
+    A single objective must vary in every arm. One of several must vary in at least one arm.
+    """
     for place, objective in enumerate(search.objectives):
         quantity = look_up(metrics, objective.metric)
         if not quantity.moves_with or faults.has("objective", place):
@@ -93,9 +97,9 @@ def check_answer_moves(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """What only halting moves is no outcome where it stands still in every arm: settings say what it is.
+    """Note a primary outcome that only halting can change, if it is constant in every arm.
 
-    Of the baseline alone nothing is decided, and any objective may be asked for.
+    A spec with the baseline alone is skipped, since it has no comparison.
     """
     for keys, name in primary_outcomes(answer):
         if not (quantity := look_up(metrics, name)).moves_with or len(arms) < COMPARED:
@@ -119,33 +123,33 @@ def check_answer_moves(
 def _stands_still(
     quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
 ) -> str | None:
-    """Why the weights of `arm` make no difference to `quantity`, whatever its search draws."""
+    """Return why `quantity` does not depend on the weights of `arm`, for all draws; None if it does."""
     drawn = [arm.system, *(each for dimension in space.dimensions for each in systems(arm, dimension, space))]
     try:
-        # Wide models are run only where narrow ones stand still.
+        # Run full models only if the quantity is constant in narrow ones.
         moves = quantity.moves_with
         values = _standing(moves, map(probe.narrow, drawn), probe) and _standing(moves, drawn, probe)
         sizes = _sizes(quantity, drawn, probe)
     except ValueError:
-        return None  # what cannot be run is refused by the proof
+        return None  # the ablation check refuses arms that cannot be run
     if not values:
         return None
     if len(values) == sizes == 1:
-        # Of another quantity only is known that it stands still.
+        # For a derived quantity the value is unknown, only that it is constant.
         own = quantity.name == quantity.moves_with
         return f"is always {next(iter(values)):g}" if own else "the settings decide, as no layer is left out,"
     return "the search itself sets" if alone else None
 
 
 def _sizes(quantity: Metric, tried: Sequence[System], probe: Probe) -> int:
-    """How many values settings alone give to `quantity`: another cost than layers is that of their sizes."""
+    """Return the number of values that settings alone give to `quantity`; costs depend on model sizes."""
     if not quantity.is_cost or quantity.name == quantity.moves_with:
         return 1
     return len({probe.structure(system).flops_max for system in tried})
 
 
 def _standing(quantity: str, tried: Iterable[System], probe: Probe) -> set[float]:
-    """The value of `quantity` in each of those `tried`; empty if it moves in one of them."""
+    """Return the values of `quantity` in the systems; empty if it depends on the weights in one of them."""
     values = set[float]()
     for system in tried:
         seen = {probe.halting(system, point)[quantity] for point in _POINTS}

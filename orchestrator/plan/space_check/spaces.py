@@ -1,4 +1,4 @@
-"""What each arm's search may vary, and what a search by grid needs of that."""
+"""Determine the search space of each arm, and check spaces for grid search."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,22 +34,22 @@ from search_spaces.wording import hint, shown
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The space of an arm."""
+    """Search space of an arm."""
 
     space: Space = field(default_factory=Space)
     dropped: tuple[str, ...] = ()
-    """Dimensions of the common space that this one lacks."""
+    """Dimensions of the common space that this space lacks."""
 
 
 def common_space(search: Search) -> Space:
-    """What is searched in an arm that lacks nothing."""
+    """Return the search space of an arm that drops nothing."""
     return merge(
         *(space_catalog.load(name) for name in search.spaces), Space(search.also, search.constraints)
     )
 
 
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:
-    """The dimensions that exist in `arm`; those it wrongly lacks go to `faults`."""
+    """Return the dimensions that exist in `arm`; note those that it lacks without dropping them."""
     common = common_space(search)
     kept = without(common, arm.request.drop)
     kept = without(kept, [each.path for each in kept.dimensions if not may_exist(each, kept, arm)])
@@ -64,7 +64,7 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Searched:
 
 
 def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
-    """Whether some draw of `arm` has `dimension`: by all values that conditions tell apart."""
+    """Return whether some draw of `arm` contains `dimension`, trying all values that conditions refer to."""
     involved = _ancestors(dimension, space)
     asked = [value for one in (*involved, dimension) for when in one.when for value in when.values]
     choices = [
@@ -81,13 +81,13 @@ def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
 
 
 def may_draw(domain: Domain, value: Value) -> bool:
-    """Whether a search can come upon just this value: among real numbers it never does."""
+    """Return whether a search can draw exactly this value; false for continuous ranges."""
     continuous = isinstance(domain, Float) and domain.step is None
     return contains(domain, value) and not continuous
 
 
 def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
-    """The searched fields that decide whether `dimension` exists, each after those it depends on."""
+    """Return the dimensions that determine whether `dimension` exists, in order of dependence."""
     wanted, waiting = set[str](), [dimension]
     while waiting:
         for condition in waiting.pop().when:
@@ -99,7 +99,7 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
 
 
 def _is_field(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
-    """Whether the arm's task, model or training has the field, with the conditions met."""
+    """Return whether the arm's settings contain the field if its conditions hold."""
     met = condition_values(dimension, space)
     settings = assigned(arm.system.settings, met)
     return settings is not None and lookup(settings, dimension.path) is not MISSING
@@ -121,14 +121,14 @@ def _lacks(arm: CheckedArm[Any], path: str) -> str:
 
 
 def related(path: str, fields: Iterable[str]) -> list[str]:
-    """The fields in the same part of the settings as `path`; all if it names no part, or one that is not."""
+    """Return the fields in the same part of the settings as `path`; all fields if there is no such part."""
     root, every = path.partition(".")[0], list(fields)
     own = [field for field in every if field.partition(".")[0] == root]
     return own if "." in path and own else every
 
 
 def dimension_keys(path: str, search: Search) -> Keys:
-    """Where the spec asks for the dimension at `path`."""
+    """Return the place in the spec that defines the dimension at `path`."""
     if any(each.path == path for each in search.also):
         return ("search", "also", path)
     found = [place for place, name in enumerate(search.spaces) if path in space_catalog.load(name).paths]
@@ -136,7 +136,7 @@ def dimension_keys(path: str, search: Search) -> Keys:
 
 
 def ends(domain: Domain) -> tuple[Value, ...]:
-    """The ends of what a range can draw, every choice, the fixed value."""
+    """Return the least and greatest value of a range, every value of a choice, or the fixed value."""
     match domain:
         case Choice(values):
             return values
@@ -149,7 +149,7 @@ def ends(domain: Domain) -> tuple[Value, ...]:
 
 
 def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
-    """An assignment of the searched fields that `dimension` depends on under which it exists."""
+    """Return values of other dimensions under which `dimension` exists."""
     met: dict[str, Value] = {}
     for condition in dimension.when:
         if condition.path in space.paths:
@@ -172,7 +172,7 @@ def _has(value: Value, outer: str, condition: When) -> bool:
 
 
 def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:
-    """`settings` with what is assigned; None where that is nowhere."""
+    """Return `settings` with the assignment; None if one of its paths does not exist."""
     try:
         return with_values(settings, assignment)
     except ValueError:
@@ -180,7 +180,7 @@ def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, A
 
 
 def check_grid(arm: CheckedArm[Any], space: Space, spec: Spec, search: Search, faults: Faults) -> None:
-    """Note why the space of `arm` cannot be searched by grid, if that is how it is searched."""
+    """Note why the space of `arm` is unsuitable for grid search, if the spec requests grid search."""
     if not is_grid(search.sampler):
         return
     endless = [each for each in space.dimensions if not is_finite(each.domain)]

@@ -1,1 +1,1 @@
-"""What the planner asks of training code, built-in or custom."""
+"""Interface between the planner and training code, built-in or custom."""

@@ -1,4 +1,4 @@
-"""What the planner asks of the built-in trainable: models and tasks that it can build, run and count."""
+"""Planner interface of the built-in trainable: build, run and count its models and tasks."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -32,23 +32,23 @@ from trainables.task_catalog import task_name
 from trainables.training.measured import metrics_of
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # which loads Optuna
+    from orchestrator.search.samplers import Chosen  # this import loads Optuna
 
 
 class BuiltIn:
-    """The trainable of specs that name none; see `Planned` for what each method is for."""
+    """The trainable of specs without `trainable`; its methods implement `TrainableForPlan`."""
 
     path: str | None = None
 
     def __init__(self, probe: Probe | None = None) -> None:
-        """What `probe` has looked at already is not built again."""
+        """Use the models and results that `probe` has cached; by default start with an empty cache."""
         self._probe = probe or Probe()
-        # What is counted here the proof asks for again.
+        # The ablation check reuses the parameter counts.
         self.trying = Trying(checked, partial(too_large, count=self._probe.parameters), Variants)
         self._sweep = Sweep()
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
-        """As of `Planned`."""
+        """Return the valid arms, the baseline first."""
         self._sweep = Sweep(
             confirmed=spec.confirm is not None,
             stopped=spec.search is not None and spec.search.stopper is not None,
@@ -61,22 +61,22 @@ class BuiltIn:
         return arms
 
     def _check_task(self, spec: Spec, faults: Faults) -> None:
-        """Note what asks too much of a task that can be read, where the baseline itself cannot be built."""
+        """Note splits that a valid task does not have, if the baseline itself is invalid."""
         task = task_of(spec.settings)
         if task is None:
             return
-        with suppress(ValueError):  # a task that cannot name its splits was refused with the baseline
+        with suppress(ValueError):  # the baseline's faults include a task without splits
             checks.check_splits(spec, task, faults)
 
     def metrics(self, arms: Sequence[BuiltInArm]) -> tuple[Metric, ...]:
-        """As of `Planned`."""
+        """Return the declarations of the metrics that trials of these arms report."""
         systems = [arm.system for arm in arms]
         return metrics_of(
             dict.fromkeys(task_name(each.task) for each in systems), {each.shape.head for each in systems}
         )
 
     def check(self, spec: Spec, arms: Sequence[BuiltInArm], stopper: "Chosen | None", faults: Faults) -> None:
-        """As of `Planned`."""
+        """Note problems of the spec and its arms, except those of the search space."""
         try:
             metrics = self.metrics(arms)
         except ValueError as error:
@@ -98,32 +98,33 @@ class BuiltIn:
         try:
             return self._probe.metrics(arm.system)
         except ValueError:
-            return ()  # what cannot be run is refused by the proof
+            return ()  # the ablation check refuses arms that cannot be run
 
     def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
-        """As of `Planned`."""
+        """Return why a field must not be searched because it changes how trials are measured; None if it
+        may."""
         return measures(path, arms, self._sweep.searched.paths)
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmProof | None:
-        """As of `Planned`."""
+        """Return the result of the ablation check; None if the arm cannot be trained."""
         return prove(arm, reference, self._probe, self._sweep, faults)
 
     def check_twins(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
-        """As of `Planned`."""
+        """Note arms with different settings that behave identically."""
         check_twins(arms, self._probe, self._sweep, faults)
 
     def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
-        """As of `Planned`."""
+        """Note objectives that the arm does not report, or that are constant."""
         check_objectives(search, arm, self._probe, self.metrics([arm]), faults)
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
-        """As of `Planned`."""
+        """Note dimensions without an effect in the arm, and dropped training fields that have one."""
         asked = SearchedArm(arm, space, search, self._sweep, self.metrics([arm]))
         check_dimensions(asked, self._probe, faults)
         check_dropped(asked, self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
-        """As of `Planned`."""
+        """Note objectives and primary outcomes that are constant for all draws."""
         metrics = self.metrics([arm for arm, _ in spaces])
         if spec.search is not None:
             check_movement(spec.search, spaces, self._probe, metrics, faults)
@@ -131,5 +132,5 @@ class BuiltIn:
             check_answer_moves(spec.answer, spaces, self._probe, metrics, faults)
 
     def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
-        """As of `Planned`."""
+        """Return the cost estimate of the arm."""
         return price(arm, self._probe, trials, calibrate=calibrate)

@@ -1,4 +1,4 @@
-"""What the planner asks of a trainable that a spec names: as much as it says of itself, and no more."""
+"""Planner interface of a custom trainable, limited to the functions that its module provides."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,24 +30,24 @@ from trainables.custom.outside import Trainable, unkept_fields
 from trainables.metrics import Metric
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # which loads Optuna
+    from orchestrator.search.samplers import Chosen  # this import loads Optuna
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSystem:
-    """Settings that the trainable accepts."""
+    """Settings that the custom trainable accepts."""
 
     settings: Mapping[str, Any]
 
 
 Arm = CheckedArm[OwnSystem]
 TRUTH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off"})
-"""What is meant for a truth value where one stands beside it, and is a text: the last four in YAML 1.2, the
-others in quotes."""
+"""Texts that are meant as booleans if another value of the field is a boolean. In YAML 1.2 the last four are
+texts; `true` and `false` are texts only in quotes."""
 
 
 class Own:
-    """A trainable that a spec names; see `Planned` for what each method is for."""
+    """The custom trainable of a spec; its methods implement `TrainableForPlan`."""
 
     def __init__(self, trainable: Trainable, progress: Progress = lambda _: None) -> None:
         self._trainable = trainable
@@ -55,7 +55,7 @@ class Own:
         self._builder: Builder | None = None
         self._seen: dict[str, Seen] = {}
         self._arms: dict[str, Arm] = {}
-        """Those that were seen, in this order."""
+        """Arms that were built, in order."""
         self._seen_again: dict[str, Seen] = {}
         self.path: str | None = trainable.path
         self.trying = Trying(self._checked, lambda _: None, self._drawn, self._refusing())
@@ -67,25 +67,28 @@ class Own:
         return Predicate("trainables.custom.outside:config_admits", self._trainable.path)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
-        """As of `Planned`."""
+        """Return the valid arms, the baseline first."""
         found = resolve_by(self._checked, spec, faults, progress)
         if self._trainable.config is not None:
             self._check_unread(self._trainable.config, spec, found, faults)
         return found
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
-        """As of `Planned`."""
+        """Return the declared metrics, which are the same for all arms."""
         return self._trainable.metrics
 
     def check(self, spec: Spec, arms: Sequence[Arm], stopper: "Chosen | None", faults: Faults) -> None:  # noqa: ARG002
-        """As of `Planned`; whether the stopper ever gets to see a report cannot be known."""
+        """Note problems of the spec and its arms, except those of the search space.
+
+        The stopper is not checked, since the steps of reports are unknown.
+        """
         known = arms[0].system.settings
-        if self._trainable.config is not None:  # which may leave out in silence what it does not know
+        if self._trainable.config is not None:  # a Config may silently drop unknown fields
             plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
             kept = plain.settings if isinstance(plain, OwnSystem) else spec.settings
             for path in unkept_fields(spec.settings, kept, ""):
                 self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
-        else:  # its fields are those that the file gives it
+        else:  # without a Config, the spec file defines the fields
             added = faults.added_fields
             written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
             for path in added:
@@ -118,12 +121,12 @@ class Own:
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
 
-    def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - nobody can know
-        """As of `Planned`: nobody can know."""
+    def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - unknown
+        """Return None, since it is unknown which fields change measurements."""
         return None
 
     def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmProof | None:
-        """As of `Planned`."""
+        """Return the result of the ablation check; None without `build`, or if the model cannot be built."""
         if self._trainable.build is None:
             return None
         try:
@@ -139,16 +142,17 @@ class Own:
         return proof if twin is None else replace(proof, notes=(*proof.notes, twin))
 
     def check_twins(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """None is refused, for training may tell them apart: a note of the proof says so, see `_twin`."""
+        """Note nothing, since training may differ between arms with the same model; `_twin` adds a
+        warning."""
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
-        """As of `Planned`."""
+        """Note objectives that are declared as constant or with another goal."""
         for place, objective in enumerate(search.objectives) if arm.request.is_baseline else ():
             if fault := against_declared(objective, self._trainable.metrics):
                 faults.add(fault[1], "search", "objectives", place, fault[0])
 
     def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:  # noqa: ARG002
-        """Only whether a dimension has texts where its arm has something else: nothing else is known."""
+        """Note dimensions with texts where the arm has a boolean or number, if there is no Config."""
         if self._trainable.config is not None:
             return
         for dimension in space.dimensions:
@@ -164,10 +168,10 @@ class Own:
                     faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
-        """Nothing is known of what can move."""
+        """Note nothing, since it is unknown which metrics can vary."""
 
     def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
-        """As of `Planned`."""
+        """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(
                 f"steps can be timed of models and tasks of the box, got the trainable {self.path}; leave "
@@ -184,17 +188,17 @@ class Own:
             kept = config.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
             return [described(config, (), one) for one in error.errors(include_url=False)]
-        except (Exception, SystemExit) as error:  # a validator of others may raise anything
+        except (Exception, SystemExit) as error:  # a user's validator may raise any exception
             return [SettingFault("", f"{self.path} refuses these settings: {said(error)}")]
         if faults := list(_unkept(kept, f"config of {self.path}")):
             return faults
         return OwnSystem(kept)
 
     def _drawn(self, settings: Mapping[str, Any]) -> Drawn:
-        """What settings with a draw in them are, which a trial gets as they are drawn.
+        """Return a function that checks the settings with a draw.
 
-        An arm's trial gets what the Config made of its settings: where it makes something else of a draw, the
-        search would try what no arm can be.
+        A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
+        a Config must not change drawn settings.
         """
 
         def drawn(draw: Assignment) -> OwnSystem | list[SettingFault] | None:
@@ -210,7 +214,7 @@ class Own:
     def _made_otherwise(
         self, given: Mapping[str, Any], kept: Mapping[str, Any], draw: Assignment
     ) -> Iterator[SettingFault]:
-        """Where the Config makes another of what a trial would get with a draw."""
+        """Yield faults for fields that the Config changes in the settings with a draw."""
         config = f"config of {self.path}"
         for path in _differing(given, kept):
             before, after = lookup(given, path), lookup(kept, path)
@@ -228,7 +232,7 @@ class Own:
                 )
 
     def _check_kept(self, arm: Arm, faults: Faults) -> None:
-        """A number that is clamped would be trained under the name of the one that is written."""
+        """Note numbers that the Config changes, since the spec would state a value that is not trained."""
         for path, field, given in _written(arm):
             kept = lookup(arm.system.settings, field)
             if _is_other_number(given, kept):
@@ -242,7 +246,7 @@ class Own:
     def _check_unread(
         self, config: type[BaseModel], spec: Spec, found: Sequence[Arm], faults: Faults
     ) -> None:
-        """Of a baseline and arms with other faults, tell which of their fields `config` does not have."""
+        """Note fields of invalid arms and baselines that `config` does not have."""
         read = {arm.request.name for arm in found}
         for request in requested_arms(spec):
             if request.name in read:
@@ -261,10 +265,10 @@ class Own:
     def _no_fields(
         self, sets: str, value: Any, fields: Mapping[str, Any], known: Mapping[str, Any]
     ) -> Iterator[str]:
-        """What an arm sets at the path `sets`, or inside of its value there, and is none of `fields`.
+        """Yield paths at or below `sets` that an arm sets and `fields` does not contain.
 
-        With a Config these are what it kept of that arm; without one, what the baseline has, and a mapping in
-        the place of what is none there has what fields it likes.
+        With a Config, `fields` are those that it retained for the arm. Without one, they are the fields of
+        the baseline. A mapping that replaces a value other than a mapping may have any fields.
         """
         kept = lookup(fields, sets)
         if kept is MISSING:
@@ -273,7 +277,8 @@ class Own:
             yield from unkept_fields(value, kept, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
-        """Without a Config nobody else sees that an arm's `no` is a text, which Python takes for true."""
+        """Note texts such as `no` in place of booleans and numbers, if there is no Config that would refuse
+        them."""
         if self._trainable.config is not None:
             return
         for arm in arms:
@@ -300,18 +305,20 @@ class Own:
         )
 
     def _look_again(self, arm: Arm) -> Seen:
-        """The model of `arm` when it is built once more. Raises ValueError."""
+        """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
         if arm.name not in self._seen_again:
             self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
         return self._seen_again[arm.name]
 
     def _twin(self, arm: Arm, seen: Seen, before: Seen) -> str | None:
-        """That an arm before `arm` has the same model by other settings, each of which acts in the model.
+        """Return a warning if an earlier arm has the same model and every differing setting affects models.
 
-        Fields that act in training alone, as a learning rate, may tell arms of one model apart.
-        Raises ValueError.
+        Fields that only affect training, such as a learning rate, may distinguish arms with the same model.
+
+        Raises:
+            ValueError: A model cannot be built.
         """
-        if arm.request.control or seen.is_twin_of(before):  # which the plan tells
+        if arm.request.control or seen.is_twin_of(before):  # the plan states this already
             return None
         for other in list(self._arms.values()):
             if other.name in {arm.name, arm.reference} or other.reference != arm.reference:
@@ -328,14 +335,14 @@ class Own:
         return None
 
     def _acts(self, path: str, base: Arm, arms: Sequence[Arm], before: Seen) -> bool:
-        """Whether the model of `base` becomes another where it has the value of one of `arms` at `path`."""
+        """Return whether the model of `base` changes with the value of one of `arms` at `path`."""
         for arm in arms:
             value = lookup(arm.system.settings, path)
             if value is MISSING or key_of(value) == key_of(lookup(base.system.settings, path)):
                 continue
             try:
                 found = self._anew(arm, with_value(base.system.settings, path, value))
-            except ValueError:  # which it has without what else that arm sets
+            except ValueError:  # the value fails without the arm's other settings
                 return True
             if not found.is_twin_of(before):
                 return True
@@ -370,13 +377,13 @@ class Own:
 
 
 def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
-    """Paths of the fields in which settings differ."""
+    """Return the paths of the fields in which settings differ."""
     fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
     return tuple(path for path in fields if key_of(lookup(one, path)) != key_of(lookup(other, path)))
 
 
 def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
-    """What `config` made of settings and cannot be kept with a trial, whose settings are JSON."""
+    """Yield faults for values that `config` returned and that cannot be stored as JSON."""
     if not isinstance(settings, Mapping):
         yield SettingFault("", f"{config} must give a mapping of fields, got a {type(settings).__name__}")
         return
@@ -397,7 +404,7 @@ def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
 
 
 def _text_in_place(one: Any, other: Any) -> str | None:
-    """What is wrong where of two values of a field one is a text that was meant for what the other is."""
+    """Return the problem if one of two values of a field is a text that was meant as a boolean or number."""
     found, text = (other, one) if isinstance(one, str) else (one, other)
     if not isinstance(text, str):
         return None
@@ -412,7 +419,7 @@ def _text_in_place(one: Any, other: Any) -> str | None:
 
 
 def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
-    """What `arm` sets: the path that the spec names, a field at or below it, and the value of the field."""
+    """Yield the fields that `arm` sets: path in the spec, path of the field at or below it, and value."""
     for path, value in {**arm.request.cell, **arm.request.changes}.items():
         fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]
         yield from ((path, field, given) for field, given in fields)

@@ -1,7 +1,7 @@
-"""Fields that the `Config` of own training code has, by its class alone, whatever else settings have wrong.
+"""Determine the fields of a custom `Config` from its class alone, for settings that have other faults.
 
-Of settings that a `Config` accepts, what it keeps says more: a validator may rename fields, or read them
-from somewhere else. Where that may be, nothing is said here.
+For valid settings, the fields that the `Config` retains are more informative: a validator may rename fields
+or read other keys. If that is possible, this module reports no unknown fields.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from pydantic.fields import FieldInfo
 from orchestrator.spec.field_paths import bare
 
 KEEPS_OR_TELLS = frozenset({"allow", "forbid"})
-"""What a `Config` may do with a key that no field reads, other than to leave it out without a word."""
+"""Values of `extra` in a `Config` with which unknown keys are not dropped silently."""
 
 
 def unknown_fields(config: type[BaseModel], settings: Mapping[str, Any]) -> Iterator[str]:
-    """Dotted paths in `settings` that no field of `config` reads and that it leaves out without a word."""
+    """Yield dotted paths in `settings` that no field of `config` reads and that it drops silently."""
     if _rewrites(config):
         return
     read = {key: field for name, field in config.model_fields.items() for key in _keys(name, field)}
@@ -35,7 +35,7 @@ def unknown_fields(config: type[BaseModel], settings: Mapping[str, Any]) -> Iter
 
 
 def declared_fields(config: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Dotted paths of all fields of `config`."""
+    """Yield the dotted paths of all fields of `config`."""
     for name, field in config.model_fields.items():
         kind = bare(field.annotation)
         if _is_model(kind) and kind.model_fields:
@@ -49,7 +49,7 @@ def _is_model(kind: Any) -> bool:
 
 
 def _rewrites(config: type[BaseModel]) -> bool:
-    """Whether keys may be read that are no names of fields."""
+    """Return whether `config` may read keys that are not names of fields."""
     validators = config.__pydantic_decorators__.model_validators.values()
     return issubclass(config, RootModel) or any(each.info.mode in {"before", "wrap"} for each in validators)
 

@@ -1,4 +1,4 @@
-"""How trials of a plan run on their device, where settings leave it to the device."""
+"""Describe how trials run on their device, for settings that depend on the device."""
 
 from collections.abc import Iterator
 from typing import Final, get_args
@@ -17,9 +17,9 @@ SIXTEEN_BITS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def running_lines(plan: Plan) -> list[str]:
-    """Return a sentence for each choice that arms leave to the device, and the arms that it holds for.
+    """Return one sentence for each choice that depends on the device, with the arms that it applies to.
 
-    The device is CUDA if trials ask for GPUs, else a CPU. Searched fields count with the arm's own values.
+    The device is CUDA if trials request GPUs, else a CPU. For searched fields the arm's own values count.
     """
     if plan.trainable is not None:
         return []
@@ -60,7 +60,7 @@ def _choices(system: System, device: str) -> Iterator[str]:
 
 
 def _exit_setting(config: Settings) -> EarlyExit | None:
-    """The setting, where it is `auto` and something can halt."""
+    """Return the early exit setting if it is `auto` and the model can halt; None otherwise."""
     field = type(config).model_fields.get("early_exit")
     if (
         field is None

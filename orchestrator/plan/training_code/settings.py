@@ -1,4 +1,4 @@
-"""From raw settings to full, checked ones, or to all that is wrong with them; in what two settings differ."""
+"""Validate raw settings and fill in defaults, or list all faults; compute differences of settings."""
 
 import json
 import re
@@ -34,9 +34,9 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
 }
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
 READ_MAX: Final = 10_000
-"""Parts of settings that are kept as they were read."""
+"""Maximum number of cached parts of settings."""
 _READ: Final[dict[tuple[str, type[BaseModel], str], "ReadPart | list[SettingFault]"]] = {}
-"""By root, class and what is set, in the words of Python: JSON takes four times as long."""
+"""Cache by root, class and `repr` of the raw settings, which is four times faster than JSON."""
 _WORDS: Final[Mapping[str, str]] = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -46,27 +46,27 @@ _WORDS: Final[Mapping[str, str]] = {
     "too_short": "a list of at least {min_length}",
     "tuple_type": "a list",
 }
-"""What a value must be where pydantic says it in the words of Python."""
+"""Expected values in YAML terms, by pydantic error type."""
 _MAYBE_MORE: Final = re.compile(r"\d{10}")
-"""What JSON has where a whole number is larger than that."""
+"""Pattern of large integers in JSON, as a fast preliminary check."""
 _QUOTED: Final = re.compile(r"'([^']*)'")
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFault:
-    """One thing wrong with settings."""
+    """A fault of settings."""
 
     path: str
-    """Dotted path, e.g. `model.halt.threshold`; a root alone where a whole part is at fault."""
+    """Dotted path, e.g. `model.halt.threshold`; a root alone for a fault of a complete part."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Settings that can be trained: as plain values and as the trainables read them."""
+    """Valid settings, as plain values and as parsed by the trainable."""
 
     settings: Mapping[str, Any]
-    """`task`, `model` and `train` with every default filled in."""
+    """`task`, `model` and `train`, including all defaults."""
     task: Settings
     model: Settings
     train: TrainConfig
@@ -75,32 +75,33 @@ class System:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadPart:
-    """Task, model or train as it was read; one that was read twice is one object."""
+    """Parsed task, model or train settings; equal parts share one object."""
 
     config: Settings
     settings: Mapping[str, Any]
-    """With every default filled in."""
+    """Plain values including all defaults."""
 
 
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
-    """The system that `raw` describes, or all that is wrong with it."""
+    """Return the system that `raw` describes, or all its faults."""
     return Joining().joined({root: _read(root, raw[root]) for root in ROOTS})
 
 
 def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Those of task, model and train in `raw` with which nothing is wrong, as they are read."""
+    """Return the valid parts among task, model and train of `raw`, including defaults."""
     found = {root: _read(root, raw[root]) for root in ROOTS}
     return {root: part.settings for root, part in found.items() if isinstance(part, ReadPart)}
 
 
 def task_of(raw: Mapping[str, Any]) -> Settings | None:
-    """The task in `raw`; None if something is wrong with its own settings."""
+    """Return the task of `raw`; None if its settings are invalid."""
     found = _read("task", raw["task"])
     return found.config if isinstance(found, ReadPart) else None
 
 
 def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`settings` of a system as a plan holds them: fields that are marked as `LATER` only if they are set."""
+    """Return `settings` in the form that a plan stores: fields marked as `LATER` only if they are not
+    default."""
     later = {
         name: field.default for name, field in TrainConfig.model_fields.items() if LATER in field.metadata
     }
@@ -111,7 +112,7 @@ def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class Joining:
-    """Makes systems of task, model and train. What it has asked of parts it does not ask of them again."""
+    """Builder of systems from task, model and train that caches checks of the parts."""
 
     def __init__(self) -> None:
         self._shape = cache(_shape)
@@ -120,7 +121,7 @@ class Joining:
         self._graph_misfit = cache(_graph_misfit)
 
     def joined(self, found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
-        """The system of these parts, by root, or all that is wrong with it."""
+        """Return the system of these parts, or all its faults."""
         parts: dict[str, ReadPart] = {}
         problems: list[SettingFault] = []
         for root, part in found.items():
@@ -134,7 +135,7 @@ class Joining:
         assert isinstance(train.config, TrainConfig)
         try:
             asked = self._shape(task)
-        except ValueError as error:  # a vocabulary that is not where the task reads it, or code that is wrong
+        except ValueError as error:  # a missing vocabulary file, or faulty task code
             return [SettingFault("task", str(error))]
         precision = train.config.precision
         checks: Mapping[str, Callable[[], str | None]] = {
@@ -151,7 +152,7 @@ class Joining:
 
 
 def _shape(task: ReadPart) -> TaskShape:
-    """What a model must know of the task. Raises ValueError."""
+    """Return the task shape that a model needs; raise ValueError if the task cannot provide it."""
     asked = shape(task.config)
     if catalog.is_outside("tasks", task_name(task.config)):
         splits(task.config)
@@ -173,7 +174,7 @@ def _graph_misfit(model: ReadPart, train: ReadPart, asked: TaskShape) -> str | N
 
 
 class Variants:
-    """Systems of settings with what a search draws: a part in which it draws the same is read once."""
+    """Builder of systems with drawn values that parses each distinct part once."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -181,7 +182,7 @@ class Variants:
         self._joining = Joining()
 
     def __call__(self, draw: Assignment) -> System | list[SettingFault] | None:
-        """What `checked` says of the settings with `draw` in them; None where that is nowhere to be put."""
+        """Return the result of `checked` for the settings with `draw`; None if a path does not exist."""
         drawn: dict[str, dict[str, Value]] = {root: {} for root in ROOTS}
         for path, value in draw.items():
             drawn[path.partition(".")[0]][path] = value
@@ -200,17 +201,19 @@ class Variants:
             except ValueError:
                 self._parts[key] = None
             else:
-                self._parts[key] = _read_anew(root, raw)  # as plain as JSON, and seldom drawn for others
+                self._parts[key] = _read_anew(
+                    root, raw
+                )  # already plain values, and rarely shared with other draws
         return self._parts[key]
 
 
 def widths(system: System) -> dict[str, int | None]:
-    """Every width of its model by dotted path, as it is set: None where it follows from another."""
+    """Return every width of the model by dotted path; None if a width follows from another one."""
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
 
 def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], most: int) -> int:
-    """The power of two by which all widths of two models can be divided, such that `width` is near `most`."""
+    """Return the power of two by which all widths of two models are divided to bring `width` near `most`."""
     shared = gcd(*(width for each in (one, other) for width in each.values() if width is not None))
     widest, factor = max(each.get("width") or 1 for each in (one, other)), 1
     while widest // factor > most and shared % (2 * factor) == 0:
@@ -219,11 +222,11 @@ def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None]
 
 
 def divided(system: System, factor: int) -> System:
-    """`system` with every width of its model divided by `factor`, all else as it was.
+    """Return `system` with every width of its model divided by `factor`.
 
-    A width is a size of vectors, and what a setting does shows in short ones too, at a fraction of the work.
-    One that follows from others is a multiple of them, and so it still is. `system` itself where its model is
-    from outside, which may mean anything by a width, or where the smaller model could not be trained.
+    A width is a vector size, and the effect of a setting is also visible with short vectors, at a fraction of
+    the cost. Widths that follow from others are multiples of them and remain so. `system` itself is returned
+    for a custom model, whose widths may have another meaning, or if the smaller model cannot be trained.
     """
     model = system.settings["model"]
     if factor == 1 or catalog.is_outside("models", model["name"]):
@@ -245,26 +248,27 @@ def _divided(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
 
 
 def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
-    """Everything wrong with the part `root` (task, model or train) of the settings."""
+    """Return all faults in the part `root` (task, model or train) of the settings."""
     found = _read(root, raw)
     return found if isinstance(found, list) else []
 
 
 def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
-    """A part of the settings. What is of the box is read once: thousands of draws of a search share parts."""
+    """Return a parsed part of the settings; built-in parts are cached, since thousands of draws share
+    them."""
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
         return _read_anew(root, raw)
     try:
         config = _config_class(root, raw)
-    except BadName:  # a package gives something of its own the name that one of the box has
+    except BadName:  # a package uses the name of a built-in part
         return _read_anew(root, raw)
     key = root, config, repr(raw)
     if (known := _READ.get(key)) is not None:
         return known
     try:
         found = _read_anew(root, json.loads(json.dumps(raw)))
-    except TypeError:  # it holds what JSON does not, and is refused
+    except TypeError:  # settings that are not JSON are refused
         return _read_anew(root, raw)
     if len(_READ) >= READ_MAX:
         _READ.pop(next(iter(_READ)), None)
@@ -295,7 +299,7 @@ def _too_many(root: str, config: Settings) -> list[SettingFault]:
 
 
 def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
-    """Every whole number, those in lists by the path of the list and their positions."""
+    """Yield every integer with its path; integers in lists have the position as the last part."""
     for path, value in leaves(settings, prefix):
         if isinstance(value, list | tuple):
             yield from _numbers({str(place): each for place, each in enumerate(value)}, f"{path}.")
@@ -304,13 +308,19 @@ def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, in
 
 
 def _other_kind(root: str, name: Any) -> str:
-    """Whether a task was named where a model belongs, or the other way round."""
+    """Return a remark if a task was named as a model or a model as a task; empty otherwise."""
     other: catalog.Kind = "tasks" if root == "model" else "models"
     return f". {name!r} is a {other.removesuffix('s')}" if name in catalog.names(other) else ""
 
 
 def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> SettingFault:
-    """What pydantic found wrong with settings at the path `above`, read as `config`, in our words."""
+    """Return a pydantic error in the words of this project.
+
+    Args:
+        config: Class that parses the settings.
+        above: Path of the settings.
+        error: Error of pydantic.
+    """
     loc, given, message = error["loc"], error["input"], error["msg"]
     path = ".".join([*above, *map(str, loc)])
     match error["type"]:
@@ -345,7 +355,7 @@ def _config_class(root: str, raw: Mapping[str, Any]) -> type[BaseModel]:
 
 
 def _fields_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str, ...]:
-    """Names of the fields at `loc` inside `config`; none where that is no mapping of fields."""
+    """Return the names of the fields at `loc` inside `config`; none if it is not a mapping of fields."""
     kind: Any = config
     for key in loc:
         field = kind.model_fields.get(str(key)) if _is_model(kind) else None
@@ -358,12 +368,15 @@ def _is_model(kind: Any) -> bool:
 
 
 def fields_of(root: str, name: str) -> frozenset[str]:
-    """Top-level fields of the task or model called `name`. Raises `BadName`."""
+    """Return the top-level fields of the task or model called `name`; raise `BadName` if it is unknown."""
     return frozenset(_config_class(root, {"name": name}).model_fields)
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> tuple[Change, ...]:
-    """Every field that differs, outermost where one side has no mapping. What is absent counts as null."""
+    """Return every field that differs; a missing field counts as null.
+
+    If only one side has a mapping, the mapping counts as one field.
+    """
     found: list[Change] = []
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key, MISSING), after.get(key, MISSING)
@@ -376,7 +389,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str
 
 
 def undeclared(changes: Iterable[Change], declared: Iterable[str]) -> tuple[Change, ...]:
-    """The changes that touch none of the `declared` paths. A change of name declares its whole part."""
+    """Return the changes that overlap with none of the `declared` paths; a change of name declares its
+    part."""
     paths = [path.removesuffix(".name") if path.count(".") == 1 else path for path in declared]
     return tuple(change for change in changes if not any(overlap(change.path, path) for path in paths))
 

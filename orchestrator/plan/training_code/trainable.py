@@ -1,4 +1,4 @@
-"""What the planner asks of whatever trains: of the built-in trainable, and of one that a spec names."""
+"""Protocol of a trainable for the planner, implemented for the built-in and for custom trainables."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,49 +12,57 @@ from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 
 if TYPE_CHECKING:
-    from orchestrator.search.samplers import Chosen  # which loads Optuna
+    from orchestrator.search.samplers import Chosen  # this import loads Optuna
 
 Arms = Sequence[CheckedArm[Any]]
 
 
 class TrainableForPlan(Protocol):
-    """A trainable as a plan sees it. Whatever is wrong goes to `faults`."""
+    """A trainable as used by the planner; its methods add problems to `faults`."""
 
     path: str | None
     """`module:name`; None for the built-in one."""
     trying: Trying
-    """Says of any settings whether they can be trained."""
+    """Checks whether settings can be trained."""
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[CheckedArm[Any]]:
-        """Every arm whose settings are right, the baseline first; `progress` hears how many were read."""
+        """Return every arm with valid settings, the baseline first.
+
+        Args:
+            spec: The spec.
+            faults: Collects the problems of all other arms.
+            progress: Called with the number of arms that have been read.
+        """
 
     def metrics(self, arms: Arms) -> tuple[Metric, ...]:
-        """What is declared of the quantities that trials of these arms report, most wanted first."""
+        """Return the declarations of the metrics that trials of these arms report, the most important
+        first."""
 
     def check(self, spec: Spec, arms: Arms, stopper: "Chosen | None", faults: Faults) -> None:
-        """Note what else is wrong with the spec and its arms, apart from the search."""
+        """Note problems of the spec and its arms, except those of the search space."""
 
     def measures(self, path: str, arms: Arms) -> str | None:
-        """Why a field is for nobody to search: it changes how trials are measured. None where it does not."""
+        """Return why a field must not be searched because it changes how trials are measured; None if it
+        may."""
 
     def prove(
         self, arm: CheckedArm[Any], reference: CheckedArm[Any] | None, faults: Faults
     ) -> ArmProof | None:
-        """What building the arm shows beside the one it is compared with; None if it cannot be built."""
+        """Return the result of building the arm and its reference; None if the arm cannot be built."""
 
     def check_twins(self, arms: Arms, faults: Faults) -> None:
-        """Note arms of other settings that behave alike."""
+        """Note arms with different settings that behave identically."""
 
     def check_objectives(self, search: Search, arm: CheckedArm[Any], faults: Faults) -> None:
-        """Note objectives that the arm does not report, or that are none."""
+        """Note objectives that the arm does not report, or that are constant."""
 
     def check_space(self, arm: CheckedArm[Any], space: Space, search: Search, faults: Faults) -> None:
-        """Note dimensions that change nothing in the arm."""
+        """Note dimensions without an effect in the arm."""
 
     def check_movement(
         self, spec: Spec, spaces: Sequence[tuple[CheckedArm[Any], Space]], faults: Faults
     ) -> None:
-        """Note objectives and primary outcomes that cannot move, whatever is drawn."""
+        """Note objectives and primary outcomes that are constant for all draws."""
 
     def price(self, arm: CheckedArm[Any], trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmPrice:
-        """What the arm costs with so many trials a phase."""
+        """Return the cost estimate of the arm for these numbers of trials by phase."""
