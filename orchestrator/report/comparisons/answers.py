@@ -139,7 +139,7 @@ def effects(
 def verdicts(
     plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[ArmVerdict]:
-    """Yield one verdict per primary outcome and arm with a reference; verdicts over all contexts come last."""
+    """Yield one verdict per primary outcome and arm with a reference; contrasts over all contexts last."""
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
     primary = Comparisons(plan, answer, readings, to_run).primary()
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
@@ -303,7 +303,7 @@ def _never_measured(arms: Iterable[str], metric: str, readings: Readings) -> lis
 def _ended(
     plan: Plan, contrast: Contrast, metric: str, readings: Readings, to_run: Mapping[str, set[int]]
 ) -> str:
-    """Describe the seeds that have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
+    """Return how many seeds have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
     arms = [arm for arm, _ in contrast.pairs]
     finished = readings.whole(set.intersection(*map(readings.finished_seeds, arms)))
     failed = {seed: how for arm in arms for seed, how in readings.failed_seeds(arm).items()}

@@ -82,8 +82,7 @@ class Comparison:
     """Differences between the choices of searches of the same arm."""
     spec: tuple[Difference, ...]
     code: tuple[tuple[str, str, str], ...]
-    """Name, value in the first sweep and value in the second: commit, digest of the code, versions, machine.
-    """
+    """Differing provenance: name, value in the first sweep and value in the second."""
     data: tuple[tuple[str, str, str], ...]
     data_known: bool
     """Whether digests of any data are known; custom training code may read data without reporting it."""
@@ -165,9 +164,7 @@ def _contents(side: Side, way: Same) -> dict[str, str]:
 
 
 def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -> Iterator[ArmDifference]:
-    """Yield differences in all primary outcomes, then in headline quantities of the first sweep on test
-    splits.
-    """
+    """Yield differences in primary outcomes, then in the first sweep's headline quantities on test splits."""
     splits = first.report.splits
     headlines = [
         name
