@@ -93,7 +93,7 @@ OPTIMISTIC = (
 EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
 SEARCH_CHOSE = ", for it chose what was kept"
 MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
-"""Note on validation values without a search: only the training code determines what it retains."""
+"""Note on validation values without a search: only the training code decides which checkpoint it stores."""
 MANY = ": in so many of them some intervals leave out 0 by chance"
 FACTORIAL = (
     "A main effect is how much larger the outcome is with a component than without it, averaged over all "

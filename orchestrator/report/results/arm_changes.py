@@ -24,15 +24,13 @@ class ArmChanges:
     reference: str
     """Empty for the baseline."""
     changes: tuple[Change, ...]
-    """All fields that differ. For a field that only the reference searches, the old value is the chosen one.
-    """
+    """All fields that differ. If only the reference searches a field, its chosen value is the old one."""
     chosen: Mapping[str, Any]
     """Values that the arm's search chose; empty before a choice, and if searches are repeated."""
     searched: tuple[str, ...]
     """Fields that the arm's search varies."""
     dropped: Mapping[str, Any]
-    """Fields of the common search that the arm does not search, with their values; None for a missing field.
-    """
+    """Fields of the common search that the arm does not search, with values; None for a missing field."""
     chosen_by_repeat: tuple[Mapping[str, Any], ...] = ()
     """Values that each repeat of the arm's search chose, if searches are repeated."""
 

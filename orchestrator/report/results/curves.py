@@ -98,7 +98,8 @@ def _metrics(
 ) -> tuple[str, ...]:
     """Return the metrics with curves, in order of preference, among those measured at several steps.
 
-    First the objectives, then declared headlines on the selection split, then training losses.
+    First the objectives, then declared headlines on the selection split, training losses, other metrics of
+    the selection split, and metrics without a split.
     """
     counted: dict[str, int] = {}
     for record in own:

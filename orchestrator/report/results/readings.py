@@ -92,9 +92,7 @@ class Readings:
         return frozenset(name for each in self.records if each.last for name in each.last.metrics)
 
     def by_unit(self, by_seed: Mapping[int, float]) -> dict[int, float]:
-        """Return one value for each independent observation: for each seed, or the mean of a complete
-        repeat.
-        """
+        """Return one value per independent observation: per seed, or the mean of a complete repeat."""
         return by_unit(by_seed, self.units) if self.units else dict(by_seed)
 
     def unit_of(self, seed: int) -> int:

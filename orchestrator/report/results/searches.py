@@ -73,9 +73,7 @@ class SearchCourse:
     importance: "Importance | None"
     """None if there are too few trials."""
     front: tuple[SearchTrial, ...]
-    """Pareto front: finished trials that no other trial improves on in all objectives; for several
-    objectives.
-    """
+    """Pareto front of the finished trials; empty with one objective."""
     hypervolumes: tuple[tuple[int, float], ...]
     """Number of ended trials and hypervolume of their front, for several objectives.
 
@@ -228,9 +226,7 @@ def _betters(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _edges(arm: Arm, best: SearchTrial) -> Iterator[str]:
-    """Yield a sentence for each best value at an end of its range, since a wider range may have a better
-    one.
-    """
+    """Yield a sentence for each best value at an end of its range; a wider range may have a better one."""
     for dimension in arm.space.dimensions:
         value = best.assignment.get(dimension.path)
         if (end := _end(dimension, value)) and value is not None:

@@ -1,7 +1,7 @@
 """Write report.json: the full content of the report and its page, as numbers at full precision.
 
-At the root are the fields of `report.types.Report`, by name, and two more: `notices`, the warnings printed
-before the results, and `summary`, a summary of the verdicts. Some of the fields:
+At the root are the fields of `report.results.types.Report`, by name, and two more: `notices`, the warnings
+printed before the results, and `summary`, a summary of the verdicts. Some of the fields:
 
 | key | content |
 |---|---|
@@ -12,7 +12,7 @@ before the results, and `summary`, a summary of the verdicts. Some of the fields
 | `interval_scope` | what intervals and p-values of differences cover |
 | `page` | the content of the page beyond the tables |
 
-The fields of `page` are those of `report.details.Details`, and `sentences`:
+The fields of `page` are those of `report.results.details.Details`, and `sentences`:
 
 | key | content |
 |---|---|

@@ -61,7 +61,7 @@ def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
 
 @cache
 def _template() -> "Template":
-    """Of the page; whatever is put into it is text."""
+    """Return the template of the page, which escapes all inserted text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

@@ -197,7 +197,7 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
         yield "compared with", facts.reference
     if changed:
         titles = ("changes", "chosen by its search", "not searched")
-        # A browser breaks lines within "->".
+        # Browsers break lines inside "->".
         texts = (words.replace(" -> ", " → ") for words in changed[2:])
         yield from ((title, words) for title, words in zip(titles, texts, strict=True) if words != "-")
     if facts.parameters is not None:

@@ -1,6 +1,4 @@
-"""Write a report to disk: into a temporary folder that is then renamed, so that readers see complete
-reports.
-"""
+"""Write a report into a temporary folder and rename it, so that readers see only complete reports."""
 
 import contextlib
 import errno
