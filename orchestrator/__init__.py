@@ -1,3 +1,3 @@
-"""What to run, when, and what came of it: spec, plan, conductor, execution, ledger, tracking, report, CLI."""
+"""Plan, run, record and report sweeps: spec, planner, conductor, execution, ledger, tracking, report, CLI."""
 
 __version__ = "0.2.0"

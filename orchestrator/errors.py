@@ -1,16 +1,16 @@
-"""Every error a user can meet, as one tree.
+"""All errors that haltsweep raises for a user, as one class hierarchy.
 
 HaltsweepError
-├── InputError            exit code 2: what was asked cannot be done; nothing was written
-│   ├── SpecError         one or many faults of a spec file, all reported at once
-│   │   └── OversizedSpec sizes that nothing could have, reported before all else is looked at
-│   ├── PlanError         faults that only the planner can see (models, spaces, arms)
-│   └── SearchError       a sampler or stopper failed while the sweep ran; what was measured is kept
+├── InputError            exit code 2: the request cannot be carried out; nothing was written
+│   ├── SpecError         one or more faults of a spec file, all reported at once
+│   │   └── OversizedSpec impossible sizes, reported before any other check
+│   ├── PlanError         faults that only the planner can detect (models, spaces, arms)
+│   └── SearchError       a sampler or stopper failed while the sweep ran; all results are retained
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
-│   └── NotAllowed        it is another user's, who has not let this one read it
-├── ExecutorError         exit code 1: what is to run the trials could not be started
-├── Withdrawn            exit code 130: interrupted before its first trial; the launch left nothing
-└── LeaseLost             exit code 1: somebody else took over the sweep; what we held back is not written
+│   └── NotAllowed        the store belongs to another user, and this user has no permission to read it
+├── ExecutorError         exit code 1: the executor of the trials could not be started
+├── Withdrawn             exit code 130: interrupted before the first trial; the launch was undone
+└── LeaseLost             exit code 1: another process took over the sweep; buffered results are discarded
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,10 @@ from search_spaces.wording import amount, printable
 
 
 class HaltsweepError(Exception):
-    """Root of the tree; `exit_code` is what the command returns.
+    """Base class of all errors of haltsweep; `exit_code` is the exit code of the command.
 
-    Passwords in the URLs of a message are masked here: it may quote what was typed, or another library.
+    Passwords in URLs are masked in the message, since it may quote user input or the message of another
+    library.
     """
 
     exit_code = 1
@@ -34,14 +35,14 @@ class HaltsweepError(Exception):
 
 
 class InputError(HaltsweepError):
-    """The input must change before this can work."""
+    """An error that only a change of the user's input can fix."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a file: what must hold, what was given, what to do."""
+    """One fault of a file: the requirement, the actual value and the remedy."""
 
     message: str
     path: str = ""
@@ -49,7 +50,7 @@ class Fault:
     file: str = ""
     line: int | None = None
     oversized: bool = False
-    """Whether it is a size that nothing could have, whatever else the file says."""
+    """Whether the fault is an impossible size, independent of the other content of the file."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else self.file
@@ -57,12 +58,12 @@ class Fault:
 
 
 class FaultyInput(InputError):
-    """An input error made of faults, rendered one a line."""
+    """An input error that consists of faults; the message has one line per fault."""
 
     closing: ClassVar[tuple[str, ...]] = ()
-    """Lines that follow the faults."""
+    """Lines printed after the faults."""
     most_lines: ClassVar[int] = 200
-    """Faults of which there is a line each; of more it is said how many more there are."""
+    """Maximum number of faults printed; a last line counts the others."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         assert faults, "a faulty input must have at least one fault"
@@ -76,26 +77,29 @@ class FaultyInput(InputError):
 
 
 class SpecError(FaultyInput):
-    """The spec file itself is wrong."""
+    """One or more faults of the spec file."""
 
 
 class OversizedSpec(SpecError):
-    """Sizes that nothing could have. They are reported at once, with what else is wrong with the file itself;
-    what only the planner finds takes the seconds in which PyTorch is loaded."""
+    """Impossible sizes in a spec.
+
+    They are reported at once, together with other faults of the file. The planner is not run, because
+    importing PyTorch takes seconds.
+    """
 
     closing = ("mend these first: no arm was built yet, so that further faults may be found then",)
 
 
 class PlanError(FaultyInput):
-    """The spec is well-formed but asks for something that cannot be, or cannot be believed."""
+    """A well-formed spec whose sweep is impossible or would give misleading results."""
 
 
 class SearchError(InputError):
-    """A sampler or stopper failed while the sweep ran; what was measured is kept."""
+    """A sampler or stopper failed while the sweep ran; all results so far are retained."""
 
 
 class ExecutorError(HaltsweepError):
-    """Nothing runs the trials; what was measured is kept, and a later try continues from there."""
+    """No executor can run the trials; results are retained, and a later attempt continues from them."""
 
 
 class StoreError(HaltsweepError):
@@ -103,11 +107,11 @@ class StoreError(HaltsweepError):
 
 
 class NotAllowed(StoreError):
-    """It is another user's, and not to be read by this one: nothing is wrong with it."""
+    """The store belongs to another user and this user may not read it; the store itself is intact."""
 
 
 class Withdrawn(HaltsweepError):
-    """A launch was interrupted before its first trial, and taken back."""
+    """A launch was interrupted before its first trial and undone."""
 
     exit_code = 130
 

@@ -1,4 +1,4 @@
-"""How often Python looks for garbage: seldom while modules are imported, for what they make stays."""
+"""Reduce garbage collection while modules are imported, since imported objects are permanent."""
 
 import gc
 from collections.abc import Iterator
@@ -6,16 +6,23 @@ from contextlib import contextmanager
 
 USUAL = gc.get_threshold()
 SELDOM = 100_000
-"""New objects between two looks: with the usual 700 these are a tenth of the import of PyTorch or MLflow."""
+"""Number of new objects between two collections.
+
+With the default of 700, collections take a tenth of the time to import PyTorch or MLflow.
+"""
 
 
 def look_seldom() -> None:
-    """At the start of a process."""
+    """Collect garbage rarely; call at the start of a process."""
     gc.set_threshold(SELDOM, *USUAL[1:])
 
 
 def look_as_usual() -> None:
-    """Before what runs for long. What is there by now is not looked at again; once in a process is enough."""
+    """Restore the default frequency of garbage collection; call before long-running work.
+
+    All objects that exist at the first call are excluded from later collections. Further calls have no
+    effect.
+    """
     if gc.get_threshold() != USUAL:
         gc.freeze()
         gc.set_threshold(*USUAL)

@@ -1,4 +1,4 @@
-"""Where a result comes from: code, versions, machine, command. Asks the system, imports nothing heavy."""
+"""Collect the provenance of results: code, versions, machine, command; without slow imports."""
 
 import inspect
 import os
@@ -21,29 +21,29 @@ from orchestrator.files.redact import redact_arguments, redact_code, storable
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
 ANSWER_S = 10.0
 DIFF_MOST = 20_000
-"""Characters of changes that are kept: every session of a sweep holds them."""
+"""Maximum number of characters of the stored diff; every session of a sweep stores one."""
 CODE = Path(__file__).resolve().parent.parent
-"""Where the code of haltsweep lies."""
+"""Folder that contains the code of haltsweep."""
 SOURCES = tuple(f"{folder}/*.py" for folder in ("haltsweep", "orchestrator", "search_spaces", "trainables"))
-"""Of the code, what is shown of its changes, as Git names files."""
+"""Git path patterns of the sources that are included in the diff."""
 DIFF = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
     "HEAD",
 )
-"""What Git is asked for changes, whatever its settings are."""
+"""Arguments of `git diff` that make the output independent of the user's Git settings."""
 OURS = "haltsweep"
-"""Our own part of the code, among those of others."""
+"""Name of haltsweep among the parts of the code."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
 NAME, VERSION = (re.compile(rf"^{each}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for each in ("Name", "Version"))
 RECORD = "RECORD"
 LISTS = (RECORD, "installed-files.txt", "SOURCES.txt")
-"""In which a distribution may say what its files are."""
+"""Files in which a distribution may list its files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What one needs to know to run it again, or to explain why it came out differently."""
+    """All that is needed to repeat a run, or to explain a different result."""
 
     commit: str | None
     """Git commit of the working directory; None outside a checkout."""
@@ -51,32 +51,32 @@ class Provenance:
     """Whether tracked files differ from the commit."""
     python: str
     versions: dict[str, str]
-    """Installed distributions by name; those that are missing are left out."""
+    """Versions of installed distributions by name; missing ones are left out."""
     platform: str
     cpu: str
     cpu_count: int
-    """Logical cores that this process may use."""
+    """Number of logical cores that this process may use."""
     devices: tuple[str, ...]
-    """Names of the GPUs, whether or not torch can use them."""
+    """Names of the GPUs, including those that PyTorch cannot use."""
     host: str
     directory: str
     command: tuple[str, ...]
-    """As typed, passwords masked."""
+    """Command line as typed, with passwords masked."""
     code_commit: str | None = None
-    """Git commit of the code of haltsweep itself; None where it is installed without its history."""
+    """Git commit of the code of haltsweep itself; None if it is installed without its history."""
     code_changes: str | None = None
-    """Digest of what tracked files of that code differ in from its commit; empty where they do not."""
+    """Digest of the uncommitted changes to tracked files of haltsweep; empty if there are none."""
     code: str | None = None
-    """Digest of all source files that trials run, ours and those from outside; None where none do."""
+    """Digest of all source files that trials run, built-in and custom; None if trials run none."""
     code_parts: Mapping[str, str] = field(default_factory=dict)
-    """Digests of its parts: `haltsweep`, the trainable, tasks and models from outside, each by its name."""
+    """Digests of the parts of the code by name: `haltsweep`, and custom trainable, tasks and models."""
     code_diff: str = ""
-    """In what tracked sources of haltsweep differ from that commit: the beginning, secrets masked."""
+    """Beginning of the diff between the tracked sources of haltsweep and the commit, with secrets masked."""
     packages: tuple[str, ...] = ()
-    """Everything that is installed, as `name==version`, in the order of their names."""
+    """All installed distributions as `name==version`, sorted by name."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values only, as an `opened` event and provenance.json carry them."""
+        """Return JSON values, as stored in an `opened` event and in provenance.json."""
         listed = {name: [*getattr(self, name)] for name in ("devices", "command", "packages")}
         return asdict(self) | listed
 
@@ -88,10 +88,14 @@ def provenance(
     code_parts: Mapping[str, str] = MappingProxyType({}),
     modules: Iterable[str] = (),
 ) -> Provenance:
-    """Of this process, with the code in `directory` (default: the working directory).
+    """Return the provenance of this process.
 
-    `modules` are those of trainables, models and tasks from outside: the versions of the distributions that
-    they are installed from are kept too.
+    Args:
+        directory: Folder of the code to describe; the working directory by default.
+        code: Digest of all source files that trials run.
+        code_parts: Digests of the parts of that code by name.
+        modules: Modules of custom trainables, models and tasks; the versions of their distributions are
+            included.
     """
     directory = (directory or Path.cwd()).resolve()
     commit, dirty = _git(directory)
@@ -118,23 +122,23 @@ def provenance(
 
 
 def installed() -> tuple[str, ...]:
-    """What this interpreter finds installed, as pip writes it."""
+    """Return the distributions installed for this interpreter, as `name==version`."""
     found = {f"{name}=={version}" for name, version in map(_identity, metadata.distributions()) if name}
     return tuple(sorted(found, key=str.casefold))
 
 
 def _identity(distribution: metadata.Distribution) -> tuple[str | None, str | None]:
-    """Name and version. The headers end with the first empty line; what follows is a whole README."""
+    """Return name and version of a distribution, read from the headers in front of its long README."""
     headers = (distribution.read_text("METADATA") or "").partition("\n\n")[0]
-    # A parser of mail would take longer for all that is installed than the rest of a small launch.
+    # A mail parser would need more time for all distributions than the rest of a small launch.
     name, version = NAME.search(headers), VERSION.search(headers)
     if name is not None and version is not None:
         return name[1], version[1]
-    return distribution.name, distribution.version  # of an egg, or a file
+    return distribution.name, distribution.version  # for an egg or a single file
 
 
 def machine() -> dict[str, Any]:
-    """What decides how fast this machine is, as provenance.json has it: `cpu`, `cpu_count`, `devices`."""
+    """Return `cpu`, `cpu_count` and `devices`, which determine the speed of this machine."""
     return {"cpu": _cpu(), "cpu_count": _cpu_count(), "devices": list(_devices())}
 
 
@@ -143,19 +147,19 @@ def _cpu_count() -> int:
 
 
 def _code(folder: Path) -> tuple[str | None, str | None, str]:
-    """Commit of the code in `folder`, digest and beginning of its changes, wherever it was launched from."""
-    # In a folder that Git ignores, as an environment within a checkout, the commit is that of something else.
+    """Return the commit of the code in `folder`, the digest of its changes, and the beginning of its diff."""
+    # If Git ignores the folder, e.g. a virtual environment in a checkout, the commit belongs to other code.
     if not _answer("git", "-C", str(folder), "ls-files", "orchestrator"):
         return None, None, ""
     changes = _answer("git", "-C", str(folder), *DIFF)
     digest = blake2b(changes.encode(), digest_size=8).hexdigest() if changes else changes
-    # What lies beside the code may hold anything, and stays where it is.
+    # Other files of the repository may contain private data and are never stored.
     sources = _answer("git", "-C", str(folder), *DIFF, "--", *SOURCES) if changes else ""
     return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
 
 
 def _shortened(changes: str) -> str:
-    """Text that can be stored and shown to others: whole lines, for half a secret may not look like one."""
+    """Return the beginning of a diff, cut after a complete line so that secrets are recognised and masked."""
     first = changes[: DIFF_MOST + 1]
     if len(changes) > DIFF_MOST:
         first = first[: first.rfind("\n") + 1]
@@ -182,7 +186,7 @@ def _versions() -> dict[str, str]:
 
 
 def _versions_of(modules: Iterable[str]) -> dict[str, str]:
-    """By name of the distribution; nothing for a module that is not installed."""
+    """Return versions by name of the distribution; modules that are not installed are left out."""
     packages = {module.partition(".")[0] for module in modules}
     if not packages:
         return {}
@@ -191,9 +195,11 @@ def _versions_of(modules: Iterable[str]) -> dict[str, str]:
 
 
 def _holds(distribution: metadata.Distribution, packages: set[str]) -> bool:
-    """Whether one of these top-level packages is of it, as `importlib.metadata.packages_distributions` tells.
+    """Return whether a distribution contains one of these top-level packages.
 
-    That looks for every file of every distribution on the disk: here only where a list names one of them.
+    The result is that of `importlib.metadata.packages_distributions`, which looks for every file of every
+    distribution on the disk. Here the files are examined only if a list of files may name one of the
+    packages.
     """
     declared = (distribution.read_text("top_level.txt") or "").split()
     if declared:
@@ -206,11 +212,12 @@ def _holds(distribution: metadata.Distribution, packages: set[str]) -> bool:
 
 
 def _may_name(listed: str, packages: set[str], name: str) -> bool:
-    """Whether a list of files could have one at the top of these packages.
+    """Return whether a list of files may have a file at the top level of these packages.
 
-    Of a long RECORD every line would be made a path, only because a folder far below is called `tests`.
+    Only the start of each line of a RECORD is matched. Otherwise a nested folder called `tests` would cause
+    every line of a long RECORD to be parsed as a path.
     """
-    if name != RECORD:  # whose paths may begin elsewhere
+    if name != RECORD:  # paths in the other lists may start in another folder
         return any(package in listed for package in packages)
     tops = "|".join(map(re.escape, packages))
     return re.search(rf'^[ "./]*(?:{tops})[/.]', listed, re.MULTILINE) is not None
@@ -232,7 +239,7 @@ def _devices() -> tuple[str, ...]:
 
 
 def _answer(program: str, *arguments: str) -> str | None:
-    """What the program prints; None if it is missing, fails or does not answer."""
+    """Return the output of the program; None if it is missing, fails or does not end in time."""
     path = shutil.which(program)
     if path is None:
         return None
@@ -241,7 +248,7 @@ def _answer(program: str, *arguments: str) -> str | None:
             [path, *arguments],
             capture_output=True,
             text=True,
-            errors="replace",  # sources may be any bytes
+            errors="replace",  # sources may have any encoding
             timeout=ANSWER_S,
             check=False,
         )

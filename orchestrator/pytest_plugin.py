@@ -1,14 +1,15 @@
-"""Specs as tests, and fixtures for tests of specs.
+"""Provide specs as test items, and fixtures for tests of specs.
 
-`pytest --haltsweep FOLDER`: every spec is a test item that is planned, proved and trained for one step.
+`pytest --haltsweep FOLDER`: every spec is a test item that is planned, checked by the ablation check and
+trained for one step.
 
     pytest --haltsweep experiments/                             all specs below the folder, with all profiles
     pytest --haltsweep experiments/listops-o.yaml::small        one profile of one spec
-    pytest --haltsweep experiments/ -k "plan and not runtime"   as written, without profiles, but for some
+    pytest --haltsweep experiments/ -k "plan and not runtime"   specs without profiles, except some
 
-Without `--haltsweep` nothing is collected, and nothing but this file is imported.
+Without `--haltsweep` no spec is collected, and only this file is imported.
 
-In tests of your own:
+In your own tests:
 
     def test_gates(sweep_spec, chaos):
         spec = sweep_spec("gates.yaml", {"baseline.train.steps": 20})
@@ -33,12 +34,12 @@ OPTION = "haltsweep"
 SUFFIXES = (".yaml", ".yml")
 UPDATE = "--snapshot-update"
 AS_WRITTEN = "plan"
-"""Name of the item for a spec without any of its profiles."""
+"""Name of the test item for a spec without a profile."""
 PROBE: "pytest.StashKey[Probe]" = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The switch."""
+    """Add the option `--haltsweep`."""
     parser.getgroup("haltsweep", "specs as tests").addoption(
         "--haltsweep",
         action="store_true",
@@ -48,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:  # noqa: ARG001
-    """The switch of snapshots, unless another plug-in has one of that name: all are loaded by now."""
+    """Add the option that updates snapshots, unless another plug-in, all loaded by now, has it."""
     groups = [parser._anonymous, *parser._groups]
     if UPDATE not in {name for group in groups for option in group.options for name in option.names()}:
         parser.getgroup("haltsweep").addoption(
@@ -58,11 +59,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Pa
 
 @pytest.fixture
 def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]":
-    """`sweep_spec(path, overrides=(), profile=None)`: a spec with its plan, arms, trials and price.
+    """Return a function `sweep_spec(path, overrides=(), profile=None)` that reads and plans a spec.
 
-    `path` is relative to the test's file or to where pytest was started. `overrides` are values by path, or
-    texts as on the command line. `check_snapshot(name)` of what is returned compares its expansion with the
-    one kept beside the test.
+    Its arguments and result:
+
+    - `path` is relative to the test's file or to the folder in which pytest was started.
+    - `overrides` are values by path, or texts as on the command line.
+    - The result is a `SpecUnderTest` with the plan, arms, trials and cost estimate of the spec. Its method
+      `check_snapshot(name)` compares the expansion of the spec with the snapshot stored next to the test.
     """
     from orchestrator.testing.spec_under_test import SpecUnderTest, as_texts, spec_file
 
@@ -90,7 +94,7 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
 
 @pytest.fixture(scope="session")
 def _chaos_sessions() -> "Iterator[Sessions]":
-    """One process for all tests that need it, since it loads longer than a small sweep takes."""
+    """Provide one process for all tests that need it, since its start takes longer than a small sweep."""
     from orchestrator.testing.chaos import Sessions
 
     with Sessions() as sessions:
@@ -104,11 +108,16 @@ def chaos(
     tmp_path_factory: pytest.TempPathFactory,
     _chaos_sessions: "Sessions",
 ) -> "Callable[..., Survived]":
-    """`chaos(spec, kill_at=k)`: the sweep in small, killed at event k of its ledger, finds the same.
+    """Return a function `chaos(spec, kill_at=k)` that checks that a killed sweep can be resumed.
 
-    `spec` is a path, or what `sweep_spec` returned; several events in `kill_at` are a run each. With
-    `small=False` it is run as it is. Metrics that measure the machine are named in `ignore`. None of its
-    sessions, three for one event and two for each more, may take longer than `timeout_s`.
+    It runs a small version of the sweep, kills it at event k of its ledger, resumes it, and fails unless the
+    results match an undisturbed run. Arguments of the function:
+
+    - `spec` is a path or a result of `sweep_spec`.
+    - `kill_at` is the number of an event, or several numbers; each is a separate run.
+    - `small=False` runs the sweep at its full size.
+    - `ignore` names metrics that measure the machine and may differ.
+    - `timeout_s` is the limit in seconds of each session: three for one event and two for each further event.
     """
     runs = 0
 
@@ -136,17 +145,17 @@ def chaos(
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> "SpecCollector | None":
-    """Every YAML file, if asked for."""
+    """Collect every YAML file if `--haltsweep` is given."""
     if not parent.config.getoption(OPTION) or file_path.suffix not in SUFFIXES:
         return None
     return SpecCollector.from_parent(parent, path=file_path)
 
 
 class SpecCollector(pytest.File):
-    """One spec file: itself and each of its profiles."""
+    """A spec file, with one item without a profile and one item per profile."""
 
     def collect(self) -> Iterator["SpecItem"]:
-        """The spec as written first, then its profiles in their order."""
+        """Yield the spec without a profile first, then its profiles in their order."""
         from orchestrator.spec.load import profile_names
 
         yield SpecItem.from_parent(self, name=AS_WRITTEN, profile=None)
@@ -155,33 +164,37 @@ class SpecCollector(pytest.File):
 
 
 class SpecItem(pytest.Item):
-    """A spec, perhaps with a profile: passes if it can be planned, proved and trained."""
+    """A spec with at most one profile; passes if it can be planned, checked and trained."""
 
     def __init__(self, *, profile: str | None, **given: Any) -> None:
         super().__init__(**given)
         self.profile = profile
 
     def runtest(self) -> None:
-        """Plan and rehearse. Raises InputError with all faults, AssertionError if the plan is not read as it
-        is written."""
+        """Plan and rehearse the spec.
+
+        Raises:
+            InputError: The spec has faults; the message has all of them.
+            AssertionError: The plan differs after it was written and read again.
+        """
         from orchestrator.spec.load import read_spec
 
         source = read_spec(self._shown, profile=self.profile)
-        # Not before the file is known to be a spec: these load torch.
+        # Imported only once the file is known to be a spec, since these modules load torch.
         from orchestrator.execution.trial.rehearsal import rehearse
         from orchestrator.plan.ablation_check.probe import Probe
         from orchestrator.plan.planner import plan
         from orchestrator.plan.serialise import from_json, to_json
 
-        # One for all specs of the run: what was built for one need not be built for the next. Faults alone
-        # are shown.
+        # All specs share one probe, so that models built for one spec are reused for the next. Only faults
+        # are reported.
         probe = self.config.stash.setdefault(PROBE, Probe(faults_only=True))
         planned = plan(source, probe=probe)
         assert from_json(to_json(planned)) == planned
         rehearse(source, planned)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What the planner says, without our own call stack; anything else is a mistake of ours, with it."""
+        """Return the message of a haltsweep error without a traceback; other errors keep theirs."""
         from orchestrator.errors import HaltsweepError
 
         if isinstance(excinfo.value, HaltsweepError):
@@ -189,12 +202,12 @@ class SpecItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """File and heading of a failure."""
+        """Return the file and heading of a failure."""
         profile = f" with the profile {self.profile}" if self.profile else ""
         return self.path, None, f"{self._shown}{profile}"
 
     @property
     def _shown(self) -> Path:
-        """The file as one would type it: relative to where pytest was started, if it lies below."""
+        """Return the file relative to the folder in which pytest was started, if it is inside that folder."""
         start = self.config.invocation_params.dir
         return self.path.relative_to(start) if self.path.is_relative_to(start) else self.path

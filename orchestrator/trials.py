@@ -1,4 +1,4 @@
-"""What flows between planner, conductor, execution, ledger and report: trials, outcomes, records."""
+"""Define trials, outcomes and records, which planner, conductor, execution, ledger and report exchange."""
 
 import re
 from collections import Counter, defaultdict
@@ -13,37 +13,37 @@ from search_spaces.wording import amount
 from trainables.protocol import Measurement
 
 Phase = Literal["search", "confirm", "cross", "posthoc"]
-"""`cross`: as `confirm`, but with what the search of another arm chose."""
+"""Phase of a trial; `cross` is as `confirm`, but with params chosen by the search of another arm."""
 NUMBER_MOST = 1e70
-"""Reports sum fourth powers of differences, which must stay finite."""
+"""Greatest usable absolute value of a metric: sums of fourth powers of differences must stay finite."""
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 
 def is_usable(value: float) -> bool:
-    """Return whether statistics can use a metric: it is neither NaN nor infinite, nor next to infinite."""
+    """Return whether statistics can use a metric: it is not NaN, infinite or close to overflow."""
     return abs(value) <= NUMBER_MOST
 
 
 def error_line(reason: str) -> str:
-    """Return the first line of the reason of a crash, with the innermost place of its traceback."""
+    """Return the first line of the reason of a crash, with the innermost location of its traceback."""
     places = _PLACE.findall(reason)
     where = " ({}:{})".format(*places[-1]) if places else ""
     return reason.partition("\n")[0] + where
 
 
 class DeathCause(StrEnum):
-    """Why the process of a trial ended before the trial did."""
+    """Cause of the death of a trial's process before the end of the trial."""
 
     TRIAL = "trial"
     """The training code: a fault such as SIGSEGV, or an exception in the process that runs it."""
     MEMORY = "memory"
-    """The system killed it because memory had run out."""
+    """The operating system killed the process because memory had run out."""
     OUTSIDE = "outside"
-    """A signal such as SIGKILL or SIGTERM from outside, or the loss of the machine."""
+    """An external signal such as SIGKILL or SIGTERM, or the loss of the machine."""
 
 
 class OutcomeKind(StrEnum):
-    """How a trial can end. A closed list: drivers may report nothing else."""
+    """All kinds of ending of a trial; drivers report no others."""
 
     FINISHED = "finished"
     PRUNED = "pruned"
@@ -54,21 +54,21 @@ class OutcomeKind(StrEnum):
     STOPPED = "stopped"
     SKIPPED = "skipped"
     INFEASIBLE = "infeasible"
-    """Of search trials alone. Every such trial has another one in its place, which the plan does not name."""
+    """Search trials only. Each such trial is replaced by another one that is not in the plan."""
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """Return an explanation for users."""
         return _SENTENCES[self]
 
     @property
     def final(self) -> bool:
-        """Whether `resume` leaves the trial alone. Only a stopped trial goes on from its checkpoint."""
+        """Return whether `resume` skips the trial: only a stopped trial continues, from its checkpoint."""
         return self is not OutcomeKind.STOPPED
 
     @property
     def failed(self) -> bool:
-        """Whether the trial counts as a failure in the statistics and in the exit code."""
+        """Return whether the trial counts as a failure in the statistics and in the exit code."""
         return self in _FAILURES
 
 
@@ -90,7 +90,7 @@ _FAILURES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a trial and why. An empty reason is an error: every ending is explained."""
+    """The ending of a trial and its reason, which must not be empty."""
 
     kind: OutcomeKind
     reason: str
@@ -101,27 +101,30 @@ class Outcome:
 
 
 def numbered(repeat: int, number: int) -> str:
-    """Return the number of a trial for people, after that of its repeat unless it is of the first."""
+    """Return the displayed number of a trial, e.g. `3`, or `1.3` in repeat 1."""
     return f"{repeat}.{number}" if repeat else str(number)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """One cell of the plan: known before anything runs. What a search will choose is still open."""
+    """A trial of the plan, fixed before the sweep starts; params chosen by a search are still open."""
 
     trial_id: str
     arm: str
     phase: Phase
     number: int
-    """Position in its arm, phase and repeat, from 0; in `search` the sampler's trial number."""
+    """Position in its arm, phase and repeat, from 0; in `search` the trial number of the sampler."""
     seed: int
     rank: int | None = None
-    """`confirm` and `posthoc`: which of the arm's best assignments, from 0 (the best)."""
+    """`confirm` and `posthoc`: rank of the params among the best of the arm, from 0 (the best)."""
     overrides: Mapping[str, Value] = field(default_factory=dict)
-    """`posthoc`: the settings under which the confirmed checkpoint is read again."""
+    """`posthoc`: settings under which the confirmed checkpoint is evaluated again."""
     late_splits: tuple[str, ...] = ()
-    """`posthoc`: the test splits that it reads, all of them added when its confirmed trial, or that under the
-    same overrides, had been asked for; empty: those of the plan."""
+    """`posthoc`: test splits to evaluate, empty for those of the plan.
+
+    Not empty if all of these splits were added after the confirmed trial, or the re-evaluation under the same
+    overrides, had been planned.
+    """
     repeat: int = 0
     """Index of the repeat of the arm's search that the trial belongs to, from 0."""
     settings_of: str = ""
@@ -135,29 +138,29 @@ class PlannedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A planned trial with its assignment: all that is needed to run it."""
+    """A planned trial with its params and settings, ready to run."""
 
     planned: PlannedTrial
     assignment: Mapping[str, Value]
-    """Values of the arm's free dimensions."""
+    """Values of the fields that the arm searches."""
     settings: Mapping[str, Any]
-    """The arm's settings with assignment and overrides applied: `task`, `model`, `train`."""
+    """Settings of the arm with params and overrides applied: `task`, `model`, `train`."""
     splits: tuple[str, ...] = ()
-    """Test splits the trial reads at its end."""
+    """Test splits that are evaluated at the end of the trial."""
     source_id: str | None = None
-    """`posthoc`: id of the confirmed trial whose checkpoint is read."""
+    """`posthoc`: id of the confirmed trial whose checkpoint is evaluated."""
     halting_examples: int = 0
-    """`confirm`: examples of the first split that are looked at one by one at its end."""
+    """`confirm`: number of examples of the first split to evaluate one by one at the end."""
 
     @property
     def trial_id(self) -> str:
-        """Id of the planned trial."""
+        """Return the id of the planned trial."""
         return self.planned.trial_id
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What came of a trial. Failures are records too."""
+    """The recorded results and ending of a trial, failed trials included."""
 
     trial_id: str
     sweep: str
@@ -179,17 +182,20 @@ class Record:
     """Unix time in seconds of the first lease."""
     ended_at: float | None
     attempts: int
-    """How often the trial was started, the first time included."""
+    """Number of starts of the trial, the first included."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     judged: Measurement | None = field(default=None, compare=False)
-    """`search`: the report that counts, its objectives as their scopes count them. None where no report has
-    all objectives; where only the newest report was read it is that one."""
+    """`search`: the report that counts for the search, with each objective's value by its scope.
+
+    None if no report has all objectives. If only the newest report was read from the ledger, it is that
+    report.
+    """
     reports: int = field(default=0, compare=False)
-    """`search`: number of reports with all objectives, of those that were read."""
+    """`search`: number of reports with all objectives among those read from the ledger."""
     attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Texts that the trial reported, the newest of each name."""
+    """Reported texts by name; the newest text of each name."""
     retried: tuple[float, ...] = field(default=(), compare=False)
-    """Unix times in seconds at which the trial, which had failed, was made to run again."""
+    """Unix times in seconds at which the failed trial was scheduled to run again."""
     heard_at: float | None = field(default=None, compare=False)
     """Unix time in seconds of the newest start or report."""
     repeat: int = 0
@@ -201,7 +207,7 @@ class Record:
         return f"{self.arm}/{self.phase}/{numbered(self.repeat, self.number)}"
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
-        """Values of the objectives that count for the search; empty where no report has all of them."""
+        """Return the objective values that count for the search; empty if no report has all of them."""
         for each in (self.judged, self.last):
             if each is not None and all(is_usable(each.metrics.get(name, nan)) for name in objectives):
                 return tuple(each.metrics[name] for name in objectives)
@@ -209,12 +215,12 @@ class Record:
 
     @property
     def standing(self) -> str:
-        """Its outcome for people, who would look for the error of a trial that "crashed" without a start."""
+        """Return the displayed outcome; "never began" if the trial failed without a start."""
         return "open" if self.outcome is None else standing_of(self.outcome, self.attempts)
 
 
 def standing_of(kind: OutcomeKind, attempts: int) -> str:
-    """Return the outcome of a trial that was started `attempts` times, for people."""
+    """Return the displayed outcome of a trial that was started `attempts` times."""
     return "never began" if kind.failed and attempts == 0 else kind.value
 
 
@@ -230,24 +236,24 @@ def by_arm(trials: Iterable[OfArm]) -> Mapping[str, Sequence[OfArm]]:
 
 
 def with_usable_metrics(records: Iterable[Record]) -> list[Record]:
-    """Return `records` without the metrics, as last reported, that statistics cannot use."""
+    """Return `records` without metrics in their last reports that statistics cannot use."""
     found = ((each, each.last and with_usable(each.last)) for each in records)
     return [each if last is each.last else replace(each, last=last) for each, last in found]
 
 
 def with_usable(measurement: Measurement) -> Measurement:
-    """Return `measurement` without the metrics that statistics cannot use."""
+    """Return `measurement` without metrics that statistics cannot use."""
     usable = {name: value for name, value in measurement.metrics.items() if is_usable(value)}
     return measurement if len(usable) == len(measurement.metrics) else replace(measurement, metrics=usable)
 
 
 def num_ended(records: Iterable[Record]) -> int:
-    """How many trials of the plan have ended for good: an infeasible one has another in its place."""
+    """Return how many trials have ended finally; infeasible ones do not count, since they are replaced."""
     ended = (each.outcome for each in records if each.outcome is not None and each.outcome.final)
     return sum(kind is not OutcomeKind.INFEASIBLE for kind in ended)
 
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:
-    """Why trials never began: a sentence a reason, in the order they came up, with how many it spared."""
+    """Return one sentence per reason for skipped trials, with the number of trials skipped for it."""
     found = Counter(each.reason for each in records if each.outcome is OutcomeKind.SKIPPED)
     return tuple(f"{reason} ({amount(count, 'trial')} skipped)" for reason, count in found.items())

@@ -1,1 +1,1 @@
-"""A sweep as one archive, and what such an archive must be to be looked at."""
+"""Bundle a sweep into one archive, and check such an archive before it is read."""

@@ -1,8 +1,8 @@
-"""Archives of a few named files, written so that equal files give equal bytes, and unpacked with suspicion.
+"""Write and unpack archives of a few named files; equal files give equal bytes.
 
-Who made an archive is not known. Nothing of it is run or unpickled; every name must be one that we write, so
-that none leads out of the folder; links, devices and folders are refused, and what is unpacked is counted
-while it is written, whatever the archive says of itself.
+An archive may come from an untrusted person, so unpacking runs and unpickles nothing. Every file name must be
+one that `write` uses, so that no file is written outside the folder. Links, devices and folders are refused.
+The bytes are counted while they are written, independent of the sizes that the archive states.
 """
 
 import io
@@ -22,17 +22,17 @@ from trainables.atomic import replacing
 
 MAX_FILES: Final = 2000
 MAX_BYTES: Final = 4 * 1024**3
-"""Of an archive, and of all that it holds."""
+"""Maximum bytes of an archive, and of all its files together."""
 MAX_FILE: Final = 256 * 1024**2
-"""Of a file that is read as a whole: of all but the ledger."""
+"""Maximum bytes of a file that is read at once, which is any file except the ledger."""
 MAX_RATIO: Final = 40
 FREE_BYTES: Final = 32 * 1024**2
-"""All files of an archive together may have `FREE_BYTES`, and `MAX_RATIO` times the archive's bytes more.
+"""Bytes allowed for all files together, in addition to `MAX_RATIO` times the bytes of the archive.
 
 Sweeps of 10 to 1,500 trials gave ratios from 3 to 6, single files up to 16.
 """
 MAX_DIRECTORY: Final = 1024**2
-"""Bytes of the archive's own list of its files."""
+"""Maximum bytes of the archive's directory of files."""
 _NAME = re.compile(
     r"[a-z]+\.(?:yaml|json|jsonl|txt)|report/[\w-]+\.\w+|extensions/\d+/[a-z]+\.(?:yaml|json)", re.ASCII
 )
@@ -47,16 +47,23 @@ _UNREADABLE = (
     ValueError,
     OSError,
 )
-"""What `zipfile` raises for archives that are none."""
+"""Errors that `zipfile` raises for invalid archives."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1024**2
 
 
 def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
-    """The archive of `files`, by name their bytes or where they lie, whole or not at all.
+    """Write an archive of `files`, complete or not at all.
 
-    A file that lies somewhere is read piece by piece. Raises OSError, and InputError for files that `unpack`
-    would refuse to read again.
+    A file given as a path is read piece by piece.
+
+    Args:
+        path: File of the archive.
+        files: Bytes or paths of the files by their names in the archive.
+
+    Raises:
+        OSError: A file cannot be read or written.
+        InputError: `unpack` would refuse the files.
     """
     _refuse_unreadable(files)
     with replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -100,9 +107,10 @@ def _opened(content: bytes | Path) -> IO[bytes]:
 
 
 def unpack(path: Path, folder: Path) -> list[str]:
-    """Names of the files of the archive at `path`, which are put into the empty `folder`.
+    """Unpack the archive at `path` into the empty `folder` and return the names of its files.
 
-    Raises InputError for anything that `write` does not write; what was unpacked by then is in `folder`.
+    Raises InputError for an archive that `write` cannot have written; files unpacked by then remain in
+    `folder`.
     """
     _refuse_odd(path)
     try:
@@ -119,7 +127,7 @@ def unpack(path: Path, folder: Path) -> list[str]:
 
 
 def _refuse_odd(path: Path) -> None:
-    """Look at the end of the file, where its list of files is announced, before anybody reads that list."""
+    """Check the end of the archive, which states the size of its directory, before the directory is read."""
     if kind := found_instead(path):
         raise _refused(path, f"it is {kind}")
     size = path.stat().st_size
@@ -136,7 +144,7 @@ def _refuse_odd(path: Path) -> None:
 
 
 def most_unpacked(size: int) -> int:
-    """Bytes that all files of an archive of `size` bytes may have together."""
+    """Return the maximum bytes of all files of an archive of `size` bytes together."""
     return min(MAX_BYTES, FREE_BYTES + MAX_RATIO * size)
 
 
@@ -161,7 +169,7 @@ def _refuse_members(path: Path, members: list[zipfile.ZipInfo], most: int) -> No
 
 
 def most_of(name: str) -> int:
-    """Bytes that the file called `name` may have."""
+    """Return the maximum bytes of the file called `name`."""
     return MAX_BYTES if name.endswith(".jsonl") else MAX_FILE
 
 
@@ -174,7 +182,7 @@ def _too_long(path: Path, name: str) -> InputError:
 
 
 def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, left: int, path: Path) -> int:
-    """Write one member, at most `left` bytes; how many it had."""
+    """Write one member of at most `left` bytes to `file` and return its number of bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with archive.open(member) as source, file.open("xb") as target:

@@ -1,4 +1,4 @@
-"""What a bundle holds of a sweep, read again without running code of its maker; whether its parts agree."""
+"""Define the contents of a bundle, read them without running its code, and check that they are consistent."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,30 +21,33 @@ from orchestrator.provenance import installed
 
 FORMAT: Final = 1
 LIST: Final = "bundle.json"
-"""Digests of all other files, with its own in it."""
+"""Name of the file with the digests of all other files and of itself."""
 LEDGER: Final = "ledger.jsonl"
-"""The sweep's uid, then one event a line: the columns of `chain.CHAINED`, and its digest."""
+"""Name of the ledger file: the uid of the sweep, then one event per line.
+
+An event has the columns of `chain.CHAINED` and its digest.
+"""
 PLAN: Final = "plan.json"
 ENVIRONMENT: Final = "environment.txt"
-"""Distributions of the environment that made the bundle, as pip writes them."""
+"""Name of the list of distributions in the environment that created the bundle, as pip writes it."""
 REPORT: Final = "report"
 SOURCES: Final = frozenset({".py", ".css", ".jinja"})
 
 
 MAX_LINE: Final = 8 * 1024**2
-"""Bytes of one event."""
+"""Maximum bytes of one event."""
 MAX_ARMS: Final = 1000
-"""Arms of a sweep."""
+"""Maximum number of arms of a sweep."""
 MAX_CELLS: Final = 1_000_000
-"""Arms times metrics, outcomes, seeds, re-evaluations and published rows: a report has values for each."""
+"""Maximum of arms times metrics, outcomes, seeds, re-evaluations and published rows of a report."""
 MAX_VALUES: Final = 4_000_000
-"""Values of one file of JSON, and of one event: the plan of 200,000 trials has fewer."""
+"""Maximum number of values in one JSON file or event; a plan of 200,000 trials has fewer."""
 SPEC: Final = "spec.yaml"
 DATA: Final = "data.json"
 
 
 def oversized(plan: Plan) -> str:
-    """Return why the report of a plan would take too long to be made again; empty if it would not."""
+    """Return the reason why the report of a plan would take too long to create; empty if it would not."""
     outcomes = len(plan.answer.outcomes) if plan.answer is not None else 0
     seeds = len(plan.confirm.seeds) if plan.confirm is not None else 0
     each = len(plan.metrics) + outcomes + seeds + len(plan.posthoc) + len(plan.published)
@@ -62,7 +65,7 @@ def oversized(plan: Plan) -> str:
 
 
 def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
-    """Events as they are chained, a line each. Raises InputError for one that `read_events` would refuse."""
+    """Yield events with their digests, one per line. Raise InputError for one that `read_events` refuses."""
     for row in chain_of([[uid]], map(list, rows)):
         line = json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         if len(line) > MAX_LINE:
@@ -74,12 +77,12 @@ def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
 
 
 def environment() -> bytes:
-    """What is installed here, one distribution a line."""
+    """Return the installed distributions, one per line."""
     return ("\n".join(installed()) + "\n").encode()
 
 
 def code_digest() -> str:
-    """Hash of all that makes a report: the sources of the orchestrator and what it takes from beside it."""
+    """Return a digest of all code that creates a report: orchestrator, search_spaces and trainables."""
     home = Path(orchestrator.__file__).parent.parent
     folders = ("orchestrator", "search_spaces", "trainables")
     files = [file for folder in folders for file in (home / folder).rglob("*") if file.suffix in SOURCES]
@@ -87,7 +90,13 @@ def code_digest() -> str:
 
 
 def listing(sweep: str, files: Mapping[str, bytes | Path], more: Mapping[str, Any]) -> bytes:
-    """The list of a bundle: which sweep, and the digest of every file, given as bytes or where it lies."""
+    """Return the content of bundle.json.
+
+    Args:
+        sweep: Name of the sweep.
+        files: Bytes or paths of all other files by name.
+        more: Further entries.
+    """
     digests = {
         name: digest_of(content) if isinstance(content, bytes) else file_digest(content)
         for name, content in sorted(files.items())
@@ -96,7 +105,7 @@ def listing(sweep: str, files: Mapping[str, bytes | Path], more: Mapping[str, An
 
 
 def read_listing(folder: Path) -> dict[str, Any]:
-    """The list of an unpacked bundle. Raises StoreError."""
+    """Return the content of bundle.json in an unpacked bundle. Raise StoreError if it is invalid."""
     try:
         return _of_this_format(unsealed(bounded((folder / LIST).read_bytes())))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -110,9 +119,10 @@ def _of_this_format(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def bounded(text: bytes) -> bytes:
-    """Return the JSON text. Raises ValueError for more than `MAX_VALUES` values, which is counted unparsed.
+    """Return the JSON text unchanged. Raise ValueError if it has more than `MAX_VALUES` values.
 
-    A value needs up to a hundred times the memory of its text: `[]` has two bytes there and 64 here.
+    Values are counted before parsing, because a parsed value needs up to a hundred times the memory of its
+    text: `[]` has two bytes as text and 64 in memory.
     """
     values = sum(text.count(sign) for sign in (b",", b":", b"[", b"{"))
     if values > MAX_VALUES:
@@ -121,7 +131,7 @@ def bounded(text: bytes) -> bytes:
 
 
 def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Files that are not as they were written, and why."""
+    """Yield names of files that are missing, added or changed, and the fault of each."""
     there = set(names) - {LIST}
     for name in sorted(there | set(digests)):
         if name not in there:
@@ -133,7 +143,10 @@ def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> It
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan. Raises StoreError for what is none, and for one whose report would need code to be run."""
+    """Return the plan.
+
+    Raises StoreError if the plan is invalid or too large, or if its report would need to run code.
+    """
     try:
         plan = from_json(bounded((folder / PLAN).read_bytes()))
     except ValueError as error:
@@ -151,7 +164,7 @@ def read_plan(folder: Path) -> Plan:
 
 
 def read_events(folder: Path) -> Iterator[Event]:
-    """Every event, oldest first. Raises StoreError for the first that is not as it was written."""
+    """Yield all events, oldest first. Raise StoreError at the first that was changed since it was written."""
     with (folder / LEDGER).open("rb") as stream:
         try:
             (uid,) = parsed(bounded(_line(stream)))
@@ -165,7 +178,7 @@ def read_events(folder: Path) -> Iterator[Event]:
 
 
 def _line(stream: IO[bytes]) -> bytes:
-    """The next line; empty at the end. Raises ValueError for one that is longer than any event."""
+    """Return the next line, empty at the end. Raise ValueError if it is longer than an event may be."""
     line = stream.readline(MAX_LINE + 1)
     if len(line) > MAX_LINE:
         raise ValueError(f"an event must have at most {MAX_LINE:,} bytes, and one has more")
@@ -173,7 +186,7 @@ def _line(stream: IO[bytes]) -> bytes:
 
 
 def _row(line: bytes, previous: str, after: int) -> list[Any]:
-    """The columns of the event that follows position `after`. Raises ValueError for what was not written."""
+    """Return the columns of the event after position `after`. Raise ValueError if its digest is wrong."""
     row = [*parsed(bounded(line))]
     if len(row) != len(chain.CHAINED) + 1:
         raise ValueError(f"an event must have {len(chain.CHAINED) + 1} columns, got {len(row)}")
@@ -185,10 +198,15 @@ def _row(line: bytes, previous: str, after: int) -> list[Any]:
 def disagreements(
     plan: Plan, sessions: Sequence[Mapping[str, Any]], digests: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What `plan` and the files of these `digests` say otherwise than the `opened` events `sessions`.
+    """Yield contradictions between the ledger and the plan and files of a bundle.
 
-    The last session counts; where the sweep was extended and nothing has run since, the edition before.
-    Ledgers from before sessions kept digests of both files know that of the spec's content alone.
+    The last session counts. If the sweep was extended and no session has run since, the previous edition may
+    match too. Older ledgers have only the digest of the spec's content, and no digests of files.
+
+    Args:
+        plan: Plan of the bundle.
+        sessions: `opened` events of the ledger, oldest first.
+        digests: Digests of the files of the bundle by name.
     """
     if not sessions:
         return
@@ -204,7 +222,7 @@ def disagreements(
 
 
 def data_fault(folder: Path) -> str:
-    """Why data.json holds no digests of data; empty if it does, or is not there."""
+    """Return the fault of data.json if it has no digests of data; empty if it has, or if it is missing."""
     try:
         found = parsed(bounded((folder / DATA).read_bytes()))
     except FileNotFoundError:

@@ -2,9 +2,12 @@
 
 Reading is safe while the sweep runs, and writes nothing. Example: `trials("quickstart").to_pandas()`.
 
-All functions take the same arguments. `name` is the name of a sweep, or its folder. `runs` is the folder of
-all sweeps; by default $HALTSWEEP_RUNS, else `./runs`. `storage` is the URL of the ledger, needed only if
-`launch` was given one by `--storage` and the file launch.json of the sweep is missing.
+All functions take these arguments:
+
+- `name` is the name of a sweep, or its folder.
+- `runs` is the folder of all sweeps; by default $HALTSWEEP_RUNS, else `./runs`.
+- `storage` is the URL of the ledger. It is needed only if the sweep was launched with `--storage` and its
+  file launch.json is missing.
 
 All functions raise InputError if the sweep does not exist, and StoreError if it cannot be read.
 """

@@ -1,1 +1,1 @@
-"""Tables, intervals and figures, recomputable for ever from records."""
+"""Create reports (tables, intervals and figures) from the records of a sweep."""

@@ -1,1 +1,1 @@
-"""What the fixtures of the pytest plug-in do: specs under test, snapshots of their expansion, chaos."""
+"""Implement the fixtures of the pytest plug-in: specs under test, snapshots, chaos tests."""

@@ -1,4 +1,4 @@
-"""A sweep that is killed and resumed finds what an undisturbed one finds, or a test fails."""
+"""Check that a sweep that is killed and resumed gives the same results as an undisturbed one."""
 
 import json
 import os
@@ -24,27 +24,27 @@ from search_spaces.grid import NAME as GRID
 from trainables.training import NONDETERMINISTIC
 
 TRIALS, SEEDS, REPEATS = 2, 2, 2
-"""Of a small sweep: trials of each search, and seeds of each confirmation."""
+"""Size of a small sweep: trials per search, seeds per confirmation, repeats of the search."""
 STEPS: Final = {"steps": 4, "report_every": 2, "batch_size": 4, "valid_examples": 20}
 ALWAYS: Final = {"resources.checkpoint_seconds": 0.001}
 TIMEOUT_S = 600.0
-"""Of each session: the undisturbed one, and of every kill the one that is killed and the one that resumes."""
+"""Time limit of each session in seconds: undisturbed, killed and resumed sessions each have it."""
 CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 SHOWN = 5
-"""Differences that are shown."""
+"""Maximum number of differences in the error message."""
 Log = Mapping[str, Mapping[str, Any]]
-"""By trial, what is said of it by name, e.g. `valid/accuracy of step 20`."""
+"""Compared values by trial and name, e.g. `valid/accuracy of step 20`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survived:
-    """What a sweep came to that was killed and resumed."""
+    """The results of a sweep that was killed and resumed."""
 
     events: int
-    """Of the undisturbed sweep."""
+    """Number of ledger events of the undisturbed sweep."""
     trials: int
     outcomes: Mapping[str, OutcomeKind]
-    """By trial."""
+    """Outcomes by trial id."""
 
 
 def chaos(
@@ -57,13 +57,27 @@ def chaos(
     sessions: "Sessions",
     timeout_s: float = TIMEOUT_S,
 ) -> Survived:
-    """Run `spec` undisturbed, and again killed at event `kill_at` of its ledger and resumed; compare.
+    """Run `spec` undisturbed, then kill it at event `kill_at` of its ledger, resume it and compare.
 
-    Of several events each is the end of a run of its own; the undisturbed one is made once.
-    All that is written of trials must be equal: assignments, measurements, outcomes; wall-clock time,
-    metrics that measure the machine and those of `ignore` left aside. Each session may take `timeout_s`
-    seconds. Raises AssertionError for what differs or does not end, ValueError for an event that is not
-    there, TypeError for what is none, SpecError or PlanError for a faulty spec.
+    If `kill_at` has several events, each is a separate run; the undisturbed sweep runs once. Params,
+    measurements and outcomes of all trials must be equal. Wall-clock time, metrics that measure the machine
+    and the metrics in `ignore` are not compared.
+
+    Args:
+        spec: The spec to run.
+        kill_at: Number of a ledger event, from 1, or several numbers.
+        folder: Empty folder for the sweeps.
+        data: Folder for the data sets of the tasks.
+        ignore: Names of metrics that may differ.
+        sessions: The process that runs the sessions.
+        timeout_s: Limit of each session in seconds.
+
+    Raises:
+        AssertionError: Results differ, or a session does not end.
+        ValueError: `kill_at` has no such event.
+        TypeError: `kill_at` is not the number of an event, or `spec` is no spec under test.
+        SpecError: The spec has faults.
+        PlanError: The planner found faults of the spec.
     """
     __tracebackhide__ = True
     kills = _kills(kill_at)
@@ -75,7 +89,12 @@ def chaos(
 
 
 def _kills(kill_at: Any) -> tuple[int, ...]:
-    """Each event once. Raises TypeError for what is none, ValueError where nothing would be killed."""
+    """Return each event once.
+
+    Raises:
+        TypeError: An event is not an integer.
+        ValueError: There is no event.
+    """
     __tracebackhide__ = True
     kills = tuple(kill_at) if isinstance(kill_at, Collection) and not isinstance(kill_at, str) else (kill_at,)
     if wrong := [each for each in kills if not isinstance(each, int) or isinstance(each, bool)]:
@@ -113,7 +132,7 @@ def _survived(
 
 
 def _check_same(plan: Plan, found: Log, expected: Log, kill: int) -> None:
-    """Raises AssertionError with the first differences."""
+    """Raise AssertionError with the first differences, if there are any."""
     __tracebackhide__ = True
     differences = [*_differences(found, expected, plan)]
     if differences:
@@ -126,10 +145,10 @@ def _check_same(plan: Plan, found: Log, expected: Log, kill: int) -> None:
 
 
 def small(spec: SpecUnderTest) -> SpecUnderTest:
-    """`spec` with two trials a search, the second its own sampler's, none stopped early, two seeds.
+    """Return `spec` with two search trials, the second by its own sampler, no early stopping, and two seeds.
 
-    And with few steps, of the built-in trainable: those of another stay as they are, and so does what an
-    arm, the grid or the search sets. Every report is saved.
+    With the built-in trainable the number of steps is reduced too. Steps that an arm, the grid or the search
+    sets stay the same, as do those of other trainables. A checkpoint is written at every report.
     """
     written = spec.source.spec
     changes: dict[str, Any] = dict(ALWAYS)
@@ -147,8 +166,11 @@ def small(spec: SpecUnderTest) -> SpecUnderTest:
 
 
 def _sampler(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampler with no more than one draw at random before its own; of a grid, which has to be whole, one
-    that tries each combination once too."""
+    """Return the sampler with at most one random trial before its own.
+
+    A grid sampler needs all combinations, so it is replaced by one that can stop earlier and tries each
+    combination once.
+    """
     from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, named
 
     if given["name"] == GRID:
@@ -171,10 +193,10 @@ def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
 
 
 class Sessions:
-    """Runs sessions, one at a time, in forks of one process; all are gone when it is left.
+    """A process that runs sessions one at a time in forks; leaving the context kills all of them.
 
-    The process is begun by the first session, and anew where another would not find in it what it would find
-    in one of its own, or after one that did not end as it should.
+    The first session starts the process. It is restarted if the environment, `sys.path` or the working
+    directory has changed, and after a session with an unexpected end.
     """
 
     def __init__(self) -> None:
@@ -189,7 +211,7 @@ class Sessions:
         self._end()
 
     def run(self, session: ChaosSession) -> None:
-        """To its end, or until it kills itself. Raises AssertionError for any other end."""
+        """Run the session to its end, or until it kills itself. Raise AssertionError for any other end."""
         process = self._begun()
         try:
             self._run(process, session)
@@ -198,7 +220,7 @@ class Sessions:
             raise
 
     def _begun(self) -> "subprocess.Popen[str]":
-        # What pytest says of the test that runs is no reason.
+        # The variable that pytest changes for every test is no reason for a restart.
         variables = {name: value for name, value in os.environ.items() if name != CURRENT_TEST}
         path = os.pathsep.join(filter(None, sys.path))
         surroundings = (variables, path, Path.cwd())
@@ -224,14 +246,14 @@ class Sessions:
         self._process = None
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with self._said, suppress(BrokenPipeError):  # of a session that nobody took
+        with self._said, suppress(BrokenPipeError):  # if no process read the last request
             process.__exit__(None, None, None)
 
     def _run(self, process: "subprocess.Popen[str]", session: ChaosSession) -> None:
         before = os.fstat(self._said.fileno()).st_size
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # it is dead, which is found next
+        with suppress(BrokenPipeError):  # the process is dead, which the next lines detect
             print(json.dumps(asdict(session)), file=process.stdin, flush=True)
         if not select.select([process.stdout], [], [], self.timeout_s)[0]:
             raise AssertionError(
@@ -246,7 +268,7 @@ class Sessions:
             )
 
     def _heard(self, since: int) -> str:
-        """Its standard error, of which the position belongs to who writes it."""
+        """Return the standard error from position `since`; the write position does not change."""
         size = os.fstat(self._said.fileno()).st_size
         return os.pread(self._said.fileno(), size - since, since).decode(errors="replace")
 
@@ -266,7 +288,7 @@ def _outcomes(events: list[Event]) -> dict[str, OutcomeKind]:
 
 
 def _log(events: list[Event], ignore: Collection[str]) -> Log:
-    """All that must be the same whenever a sweep is run."""
+    """Return all values that must be equal in every run of a sweep."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
         of_trial = found.setdefault(event.trial_id or "", {})
@@ -283,7 +305,7 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
 
 
 def _differences(found: Log, expected: Log, plan: Plan) -> Iterator[str]:
-    """One line for each thing that is not as expected, trial by trial in the order of the plan."""
+    """Yield one line per difference, trial by trial in the order of the plan."""
     names = {
         trial.trial_id: f"{trial.arm}, {trial.phase} {numbered(trial.repeat, trial.number)}"
         for trial in plan.trials

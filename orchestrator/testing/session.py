@@ -1,10 +1,10 @@
-"""Sweeps run in processes of their own, which may kill themselves at an event of the ledger.
+"""Run sweeps in separate processes that may kill themselves at an event of the ledger.
 
     python -m orchestrator.testing.session <<< '{"path": ..., "overrides": [...], "runs": ..., "kill_at": 3}'
 
-Each line is run by a fork, as loading what a sweep needs takes longer than a small one; how it ended, an exit
-code or minus a signal, is a line of the output. Events are counted, not timed: the process dies when as many
-as asked for are written, and no more.
+Each line of the input is one session. A fork runs it, since imports take longer than a small sweep. For each
+session the output has one line: its exit code, or minus the number of the signal that killed it. Kills depend
+on the number of events and not on time: the process dies when exactly `kill_at` events are written.
 """
 
 import importlib
@@ -31,12 +31,12 @@ PRELOADED = (
     "sqlalchemy.dialects.sqlite",
     "trainables.training",
 )
-"""What every session loads; it computes nothing then, and starts no thread that a fork would lack."""
+"""Modules that every session imports; importing them starts no thread, which a fork would lack."""
 
 
 @dataclass(frozen=True)
 class ChaosSession:
-    """What one process runs."""
+    """The arguments of one session."""
 
     path: str
     overrides: tuple[str, ...]
@@ -44,12 +44,12 @@ class ChaosSession:
     runs: str
     data: str
     kill_at: int | None = None
-    """Events after which the process is killed; None for never."""
+    """Number of events after which the process is killed; None for never."""
 
 
 def run(session: ChaosSession) -> None:
-    """Launch the sweep, or resume it if it was launched."""
-    importlib.invalidate_caches()  # modules may have been written since the process began
+    """Launch the sweep, or resume it if it was launched before."""
+    importlib.invalidate_caches()  # modules may have been written since the process started
     if session.kill_at is not None:
         _die_after(session.kill_at)
     source, plan = plan_file(Path(session.path), session.overrides, session.profile)
@@ -63,7 +63,7 @@ def run(session: ChaosSession) -> None:
 
 
 def _die_after(events: int) -> None:
-    """Kill this process as soon as the ledger holds `events` of its own."""
+    """Kill this process as soon as it has written `events` events to the ledger."""
     append, left = Ledger.append, events
 
     def counted(ledger: Ledger, new: "tuple[Event, ...]", lease: Lease) -> None:
@@ -77,12 +77,12 @@ def _die_after(events: int) -> None:
 
 
 def main() -> None:
-    """One session after the other, until nothing more is asked for."""
+    """Run one session after the other until the input ends."""
     for name in PRELOADED:
         importlib.import_module(name)
 
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whatever training code prints
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards the output of training code
     while line := sys.stdin.readline():
         child = os.fork()
         if child == 0:

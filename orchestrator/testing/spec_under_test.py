@@ -1,4 +1,4 @@
-"""A spec as a test sees it: its plan, arms, trials and price, and a text of all, compared with a kept one."""
+"""Provide a spec to tests: its plan, arms, trials and cost estimate, and snapshots of its expansion."""
 
 import difflib
 import io
@@ -31,48 +31,48 @@ _ODD = re.compile(r"[^\w.=-]+")
 
 @dataclass(frozen=True)
 class SpecUnderTest:
-    """The spec at `path` with a profile and overrides; planned when it is first asked for its plan.
+    """The spec at `path` with a profile and overrides, planned at first use.
 
-    All but `path` raise SpecError or PlanError with all faults.
+    All properties raise SpecError or PlanError with all faults.
     """
 
     path: Path
     overrides: tuple[str, ...] = ()
     profile: str | None = None
     keep: Callable[[str, str], None] | None = None
-    """Compares a text with the snapshot of a name."""
+    """Function that compares a text with the snapshot of a name."""
     _once: list[tuple[SpecFile, Plan]] = field(default_factory=list, init=False, compare=False, repr=False)
 
     @property
     def source(self) -> SpecFile:
-        """The spec as read."""
+        """Return the spec as read."""
         __tracebackhide__ = True
         return self._plan_once()[0]
 
     @property
     def plan(self) -> Plan:
-        """All that will run."""
+        """Return the plan of the spec."""
         __tracebackhide__ = True
         return self._plan_once()[1]
 
     @property
     def arms(self) -> Mapping[str, Arm]:
-        """By name, the baseline first: settings, changes, what is searched."""
+        """Return the arms by name, the baseline first, with their settings, changes and searched fields."""
         return {arm.name: arm for arm in self.plan.arms}
 
     @property
     def trials(self) -> tuple[PlannedTrial, ...]:
-        """Phase by phase, arm by arm."""
+        """Return the planned trials, ordered by phase and arm."""
         return self.plan.trials
 
     @property
     def price(self) -> Mapping[str, ArmPrice]:
-        """By arm: trials of each phase, FLOPs of a step, memory."""
+        """Return cost estimates by arm: trials of each phase, FLOPs of a step, memory."""
         return {price.arm: price for price in self.plan.prices}
 
     @property
     def expansion(self) -> str:
-        """What `haltsweep plan` shows, and a line that changes with any trial's id."""
+        """Return the output of `haltsweep plan` and a line with a digest of all trial ids."""
         __tracebackhide__ = True
         file = io.StringIO()
         console = Console(file=file, width=COLUMNS, color_system=None, highlight=False, emoji=False)
@@ -83,7 +83,11 @@ class SpecUnderTest:
         return "\n".join([*lines, f"{len(self.trials):,} trials with the ids {ids}", ""])
 
     def check_snapshot(self, name: str = "") -> None:
-        """Fail unless the expansion is the one kept beside the test, under `name` or that of the sweep."""
+        """Fail unless the expansion equals the stored snapshot.
+
+        Args:
+            name: Name of the snapshot, by default the name of the sweep.
+        """
         __tracebackhide__ = True
         assert self.keep is not None, "made by the fixture sweep_spec"
         self.keep(self.expansion, name or self.plan.name)
@@ -94,13 +98,13 @@ class SpecUnderTest:
             try:
                 self._once.append(plan_file(self.path, self.overrides, self.profile))
             except HaltsweepError as error:
-                # What is wrong is in the spec: where the planner was is no help.
+                # The fault is in the spec, so the traceback of the planner is of no use.
                 raise error.with_traceback(None) from None
         return self._once[0]
 
 
 def as_texts(overrides: Overrides) -> tuple[str, ...]:
-    """Overrides as the command line has them. Raises TypeError for what are none."""
+    """Return overrides as texts of the command line. Raise TypeError if they are not overrides."""
     __tracebackhide__ = True
     if isinstance(overrides, Mapping):
         return tuple(f"{path}={_as_text(path, value)}" for path, value in overrides.items())
@@ -123,7 +127,12 @@ def _as_text(path: str, value: Any) -> str:
 
 
 def spec_file(path: str | Path, folders: Sequence[Path]) -> Path:
-    """The spec at `path` in the first of `folders` that has it. Raises TypeError, FileNotFoundError."""
+    """Return the spec at `path` in the first of `folders` that has it.
+
+    Raises:
+        TypeError: `path` is not a path.
+        FileNotFoundError: No folder has the file.
+    """
     __tracebackhide__ = True
     if not isinstance(path, str | Path):
         raise TypeError(f"a spec must be named by its path, got {path!r}")
@@ -140,13 +149,13 @@ def spec_file(path: str | Path, folders: Sequence[Path]) -> Path:
 
 
 def snapshot_file(test_file: Path, test: str, name: str) -> Path:
-    """Where a test keeps the snapshot called `name`: `snapshots/<file>.<test>.<name>.txt` beside it."""
+    """Return the path of a test's snapshot: `snapshots/<file>.<test>.<name>.txt` next to the test file."""
     parts = (test_file.stem, test, name)
     return test_file.parent / FOLDER / f"{'.'.join(_ODD.sub('-', part).strip('-') for part in parts)}.txt"
 
 
 def check_snapshot(file: Path, text: str, *, update: bool) -> None:
-    """Write `text` if `update`, else fail unless it is what `file` holds. Raises AssertionError."""
+    """Write `text` if `update` is true, else raise AssertionError unless `file` has this text."""
     __tracebackhide__ = True
     if update:
         file.parent.mkdir(exist_ok=True)

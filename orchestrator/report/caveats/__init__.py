@@ -1,1 +1,1 @@
-"""What a reader must know beside the numbers: warnings, scope of intervals, notes."""
+"""Create the caveats of a report: warnings, scope of intervals, notes."""

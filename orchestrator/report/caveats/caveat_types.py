@@ -1,4 +1,4 @@
-"""What a report holds beside its numbers: warnings, retried and failed trials, the scope of its intervals."""
+"""Data types of a report's caveats: warnings, retried and failed trials, scope of intervals."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,29 +14,29 @@ WarningCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ReportWarning:
-    """What a reader must know of one comparison before its verdict."""
+    """A warning about one comparison, to be read before its verdict."""
 
     code: WarningCode
     arm: str
     outcome: str
-    """The primary outcome that it is about; empty for all of them."""
+    """Primary outcome that the warning is about; empty for all of them."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalScope:
-    """What the intervals and p values of differences account for."""
+    """Sources of variation that the intervals and p-values of differences account for."""
 
     varied: tuple[str, ...]
     """Sources of variation that differ between observations."""
     shared: tuple[str, ...]
-    """Sources that all observations share, so that no interval covers them."""
+    """Sources that all observations share, so that intervals do not cover them."""
     method: str
     level: float
     comparisons: int
-    """Comparisons that the level holds for together."""
+    """Number of comparisons for which the level holds simultaneously."""
     unchecked_tests: tuple[str, ...]
-    """Splits of primary outcomes of which no digests show that all arms had the same examples."""
+    """Splits of primary outcomes for which no digests verify that all arms had the same examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class RetriedTrial:
 
 @dataclass(frozen=True, slots=True)
 class FailedReadings:
-    """Checkpoints of an arm that were read again under one setting, and of which no seed has a value."""
+    """Re-evaluations of an arm's checkpoints under one setting, none of which gave a value."""
 
     arm: str
     setting: str

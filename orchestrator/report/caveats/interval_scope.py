@@ -1,4 +1,4 @@
-"""What the intervals of a report account for, as checklists of conferences ask for it."""
+"""State what the intervals of a report account for, as required by conference checklists."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 
 SCOPE: Final = "intervals"
-"""Name of the tag in MLflow with what intervals cover."""
+"""Name of the MLflow tag that holds the scope of intervals."""
 
 
 def interval_scope(plan: Plan, report: Report, readings: Readings) -> IntervalScope | None:
-    """Return what intervals and p values of differences cover; None where no difference has an interval."""
+    """Return what intervals and p-values of differences cover; None if no difference has an interval."""
     answer = report.answer
     if answer is None or not any(each.low is not None for each in report.differences):
         return None
@@ -40,7 +40,7 @@ def interval_scope(plan: Plan, report: Report, readings: Readings) -> IntervalSc
 
 
 def scope_words(found: IntervalScope | None) -> str:
-    """Return the scope as one line; empty where no difference has an interval."""
+    """Return the scope as one line; empty if no difference has an interval."""
     if found is None:
         return ""
     without = f", not {' or '.join(found.shared)}" if found.shared else ""

@@ -1,4 +1,4 @@
-"""What the numbers of a report are, and what may be claimed of them."""
+"""Write the notes of a report: how its numbers were obtained and which claims they support."""
 
 from collections.abc import Sequence
 from math import inf, isfinite
@@ -35,7 +35,7 @@ CLAIMS = (
     "out 0. With probability {sure:g} {hold}{but}."
 )
 EXTENDED = ", but for what was known when seeds or arms were added"
-"""Of what holds with that probability, where additions rest on results that had been seen."""
+"""Added to the stated probability if seeds or arms were added after results had been observed."""
 NOTHING_CLAIMED = (
     "A claim would rest on {outcomes} alone, by differences paired by {unit}. None of these has an interval "
     "or a p: nothing is claimed of any arm."
@@ -93,7 +93,7 @@ OPTIMISTIC = (
 EXPLORATORY = "All other differences are exploratory{many}. Values on validation data are too good{where}."
 SEARCH_CHOSE = ", for it chose what was kept"
 MAY_CHOOSE = " where it chose what was kept, such as the best of several checkpoints"
-"""Of values on valid where nothing was searched: what training kept is for the training code to know."""
+"""Note on validation values without a search: only the training code decides which checkpoint it stores."""
 MANY = ": in so many of them some intervals leave out 0 by chance"
 FACTORIAL = (
     "A main effect is how much larger the outcome is with a component than without it, averaged over all "
@@ -168,7 +168,7 @@ BEYOND = (
 
 
 def in_words(report: Report) -> list[str]:
-    """What the seeds decide, one line a verdict, and which arms they leave open in which primary outcome."""
+    """Return one line per verdict, then the undecided arms of each primary outcome."""
     tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
     lines = [f"decided: {each.line}" for each in tested if each.kind != "undecided"]
     for outcome in report.outcomes:
@@ -189,7 +189,7 @@ def in_words(report: Report) -> list[str]:
 
 
 def control_rate_words(report: Report) -> str:
-    """How often controls differ; empty where none was tested."""
+    """Return how often controls differ, as text; empty if no control was tested."""
     found = report.control_rate
     if found is None:
         return ""
@@ -205,7 +205,7 @@ def control_rate_words(report: Report) -> str:
 
 
 def _scopes(report: Report) -> list[str]:
-    """Which reports of search trials counted, unless it was the last one."""
+    """Return which reports of search trials counted, unless it was the last one."""
     found = []
     for metric, scope in report.scopes.items():
         most = amount(report.search_reports, "report")
@@ -215,7 +215,7 @@ def _scopes(report: Report) -> list[str]:
 
 
 def notes(report: Report) -> list[str]:
-    """What a reader of the numbers must know, one sentence or a few each, as plain text."""
+    """Return the notes on the numbers of a report, one to a few sentences each, as plain text."""
     words = {"intervals": INTERVALS, "means": NO_INTERVALS, "one": ONE_SEED}
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
     intervals = worded(report.estimates, **of_unit)
@@ -263,7 +263,7 @@ def notes(report: Report) -> list[str]:
 
 
 def _searched(report: Report) -> str:
-    """How often every arm was searched, and what intervals and p values cover then."""
+    """Return how often each arm was searched, and what intervals and p-values cover in consequence."""
     if report.repeats == 1:
         return SEARCHED_ONCE
     seeds = amount(len(report.unit_seeds[0][1]), "seed")
@@ -271,7 +271,7 @@ def _searched(report: Report) -> str:
 
 
 def _search_failed(report: Report) -> list[str]:
-    """Arms that were chosen from fewer trials than they might have been."""
+    """Return a note on arms whose search had failed trials, and thus fewer candidates."""
     failed = []
     for each in report.tallies:
         kept, ended = chosen_from(each)
@@ -281,7 +281,7 @@ def _search_failed(report: Report) -> list[str]:
 
 
 def _unmet(rows: Sequence[PriorWork]) -> str:
-    """Published values without a reading of ours, one part for each system and source."""
+    """Return published values that no measurement corresponds to, grouped by system and source."""
     metrics: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         words = (
@@ -296,7 +296,7 @@ def _unmet(rows: Sequence[PriorWork]) -> str:
 
 
 def _beyond(report: Report) -> list[str]:
-    """Quantities that were measured where they are declared never to be."""
+    """Return notes on metrics measured outside their declared range."""
     found: dict[str, dict[str, list[float]]] = {}
     for cell in report.cells:
         known = report.quantity(cell.metric)
@@ -304,7 +304,7 @@ def _beyond(report: Report) -> list[str]:
             -inf if known.low is None else known.low,
             inf if known.high is None else known.high,
         )
-        # A mean of many numbers may lie a rounding beyond.
+        # Rounding may put the mean of many numbers slightly outside of the range.
         slack = 1e-6 * max(abs(end) for end in (least, most, 1.0) if isfinite(end))
         outside = [value for _, value in cell.by_seed if not least - slack <= value <= most + slack]
         if outside:
@@ -332,7 +332,7 @@ def _range(known: Metric) -> str:
 
 
 def _spread(report: Report) -> list[str]:
-    """What the next sweep can be planned with."""
+    """Return the measured standard deviation, with which the next sweep can be planned."""
     cell = report.cell(report.arms[0], report.outcomes[0]) if report.outcomes else None
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
@@ -342,7 +342,7 @@ def _spread(report: Report) -> list[str]:
 
 
 def _claims(report: Report) -> list[str]:
-    """What may be claimed of these numbers, and what may not."""
+    """Return notes on which claims the numbers support."""
     answer = report.answer
     if answer is None or not answer.family:
         return []
@@ -358,7 +358,7 @@ def _claims(report: Report) -> list[str]:
     moderated = "moderated " if any(each.prior for each in report.verdicts) else ""
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
     looked = any(each.looked for each in report.verdicts)
-    # By Bonferroni over the looks, see `statistics.sequential`.
+    # Bonferroni correction over the looks, see `statistics.sequential`.
     error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.unit_seeds))) if looked else 1)
     hold = "all of these intervals hold at once" if several else "the interval holds"
     claims = CLAIMS.format(
@@ -390,7 +390,7 @@ def _claims(report: Report) -> list[str]:
 
 
 def _moderated(report: Report) -> list[str]:
-    """What variances were averaged with, by outcome and context."""
+    """Return the priors that variances were averaged with, by outcome and context."""
     if report.answer is None or not report.answer.moderated:
         return []
     made = (*report.verdicts, *report.pooled)
@@ -406,7 +406,7 @@ def _moderated(report: Report) -> list[str]:
 
 
 def _crossed(report: Report) -> list[str]:
-    """What is compared at given settings."""
+    """Return a note on comparisons at given settings."""
     if not report.crossed:
         return []
     fields = ", ".join(dict.fromkeys(path for each in report.crossed for path in each.exchanged))
@@ -427,7 +427,7 @@ def _win_share(report: Report) -> list[str]:
 
 
 def _collapse(report: Report) -> str:
-    """What no verdict rules out; looks are by fewer seeds than the study has."""
+    """Return a note on rare collapses that no verdict excludes; looks use fewer seeds than the full sweep."""
 
     def known(seeds: int) -> dict[str, str | float]:
         show = "shows" if seeds == 1 else "show"

@@ -1,4 +1,4 @@
-"""What a reader of a report must know before any number: what may make its claims others than they seem."""
+"""Write the warnings printed before the results: reasons why claims may be misleading."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ SEVERAL = (
     "they measured on average, seed by seed; what an arm is said to have chosen is the first of them."
 )
 UNITS_APART = 50
-"""Least factor between all values of two arms that makes one ask whether they have one unit."""
+"""Smallest factor between all values of two arms at which the report warns of different units."""
 UNITS = (
     "{arm} and {other} are at least {times} times apart in {metric} in all seeds: make sure that both report "
     "it in one unit, as a share or in percent, say. A declared range would tell."
@@ -55,7 +55,7 @@ TWINS = (
     "arms: they may be fewer runs than their number says, and then intervals are too narrow and p too small."
 )
 FEWER = 0.8
-"""An arm with at most this share of what the other was chosen from may be tuned less well."""
+"""An arm whose share of usable search trials is at most this part of the other's may be tuned less well."""
 CHOSEN_FROM_FEWER = (
     "The settings of {fewer} were chosen from {kept} of its {all} search trials, for the others failed, and "
     "those of {other} from {theirs}: that {claim} may come of that alone."
@@ -88,9 +88,11 @@ SPENDS_MORE = (
 
 
 def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
-    """What a reader must know before any number, one sentence or a few each, as plain text.
+    """Return the warnings printed before the results, one to a few sentences each, as plain text.
 
-    `of_verdicts`: what stands beside verdicts, each of which says itself whether trials are left.
+    Args:
+        report: The report.
+        of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
     """
     found = [each for each in (report.code_versions, report.data_versions) if each]
     found += [*_retried(report), *_failed_seeds(report), *_not_finite(report)]
@@ -117,7 +119,7 @@ def notices(report: Report, *, of_verdicts: bool = False) -> list[str]:
 
 
 def _retried(report: Report) -> list[str]:
-    """That trials ran again after they had failed, and when."""
+    """Return a warning that failed trials were retried, with the times."""
     if not report.retried:
         return []
     when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
@@ -133,7 +135,7 @@ def _retried(report: Report) -> list[str]:
 
 
 def _failed_seeds(report: Report) -> list[str]:
-    """What can be done where confirm seeds failed."""
+    """Return a warning on failed confirm seeds, with the commands that run them again."""
     kinds = {how for each in report.tallies for _, how in each.failures}
     asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
     failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
@@ -145,7 +147,7 @@ def _failed_seeds(report: Report) -> list[str]:
 
 
 def _not_finite(report: Report) -> list[str]:
-    """Metrics whose means leave out trials."""
+    """Return warnings on metrics whose means exclude trials with values that are not finite."""
     return [
         NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
         for metric, count in report.not_finite.items()
@@ -153,7 +155,7 @@ def _not_finite(report: Report) -> list[str]:
 
 
 def _one_system(report: Report) -> list[str]:
-    """Arms that the searches made what they are compared with."""
+    """Return warnings on arms that have the same settings as their reference after the search."""
     measured = {cell.arm for cell in report.cells}
     return [
         ONE_SYSTEM.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
@@ -164,8 +166,10 @@ def _one_system(report: Report) -> list[str]:
 
 
 def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
-    """The searched fields of `arm` with their values if all are those of its reference and nothing else is
-    changed; else none."""
+    """Return the searched fields of `arm` with their values if the arm equals its reference.
+
+    Empty if a value differs from that of the reference, or if the arm changes anything else.
+    """
     reference = next((each for each in report.changes if each.arm == arm.reference), None)
     if (
         reference is None
@@ -180,7 +184,7 @@ def _run_as_reference(report: Report, arm: ArmChanges) -> list[str]:
 
 
 def _alike(report: Report) -> list[str]:
-    """Arms that no primary outcome tells apart in any seed, where seeds are told apart."""
+    """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
     one = {each.arm for each in report.changes if _run_as_reference(report, each)}
     for arm in (each for each in report.arms if each not in one):
@@ -200,8 +204,10 @@ def _alike(report: Report) -> list[str]:
 
 
 def _twins(report: Report) -> list[str]:
-    """Seeds every one of which has another that measured the very same in all arms, as of code that takes a
-    seed modulo something. Where all of them did, nothing is claimed."""
+    """Return a warning if every seed has another seed with identical values in all arms.
+
+    An example is code that takes seeds modulo a number. No warning is given if all seeds are identical.
+    """
     by_seed: dict[int, list[tuple[str, str, float]]] = {}
     for cell in report.cells:
         for seed, value in cell.by_seed:
@@ -213,7 +219,7 @@ def _twins(report: Report) -> list[str]:
 
 
 def _one_value(report: Report) -> list[str]:
-    """Claims that rest on seeds of which none differs, in an arm and in what it is compared with."""
+    """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
     found: dict[str, list[str]] = {}
     for each in report.verdicts:
         cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
@@ -224,8 +230,10 @@ def _one_value(report: Report) -> list[str]:
 
 
 def _no_room(report: Report) -> list[str]:
-    """Claims of no difference between arms that all lie where none could show: at an end of what can be, or
-    at what needs no learning."""
+    """Return warnings on verdicts of no difference between arms where no difference could show.
+
+    All values are at an end of the possible range, or at the value that needs no learning.
+    """
     margin = report.answer.margin if report.answer is not None else None
     found: dict[tuple[str, float, str], list[str]] = {}
     for each in report.verdicts:
@@ -256,7 +264,7 @@ def _no_room(report: Report) -> list[str]:
 
 
 def _chosen_from_fewer(report: Report) -> list[str]:
-    """Claims that favour the arm whose search had more to choose from, since trials of the other's failed."""
+    """Return warnings on verdicts that favour the arm with fewer failed search trials."""
     tallies = {each.arm: each for each in report.tallies}
     found: dict[str, None] = {}
     for each in report.verdicts:
@@ -268,7 +276,7 @@ def _chosen_from_fewer(report: Report) -> list[str]:
         if fewer.arm == against_itself or _share_kept(fewer) > FEWER * _share_kept(other):
             continue
         (kept, every), (theirs, all_theirs) = map(chosen_from, arms)
-        if kept >= theirs:  # of an arm that searches little, or nothing
+        if kept >= theirs:  # an arm that searches few fields or none
             continue
         notice = CHOSEN_FROM_FEWER.format(
             fewer=fewer.arm,
@@ -283,7 +291,7 @@ def _chosen_from_fewer(report: Report) -> list[str]:
 
 
 def _unranked(report: Report) -> list[str]:
-    """Claims against an arm, or of no difference to it, whose search had nothing to choose by."""
+    """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
     found: dict[str, None] = {}
     for each in report.verdicts:
         in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind)
@@ -312,15 +320,17 @@ def _share_kept(arm: ArmTally) -> float:
 
 
 def chosen_from(arm: ArmTally) -> tuple[int, int]:
-    """Search trials that the arm's settings could be chosen from, and all that ended."""
+    """Return how many search trials the arm's settings were chosen from, and how many have ended."""
     ended = {kind: count for kind, count in arm.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
     every = sum(ended.values())
     return every - sum(count for kind, count in ended.items() if kind in FAILED), every
 
 
 def _spends_more(report: Report) -> list[str]:
-    """Arms that are better as trained, and not where they spend what their reference spends; of several
-    costs the first that shows it."""
+    """Return warnings on arms that are better as trained, but not at the cost of their reference.
+
+    If several costs show this, only the first is reported.
+    """
     better = {(each.arm, each.metric) for each in report.verdicts if each.kind == "better"}
     found: dict[tuple[str, str], str] = {}
     for each in report.equal_costs:
@@ -344,7 +354,7 @@ def _spends_more(report: Report) -> list[str]:
 
 
 def _units(report: Report) -> list[str]:
-    """Arms that may report an outcome in another unit than the arm that they are compared with."""
+    """Return warnings on arms that may report an outcome in another unit than their reference."""
     found = []
     for verdict in report.verdicts:
         known = report.quantity(verdict.metric)

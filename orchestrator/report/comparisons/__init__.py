@@ -1,1 +1,1 @@
-"""Compares arms: differences, intervals and verdicts, and the tables that show them."""
+"""Compare arms: differences, intervals and verdicts, and the tables that present them."""

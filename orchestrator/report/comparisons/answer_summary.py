@@ -1,4 +1,4 @@
-"""States the answer of a report in one or two sentences, without statistical terms."""
+"""Summarise the verdicts of a report in one or two sentences, without statistical terms."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,17 +9,17 @@ from search_spaces.wording import listed
 DIFFERENT = ("better", "worse", "higher", "lower")
 """Verdicts that state a difference."""
 DECIDED = (*DIFFERENT, "no")
-"""First words of verdicts that state something: `no difference` too."""
+"""First words of verdicts that make a statement, including `no difference`."""
 MAX_ARMS = 3
-"""Arms with a difference that the summary names; the others are counted."""
+"""Maximum number of arms with a difference that the summary names; it counts the others."""
 
 
 def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> str:
-    """Return what the verdicts say together, or an empty string if there are none.
+    """Return a summary of all verdicts, or an empty string if there are none.
 
     Args:
         report: A report. Only its verdicts are used, so that the summary claims no more than they do.
-        reasons: The reason for each arm, from the spec; shown behind the name of the arm.
+        reasons: The reason for each arm, from the spec; printed after the name of the arm.
     """
     verdicts = report.pooled or report.verdicts
     decided = [each for each in verdicts if each.kind in DIFFERENT]
@@ -36,7 +36,7 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
 
 
 def _is_unfinished(verdicts: Sequence[ArmVerdict]) -> bool:
-    """Whether nothing has been measured that a verdict could rest on."""
+    """Return whether no verdict has a measured difference."""
     return all(each.difference is None for each in verdicts)
 
 

@@ -1,4 +1,4 @@
-"""Warnings about single comparisons, for people and for programs: each has a code, an arm and an outcome."""
+"""Create warnings about single comparisons; each has a code, an arm and an outcome."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from search_spaces.wording import amount
 
 LISTED: Final = 8
 APART: Final = 0.25
-"""Share of a searched range between two typical choices from which they count as different."""
+"""Typical choices of two arms count as different from this share of the searched range on."""
 LEADS: Final[Mapping[WarningCode, str]] = {
     "different-test-sets": "Verdicts are withheld where arms were measured on different examples",
     "fixed-by-construction": "Outcomes that settings alone fix are not tested",
@@ -54,7 +54,10 @@ def warning_lines(report: Report) -> list[str]:
 
 
 def _chosen_differently(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
-    """Yield a warning if searches with another objective than a cost chose apart for two arms."""
+    """Yield a warning if different choices of two searches may explain a difference in a cost.
+
+    Only for searches whose objective is not this cost.
+    """
     known = report.quantity(verdict.metric)
     quantity = report.splits.quantity(verdict.metric)
     objectives = plan.search.objectives if plan.search is not None else ()
@@ -77,7 +80,7 @@ def _chosen_differently(plan: Plan, report: Report, verdict: ArmVerdict) -> Iter
 
 
 def _are_apart(dimension: Dimension, first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Return whether the choices of two arms do not overlap, and are far from each other in a range."""
+    """Return whether the choices of two arms do not overlap; in a range they must also be far apart."""
     if not first or not second:
         return False
     if isinstance(dimension.domain, Choice | Fixed):
@@ -88,9 +91,9 @@ def _are_apart(dimension: Dimension, first: Sequence[Any], second: Sequence[Any]
 
 
 def _fields(changes: ArmChanges) -> list[str]:
-    """Return the fields that an arm changes; a part with another name counts as one field.
+    """Return the fields that an arm changes; a change of model or task counts as one field.
 
-    Another model or task has other fields, which are no changes beside it.
+    Another model or task has other fields, which do not count as further changes.
     """
     paths = [each.path for each in changes.changes]
     named = [path.removesuffix(".name") for path in paths if path.endswith(".name")]
@@ -100,7 +103,7 @@ def _fields(changes: ArmChanges) -> list[str]:
 
 
 def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[ReportWarning]:
-    """Yield every search, of several planned trials that have all ended, of which one finished."""
+    """Yield a warning for each search that has ended with only one finished trial of several planned."""
     planned = Counter((each.arm, each.repeat) for each in plan.trials if each.phase == SEARCH)
     searched = [each for each in records if each.phase == SEARCH and each.outcome is not None]
     ended = Counter((each.arm, each.repeat) for each in searched if each.outcome and each.outcome.final)

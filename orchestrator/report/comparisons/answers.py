@@ -1,6 +1,7 @@
-"""Arms against their references: primary outcomes by the one procedure of `statistics`, all else as it is.
+"""Compare arms with their references: verdicts on primary outcomes, estimates of all other metrics.
 
-Arms that were decided before their last seed have the verdict of the look that decided it.
+Primary outcomes are tested by the procedure of `statistics`. An arm that was decided before its last seed has
+the verdict of the look that decided it.
 """
 
 from collections import defaultdict
@@ -39,28 +40,28 @@ from trainables.metrics import Metric, split_and_quantity
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Seeds, or repeats, of an arm and its reference without which nothing is tested."""
+    """Number of seeds, or repeats, without a value in an arm or its reference; if any, nothing is tested."""
 
     failed: int
     unmeasured: int
-    """Finished without a primary outcome, and not failed in the other arm."""
+    """Seeds that finished without a primary outcome, and did not fail in the other arm."""
     waiting: int
-    """Still to run: a look before the end is no test."""
+    """Seeds that have not ended; there is no test before the end."""
     unit: str = "seed"
 
     @property
     def any(self) -> bool:
-        """Whether some are lacking."""
+        """Return whether any seed has no value."""
         return self.spoiled > 0 or self.waiting > 0
 
     @property
     def spoiled(self) -> int:
-        """Seeds that will never have a value."""
+        """Return the number of seeds that will never have a value."""
         return self.failed + self.unmeasured
 
     @property
     def words(self) -> str:
-        """What of the seeds that will never have a value."""
+        """Return why seeds will never have a value, as text."""
         failed = [f"{amount(self.failed, self.unit)} failed"] * bool(self.failed)
         lack = "lacks" if self.unmeasured == 1 else "lack"
         lacking = [f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"] * bool(self.unmeasured)
@@ -68,8 +69,11 @@ class Lacking:
 
 
 def answer_of(plan: Plan, metrics: Sequence[Metric], measured: Sequence[str]) -> AnswerPlan | None:
-    """What decides the question. Where the plan could not tell what is measured, the first that was; plans
-    from before there was an answer have that of the headline quantity."""
+    """Return the primary outcomes and the level of a plan; None without confirm trials.
+
+    If the plan could not determine the metrics, the first measured metric is the outcome. Older plans have no
+    answer; their outcome is the headline quantity.
+    """
     if plan.confirm is None:
         return None
     compared = sum(bool(arm.reference) for arm in plan.arms)
@@ -95,8 +99,10 @@ def _as_reported(outcomes: Sequence[str], measured: Sequence[str]) -> tuple[str,
 def effects(
     plan: Plan, metrics: Sequence[str], readings: Readings, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[Effect]:
-    """Every arm's difference to its reference, metric by metric; p and corrected intervals for primary
-    outcomes alone."""
+    """Yield the difference of every arm to its reference, metric by metric.
+
+    Only primary outcomes have p-values and corrected intervals.
+    """
     shown = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
     primary = Comparisons(plan, answer, readings, to_run).primary() | _at_looks(looked)
@@ -133,7 +139,7 @@ def effects(
 def verdicts(
     plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[ArmVerdict]:
-    """Return one verdict per arm with a reference and primary outcome; those over all contexts come last."""
+    """Yield one verdict per primary outcome and arm with a reference; contrasts over all contexts last."""
     looked, to_run = decided_early(plan, readings), open_seeds(plan, ended)
     primary = Comparisons(plan, answer, readings, to_run).primary()
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
@@ -155,7 +161,17 @@ def judged(
     found: Paired | None,
     to_run: Mapping[str, set[int]],
 ) -> ArmVerdict:
-    """Return what `found` lets say of a contrast in a primary outcome; `to_run`: open seeds by arm."""
+    """Return the verdict on a contrast in a primary outcome.
+
+    Args:
+        plan: Plan of the sweep.
+        readings: Results of the confirm trials.
+        answer: Primary outcomes, level and margin.
+        contrast: The arm and its reference.
+        metric: The primary outcome.
+        found: Estimate and test of the difference; None without a value.
+        to_run: Seeds by arm that have not ended.
+    """
     lacking = _lacking(contrast.arms, readings, to_run)
     untested = _untested(lacking, contrast.pairs, metric, readings) and not (found and found.missing)
     goal = goal_of(plan, answer, metric, readings)
@@ -164,7 +180,7 @@ def judged(
     few = found is None or found.n < SEEDS_LEAST or found.spread is None
     if untested or found is None:
         said = _with_reason(said, contrast, metric, readings, lacking=lacking, few=few)
-    # Of a spread with a prior the chance is not known.
+    # With a prior for the spread, the chance of a decision is unknown.
     has_own_spread = not few and found is not None and found.prior is None
     is_open = said.kind == "undecided" and not untested and has_own_spread
     more = outlooks(found, goal["margin"]) if is_open and found else ()
@@ -215,7 +231,7 @@ RIDERS: Mapping[Coverage, str] = {
     "repeated searches": "",
     "given settings": "",
 }
-"""What a verdict adds to say which settings it holds for."""
+"""Text added to a verdict to state for which settings it holds."""
 
 
 def coverage(plan: Plan, arms: Iterable[str]) -> Coverage:
@@ -228,13 +244,19 @@ def coverage(plan: Plan, arms: Iterable[str]) -> Coverage:
 def _with_reason(
     said: Verdict, contrast: Contrast, metric: str, readings: Readings, *, lacking: Lacking, few: bool
 ) -> Verdict:
-    """Return the verdict with the reason for which it is withheld, where it is.
+    """Return the verdict with the reason why it is withheld, if it is.
 
-    `few`: whether even with all values there could be no verdict.
+    Args:
+        said: The verdict without a reason.
+        contrast: The arm and its reference.
+        metric: The primary outcome.
+        readings: Results of the confirm trials.
+        lacking: Seeds without a value.
+        few: Whether no verdict would be possible even if all seeds had values.
     """
     own = any(readings.failed_seeds(arm) for arm, _ in contrast.pairs)
     if lacking.failed and not lacking.unmeasured and not own:
-        # Beside `all seeds finished` it must be said whose they are.
+        # All seeds of the arm finished, so the text must name the reference whose seeds failed.
         said = replace(said, text=f"{said.text} in {contrast.reference}")
     bounds = difference_bounds(contrast.pairs, metric, readings)
     why = (
@@ -262,26 +284,26 @@ def _with_reason(
 
 
 def _place_in(plan: Plan) -> Callable[[Contrast], int]:
-    """Return the position of a contrast: arms in the order of the plan, then contrasts over contexts."""
+    """Return a sort key for contrasts: arms in the order of the plan, then contrasts over contexts."""
     places = {arm.name: place for place, arm in enumerate(plan.arms)}
     return lambda contrast: places.get(contrast.arm, len(places))
 
 
 def _span(contrast: Contrast, metric: str, readings: Readings) -> tuple[float, float]:
-    """Return the range in which values of the contrast lie."""
+    """Return the possible range of values of the contrast."""
     spans = [readings.span_of_difference(metric, *pair) for pair in contrast.pairs]
     return fmean(low for low, _ in spans), fmean(high for _, high in spans)
 
 
 def _never_measured(arms: Iterable[str], metric: str, readings: Readings) -> list[str]:
-    """Those of `arms` whose seeds finished, and none of them with the metric."""
+    """Return those of `arms` that have finished seeds, but no value of the metric."""
     return [arm for arm in arms if readings.finished_seeds(arm) and not readings.by_seed(arm, metric)]
 
 
 def _ended(
     plan: Plan, contrast: Contrast, metric: str, readings: Readings, to_run: Mapping[str, set[int]]
 ) -> str:
-    """Describe the seeds that have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
+    """Return how many seeds have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
     arms = [arm for arm, _ in contrast.pairs]
     finished = readings.whole(set.intersection(*map(readings.finished_seeds, arms)))
     failed = {seed: how for arm in arms for seed, how in readings.failed_seeds(arm).items()}
@@ -302,7 +324,7 @@ def _at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
 
 
 def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings) -> ArmVerdict:
-    """What was certain before the last seed stands, whatever later seeds of the reference show."""
+    """Return the verdict of the look that decided it; later seeds of the reference do not change it."""
     said, found = decision.verdicts[metric], decision.found[metric]
     reference = plan.arm(decision.arm).reference
     covers = coverage(plan, (decision.arm, reference))
@@ -326,7 +348,7 @@ def _of_look(plan: Plan, decision: EarlyVerdict, metric: str, readings: Readings
 
 
 def line_of(made: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str] = ()) -> str:
-    """All that a reader needs of an arm in one line."""
+    """Return one line with the verdict, difference, p-value and seeds of an arm."""
     margin = answer.margin if answer is not None and made.metric == answer.outcomes[0] else None
     against = f"against {made.reference}"
     arm = f"{made.arm}, mean over {listed(contexts)}" if contexts else made.arm
@@ -338,7 +360,7 @@ def line_of(made: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str]
 
 
 def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
-    """By arm, seeds that have still to run."""
+    """Return the seeds of each arm that have not ended."""
     found: dict[str, set[int]] = defaultdict(set)
     for each in plan.trials:
         if each.phase == "confirm" and each.trial_id not in ended:
@@ -347,7 +369,7 @@ def open_seeds(plan: Plan, ended: frozenset[str]) -> dict[str, set[int]]:
 
 
 def _untested(lacking: Lacking, pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> bool:
-    """Return whether seeds are still to run, or have no value of this metric."""
+    """Return whether seeds have not ended, or have no value of this metric."""
     if lacking.waiting or not lacking.spoiled:
         return lacking.waiting > 0
     return difference_bounds(pairs, metric, readings) != {}
@@ -362,7 +384,7 @@ def _lacking(arms: Sequence[str], readings: Readings, to_run: Mapping[str, set[i
 
 
 def decided_early(plan: Plan, readings: Readings) -> dict[str, EarlyVerdict]:
-    """By arm, what was decided at a look, found again from what the trials measured."""
+    """Return the verdicts at looks by arm, computed again from the values of the trials."""
     if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
         return {}
     confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
@@ -374,6 +396,6 @@ def decided_early(plan: Plan, readings: Readings) -> dict[str, EarlyVerdict]:
 
 
 def when_decided(plan: Plan, decision: EarlyVerdict) -> str:
-    """After how many seeds or repeats, and how its interval is to be read."""
+    """Return after how many seeds or repeats an arm was decided, and the level of its interval."""
     seeds = amount(plan.num_units, plan.unit)
     return f"ended after {decision.seeds} of {seeds}, interval at level {decision.level:g}"

@@ -1,9 +1,9 @@
-"""Two sweeps side by side: arms that are the same by content, and what else differs. Pure.
+"""Compare two sweeps: arms with equal content, and all other differences between the sweeps.
 
-An arm of one sweep is that of the other if the digests of settings and search ranges agree, else if the
-settings do, else if what was trained in the end does, whatever they are called. Their confirm results are
-compared seed by seed where two seeds at least are in both, else as separate samples (Welch). Every interval
-stands for itself: nobody planned these comparisons, and they are exploratory.
+Arms are matched by content, in three steps, independent of their names: by the digest of settings and search
+ranges, then by the settings, then by the settings that were trained. Confirm results are compared seed by
+seed if at least two seeds are in both sweeps, else as separate samples (Welch). Intervals are not corrected
+for several comparisons: these comparisons were not planned and are exploratory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from search_spaces.wording import amount
 
 Same = Literal["settings and ranges", "settings", "what was trained"]
 PAIRED_FROM = 2
-"""Common seeds from which on differences are paired."""
+"""Minimum number of common seeds for paired differences."""
 SHOWN_ELSEWHERE = frozenset(
     {"digest of the spec", "seed of the searches", "seeds of confirm trials", "command"}
 )
@@ -38,21 +38,21 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One sweep, as far as it is needed."""
+    """Data of one sweep that the comparison needs."""
 
     label: str
     plan: Plan
     report: Report
     records: Sequence[Record]
     spec: Mapping[str, Any]
-    """Content of its spec."""
+    """Content of the spec of the sweep."""
     data: Mapping[str, str]
-    """Digest of every stored split that it reads, by name; empty where nobody knows."""
+    """Digest of every stored split that the sweep reads, by name; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmDifference:
-    """One arm of both sweeps in one metric."""
+    """The difference of one arm between the sweeps in one metric."""
 
     arms: tuple[str, str]
     same: Same
@@ -62,38 +62,38 @@ class ArmDifference:
     difference: Estimate | None
     """Second minus first; None if the sweeps had different test examples."""
     how: str
-    """`paired, 4 seeds` or `Welch, no seed in both`, and how many failed in which sweep."""
+    """Method and failures, e.g. `paired, 4 seeds` or `Welch, no seed in both`, and failed seeds by sweep."""
     different_tests: str = ""
-    """In which digests of test examples the sweeps differ; empty if they differ in none."""
+    """Digests of test examples that differ between the sweeps, as text; empty if none differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A second sweep against a first."""
+    """The comparison of a second sweep with a first."""
 
     first: str
     second: str
     arms: tuple[ArmDifference, ...]
     alone: tuple[tuple[str, ...], tuple[str, ...]]
-    """Arms that only one of them has."""
+    """Arms that only one of the sweeps has."""
     unmeasured: tuple[str, ...]
-    """Arms of both without a difference, each with how many of its seeds finished and failed."""
+    """Arms of both sweeps without a difference, each with its numbers of finished and failed seeds."""
     assignments: tuple[str, ...]
-    """Where arms are the same and their searches chose otherwise."""
+    """Differences between the choices of searches of the same arm."""
     spec: tuple[Difference, ...]
     code: tuple[tuple[str, str, str], ...]
-    """What, in the first, in the second: commit, digest of the code, versions, machine."""
+    """Differing provenance: name, value in the first sweep and value in the second."""
     data: tuple[tuple[str, str, str], ...]
     data_known: bool
-    """Whether of some data anything is known: own training code reads what it likes."""
+    """Whether digests of any data are known; custom training code may read data without reporting it."""
     notices: tuple[str, ...]
-    """What must be known of either before any number, after its name."""
+    """Warnings of either report, each after the label of its sweep."""
     unchecked_tests: tuple[str, ...] = ()
-    """Splits of compared metrics of which no digests show that both sweeps had the same examples."""
+    """Splits of compared metrics for which no digests verify that both sweeps had the same examples."""
 
 
 def compare(first: Side, second: Side) -> Comparison:
-    """What differs between two sweeps, and by how much where it was measured."""
+    """Return all differences between two sweeps, with the size of measured differences."""
     pairs = list(_pairs(first, second))
     known = [{names[side] for names, _ in pairs} for side in (0, 1)]
     alone = [
@@ -128,7 +128,7 @@ def compare(first: Side, second: Side) -> Comparison:
 
 
 def _pairs(first: Side, second: Side) -> Iterator[tuple[tuple[str, str], Same]]:
-    """Arms that are the same by content, each once, in the order of the first sweep."""
+    """Yield arms that are the same by content, each once, in the order of the first sweep."""
     found: dict[str, tuple[str, Same]] = {}
     ways: tuple[Same, ...] = ("settings and ranges", "settings", "what was trained")
     for way in ways:
@@ -145,7 +145,7 @@ def _pairs(first: Side, second: Side) -> Iterator[tuple[tuple[str, str], Same]]:
 
 
 def _contents(side: Side, way: Same) -> dict[str, str]:
-    """Arm by what it is; arms of which nothing is known are left out."""
+    """Return arm names by content; arms without a known content are left out."""
     if way == "settings and ranges":
         return {arm.digest: arm.name for arm in side.plan.arms}
     controls = {arm.name for arm in side.plan.arms if arm.control}
@@ -164,7 +164,7 @@ def _contents(side: Side, way: Same) -> dict[str, str]:
 
 
 def _in_metrics(first: Side, second: Side, names: tuple[str, str], same: Same) -> Iterator[ArmDifference]:
-    """In the primary outcomes of both, then in the headline quantities of the first on test splits."""
+    """Yield differences in primary outcomes, then in the first sweep's headline quantities on test splits."""
     splits = first.report.splits
     headlines = [
         name
@@ -193,7 +193,7 @@ def _different_tests(first: Side, second: Side, names: tuple[str, str], split: s
 
 
 def _of_every_seed(digests: Digests) -> Digests:
-    """Return the digests that all seeds share, under one key; none if seeds have examples of their own."""
+    """Return the digests that all seeds share, under one key; none if seeds have different examples."""
     shared = {*digests.values()}
     return {0: shared.pop()} if len(shared) == 1 else {}
 
@@ -232,13 +232,13 @@ def _difference(
 
 
 def _failures(*sides: tuple[str, Cell]) -> str:
-    """How many seeds failed in which sweep; empty where none did."""
+    """Return the number of failed seeds of each sweep as text; empty if none failed."""
     message = ", ".join(f"{amount(cell.failed, 'seed')} in {label}" for label, cell in sides if cell.failed)
     return f"; failed: {message}" if message else ""
 
 
 def _unmeasured(first: Side, second: Side, names: tuple[str, str]) -> str:
-    """Of an arm in both, why there is no difference."""
+    """Return why an arm of both sweeps has no difference."""
     lines = []
     for side, name in zip((first, second), names, strict=True):
         finished, failed = next((each.seeds for each in side.report.tallies if each.arm == name), (0, 0))
@@ -260,7 +260,7 @@ def _chosen(side: Side, arm: str) -> Mapping[str, Any]:
 
 
 def _trained_with(side: Side, arm: str, paths: Iterable[str]) -> dict[str, Any]:
-    """What a search chose, and what an arm that does not search it is set to."""
+    """Return the values that a search chose, or the fixed values of an arm that does not search the field."""
     known = side.plan.arm(arm)
     set_to = {path: lookup(known.settings, path) for path in paths if path not in known.space.paths}
     found = set_to | dict(_chosen(side, arm))
@@ -272,7 +272,7 @@ def _origin(side: Side) -> dict[str, str]:
     return {
         what: said
         for what, said in known.items()
-        if what not in SHOWN_ELSEWHERE and not what.startswith(DATA)  # which `Side.data` has
+        if what not in SHOWN_ELSEWHERE and not what.startswith(DATA)  # reported by `Side.data`
     }
 
 

@@ -1,4 +1,4 @@
-"""Differences of arms to their references, by context, and what they say of primary outcomes."""
+"""Compute and test differences of arms to their references in primary outcomes, by context."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Contrast:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """All arms and references of the contrast."""
+        """Return all arms and references of the contrast."""
         return tuple(name for pair in self.pairs for name in pair)
 
 
@@ -40,11 +40,11 @@ class ContrastGroup:
 
     contrasts: tuple[Contrast, ...]
     contexts: tuple[tuple[str, ...], ...]
-    """Arms of the contrasts, by context."""
+    """Names of arms, by context."""
 
 
 def contrast_groups(plan: Plan, answer: AnswerPlan) -> Iterator[ContrastGroup]:
-    """Return one group for each context, and one over all contexts if `answer` asks for it."""
+    """Yield one group for each context, and one over all contexts if `answer` asks for it."""
     contexts = tuple(tuple(arm.name for arm in arms) for arms in plan.contexts)
     for arms, names in zip(plan.contexts, contexts, strict=True):
         pairs = ((arm.name, arm.reference) for arm in arms if arm.reference and not arm.control)
@@ -79,7 +79,10 @@ def goal_of(plan: Plan, answer: AnswerPlan, metric: str, readings: Readings) -> 
 
 
 def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, readings: Readings) -> PairedSeeds:
-    """Return differences by seed, averaged over `pairs` of arm and reference; only seeds of all pairs."""
+    """Return differences by seed, averaged over `pairs` of arm and reference.
+
+    Only seeds with values in all pairs are included.
+    """
     records: list[tuple[str, str]] = []
     found: list[Mapping[int, float]] = []
     for arm, reference in pairs:
@@ -96,19 +99,19 @@ def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, readings: Readin
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """What the trials of a plan say of its primary outcomes."""
+    """Tests of all contrasts of a plan in its primary outcomes."""
 
     plan: Plan
     answer: AnswerPlan
     readings: Readings
     to_run: Mapping[str, set[int]]
-    """Open seeds by arm."""
+    """Seeds by arm that have not ended."""
 
     def primary(self) -> dict[Key, Paired]:
-        """Return what is found by arm and outcome, corrected for the whole family.
+        """Return estimates and tests by arm and outcome, corrected for the full family.
 
-        Variances and resolutions differ between contexts, so bounds come from the same context. Where seeds
-        failed, it is what holds for all of their values, if something does.
+        Variances and resolutions differ between contexts, so bounds come from the same context. If seeds
+        failed, the result is one that holds for all values that they could have had, if such a result exists.
         """
         groups = [*contrast_groups(self.plan, self.answer)]
         wanted = [_differences(group, self.answer.outcomes, self.readings) for group in groups]
@@ -119,7 +122,7 @@ class Comparisons:
         return found
 
     def alone(self, contrast: Contrast, metric: str) -> Paired | None:
-        """Return what one contrast says by itself, uncorrected; None without a difference."""
+        """Return the uncorrected test of one contrast; None without a difference."""
         names = next(each for each in self.plan.contexts if contrast.arm in {arm.name for arm in each})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
         differences = _differences(group, (metric,), self.readings)
@@ -152,7 +155,7 @@ def _completed(
     differences: Mapping[Key, Mapping[int, float]],
     key: Key,
 ) -> Callable[[Mapping[int, float]], Paired]:
-    """Return a comparison of `key` with given differences of its units without a value."""
+    """Return a function that tests `key` with given differences for its units without a value."""
 
     def compare_with(given: Mapping[int, float]) -> Paired:
         return compare_all({**differences, key: {**differences[key], **given}})[key]
@@ -177,7 +180,7 @@ def _compared(
     family: int,
     answer: AnswerPlan,
 ) -> dict[Key, Paired]:
-    """Return what differences say; without p-values if seeds change nothing in an arm and its reference."""
+    """Return tests of differences; without p-values if seeds change nothing in an arm and its reference."""
     steps = {metric: _step(group, metric, readings) for _, metric in differences}
     compared = compare(
         differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
@@ -190,10 +193,10 @@ def _compared(
 
 
 def _step(group: ContrastGroup, metric: str, readings: Readings) -> float:
-    """Return the resolution of differences for `compare`, which expects r / sqrt(6), the rounding of a
-    difference.
+    """Return the resolution of differences for `compare`.
 
-    Rounding gives the mean of k differences of steps r1 ... rk a k-th of sqrt((r1^2 + ... + rk^2) / 6).
+    `compare` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k differences
+    with resolutions r1 ... rk is sqrt((r1^2 + ... + rk^2) / 6) / k.
     """
     steps = [resolution(readings.all_values(metric, arms)) for arms in group.contexts]
     return math.hypot(*steps) / len(steps)

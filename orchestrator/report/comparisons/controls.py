@@ -1,8 +1,8 @@
-"""Control arms: what luck alone makes of the very comparisons that decide about arms.
+"""Test control arms, which differ from their references only by chance.
 
-A control is its reference under another name, searched apart. Its difference is tested by the same procedure,
-but alone: no correction for several comparisons counts controls, nor the arms beside them. So where the
-intervals are right, a control differs with the probability `level`, whatever else is compared.
+A control is a copy of its reference under another name, with a separate search. Its difference is tested by
+the procedure of the verdicts, but without correction for several comparisons. Thus, if the intervals are
+correct, a control differs with probability `level`, independent of other arms.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ def beside_verdicts(
     ended: frozenset[str],
     records: Sequence[Record],
 ) -> dict[str, Any]:
-    """Return fields of a report about its controls, and about arms at given settings."""
+    """Return the fields of a report about its controls, and about arms at given settings."""
     if answer is None:
         return {}
     controls = tuple(control_verdicts(plan, readings, answer, ended))
@@ -41,7 +41,7 @@ def beside_verdicts(
 def control_verdicts(
     plan: Plan, readings: Readings, answer: AnswerPlan, ended: frozenset[str]
 ) -> Iterator[ArmVerdict]:
-    """Yield what is found of every control in every primary outcome."""
+    """Yield the verdict on every control in every primary outcome."""
     controls = [arm for arm in plan.arms if arm.control]
     to_run = open_seeds(plan, ended)
     for metric, arm in product(answer.outcomes, controls):
@@ -53,12 +53,12 @@ def control_verdicts(
             made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
         elif made.p is not None:
             made = replace(made, text=f"{made.kind}, {AS_EXPECTED}")
-        made = replace(made, outlooks=())  # of which it is known that nothing differs
+        made = replace(made, outlooks=())  # no difference can be decided: a control has none
         yield replace(made, line=line_of(made, answer))
 
 
 def control_rate(controls: Sequence[ArmVerdict], level: float) -> ControlRate | None:
-    """Return how often controls differ; None where none has a test."""
+    """Return how often controls differ; None if no control has a test."""
     tested = [each for each in controls if each.p is not None]
     if not tested:
         return None

@@ -1,10 +1,9 @@
-"""Arms against their references at one and the same settings: attribution, where `confirm.cross` asks for it.
+"""Compare arms with their references at the same settings, if `confirm.cross` asks for it.
 
-Of each comparison both arms run at what the search of each of them chose, on the same seeds. So a
-difference at the settings of the reference, or of the arm, is due to what the arm changes, given these
-settings; the luck of the searches has no part in it. That is another question than the verdict answers,
-which is whether the arm is better when both are tuned. All of these differences form a separate family at
-the level of the verdicts.
+In each comparison both arms run, on the same seeds, with the params that the search of each of them chose. A
+difference at the settings of the reference, or of the arm, is thus caused by what the arm changes, given
+these settings, and not by variance between searches. The verdict answers another question: whether the arm is
+better if both are tuned. All of these differences form a separate family at the level of the verdicts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,13 +24,13 @@ from orchestrator.trials import Record
 from search_spaces.wording import amount
 
 Sides = tuple[str, str]
-"""Names in the readings of an arm and its reference at the same settings."""
+"""Names of an arm and its reference at the same settings, as used in the readings."""
 
 
 def cross_verdicts(
     plan: Plan, readings: Readings, answer: AnswerPlan, records: Sequence[Record]
 ) -> Iterator[CrossVerdict]:
-    """Yield what is found of every arm at the settings of its reference, then at its own."""
+    """Yield the verdict on every arm at the settings of its reference, then at the arm's own settings."""
     if plan.confirm is None or not plan.confirm.cross:
         return
     settings_of = {each.trial_id: each.settings_of for each in plan.trials if each.phase == "cross"}
@@ -52,7 +51,7 @@ def cross_verdicts(
 
 
 def _proofs_at_other_settings(plan: Plan) -> Iterator[ArmProof]:
-    """Yield the proof of every arm at the settings of another one, under the name of its readings."""
+    """Yield the ablation check of every arm at another arm's settings, under the name in the readings."""
     proofs = {each.arm: each for each in plan.proofs}
     for pair in crossed_pairs(plan.arms):
         for runs, other in permutations(each.name for each in pair):
@@ -69,7 +68,7 @@ def _key(arm: Arm, *, own: bool) -> str:
 
 
 def _sides(arm: Arm, reference: Arm, *, own: bool) -> Sides:
-    """Return what is compared at the arm's own settings, or at those of the reference."""
+    """Return the two names compared at the arm's own settings, or at those of the reference."""
     names = arm.name, reference.name
     return (names[0], _at(names[1], names[0])) if own else (_at(*names), names[1])
 

@@ -1,4 +1,4 @@
-"""Arms at the settings of each other, as rows of text."""
+"""Create tables of arms at the settings of their references, as rows of text."""
 
 from collections.abc import Iterator
 

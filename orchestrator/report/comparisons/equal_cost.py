@@ -1,10 +1,10 @@
-"""Arms at the cost of what they are compared with, and settings of one arm against each other. Pure.
+"""Compare arms with their references at equal cost, and settings of one arm with each other.
 
-A confirmed checkpoint that was read again under other settings, say thresholds of halting or more layers than
-in training, gives each seed several readings of cost and outcome. Between the two that lie next to the
-reference's own cost with the same seed the outcome is interpolated in a straight line, one field of settings
-at a time. Nothing is extrapolated: where a seed's readings do not reach that cost there is no value, and no
-estimate unless all seeds have one, for those that reach it may be the good ones.
+If a confirmed checkpoint is re-evaluated under other settings, such as halting thresholds or more layers than
+in training, each seed has several pairs of cost and outcome. The outcome at the reference's cost with the
+same seed is interpolated linearly between the two pairs next to that cost, one field of settings at a time.
+Nothing is extrapolated: a seed whose evaluations do not reach that cost has no value. Unless all seeds have a
+value there is no estimate, because the seeds that reach the cost may be the good ones.
 """
 
 from collections import defaultdict
@@ -22,49 +22,49 @@ from orchestrator.statistics.paired import minus
 from orchestrator.trials import OutcomeKind, Record
 
 Point = tuple[float, float]
-"""A cost and the outcome at it."""
+"""A cost and the outcome at this cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class EqualCost:
-    """An arm against its reference at the cost of the reference; exploratory."""
+    """Exploratory difference of an arm to its reference at the cost of the reference."""
 
     arm: str
     reference: str
     outcome: str
     cost: str
-    """The quantity of which both spend the same, `<split>/<quantity>`."""
+    """Name of the cost, `<split>/<quantity>`."""
     path: str
-    """The field whose readings are interpolated; empty where the arm was read under no other setting."""
+    """Field that the re-evaluations vary; empty if the arm was evaluated under no other settings."""
     own_cost: float
-    """Mean of the arm as trained."""
+    """Mean cost of the arm as trained."""
     cost_of_reference: float
-    """Mean of the reference as trained."""
+    """Mean cost of the reference as trained."""
     reached: int
-    """Seeds, or repeats, whose readings reach the cost of the reference with the same seed."""
+    """Number of seeds, or repeats, whose evaluations reach the cost of the reference with the same seed."""
     seeds: int
-    """With those that failed as trained, in the arm or its reference."""
+    """Number of seeds, or repeats, including those that failed in the arm or its reference."""
     as_trained: Estimate
-    """Difference, paired by seed."""
+    """Difference as trained, paired by seed."""
     equal: Estimate | None
     """Difference at equal cost; None unless all seeds reach it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingEffect:
-    """An arm read again under one setting, minus the same arm as trained; exploratory."""
+    """Exploratory difference of an arm under another setting to the same arm as trained."""
 
     arm: str
     setting: str
     metric: str
     estimate: Estimate
-    """Paired by seed."""
+    """Difference paired by seed."""
 
 
 def interpolated(points: Sequence[Point], cost: float) -> float | None:
-    """The outcome at `cost` on straight lines between neighbouring points; None beyond the outermost.
+    """Return the outcome at `cost`, linearly interpolated between neighbouring points; None outside of them.
 
-    Points of one cost count as their mean.
+    Points of equal cost are averaged.
     """
     found = defaultdict(list)
     for at, value in points:
@@ -82,7 +82,7 @@ def interpolated(points: Sequence[Point], cost: float) -> float | None:
 def compared(
     plan: Plan, outcomes: Sequence[str], trained: Readings, again: Sequence[Record]
 ) -> Iterator[EqualCost]:
-    """Every arm at its reference's cost, by outcome, declared cost and field that was read again."""
+    """Yield every arm at its reference's cost, by outcome, declared cost and re-evaluated field."""
     for outcome in outcomes if plan.posthoc else ():
         for cost in trained.costs_of(outcome):
             for arm in plan.arms:
@@ -99,7 +99,7 @@ def _of_arm(
     own, theirs = _points(arm, outcome, cost, trained), _points(reference, outcome, cost, trained)
     shared = _in_whole_units((seed for seed in own if seed in theirs), trained)
     known_of, known_to = (_of_best(each, outcome, trained) for each in (arm, reference))
-    # A seed that did not say its cost counts too: it may be the one that spent most.
+    # A seed that reported no cost counts too, since it may have the greatest cost.
     paired = _in_whole_units((seed for seed in known_of if seed in known_to), trained)
     seeds = {*paired, *trained.failed_seeds(arm), *trained.failed_seeds(reference)}
     paths = dict.fromkeys(path for each in again if each.arm == arm for path in each.overrides)
@@ -145,7 +145,7 @@ def _estimate(by_seed: Mapping[int, float], trained: Readings, span: tuple[float
 def setting_effects(
     plan: Plan, metrics: Sequence[str], trained: Readings, again: Sequence[Record]
 ) -> Iterator[SettingEffect]:
-    """Every setting against as trained, by arm and metric, seeds and ranks paired."""
+    """Yield the effect of every setting by arm and metric, with seeds and ranks paired."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in again:
         groups[record.arm, canonical(dict(record.overrides))].append(record)
@@ -167,18 +167,18 @@ def setting_effects(
 
 
 def _points(arm: str, outcome: str, cost: str, trained: Readings) -> dict[int, Point]:
-    """By seed, the arm's best assignment as trained."""
+    """Return cost and outcome by seed of the arm's best params as trained."""
     costs, values = (_of_best(arm, metric, trained) for metric in (cost, outcome))
     return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
 
 
 def _of_best(arm: str, metric: str, trained: Readings) -> dict[int, float]:
-    """By seed, what the arm's best assignment measured."""
+    """Return by seed the values of the arm's best params."""
     return {seed: value for (rank, seed), (value, _) in trained.by_seed(arm, metric).items() if rank == 0}
 
 
 def _point(record: Record, outcome: str, cost: str) -> list[Point]:
-    """One, or none where the reading failed or lacks one of both."""
+    """Return the point of a re-evaluation; empty if it failed or lacks the cost or the outcome."""
     metrics = record.last.metrics if record.last is not None else {}
     usable = record.outcome is OutcomeKind.FINISHED and not record.rank
     return [(metrics[cost], metrics[outcome])] if usable and cost in metrics and outcome in metrics else []

@@ -1,4 +1,4 @@
-"""What arms are worth at equal cost, and what settings do, as rows of text."""
+"""Create tables of arms at equal cost, and of effects of settings, as rows of text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ SETTINGS = "exploratory: other settings minus as trained, paired by seed: {means
 
 
 def tables(report: Report) -> Iterator[Rows]:
-    """Those of a report that has readings under other settings."""
+    """Yield the tables, if the report has re-evaluations under other settings."""
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
         yield (
@@ -46,7 +46,7 @@ def tables(report: Report) -> Iterator[Rows]:
 
 
 def _equal(report: Report) -> Iterator[Estimate]:
-    """All that the table at equal cost shows."""
+    """Yield all estimates of the table at equal cost."""
     for each in report.equal_costs:
         yield from (each.as_trained, *([each.equal] if each.equal is not None else []))
 
@@ -58,7 +58,7 @@ def _means(found: Sequence[Estimate]) -> str:
 
 
 def _of_seeds(found: Estimate, seeds: int) -> str:
-    """With how many seeds it is of, and of how many where some have no value."""
+    """Return an estimate with its number of seeds, e.g. `3`, or `3 of 5 finished` if some have no value."""
     counted = str(found.n) if found.n == seeds else f"{found.n} of {seeds} finished"
     return f"{interval_words(found, '+')} ({counted})"
 

@@ -1,10 +1,10 @@
-"""Main effects and interactions where every combination of components is an arm; exploratory.
+"""Estimate main effects and interactions if every combination of components is an arm; exploratory.
 
-The contrasts of `statistics.contrasts`, seed by seed, with interval and p by the procedure of
-`statistics.paired` over a family of their own: all terms in all primary outcomes and cells. They are
-made of the very arms that the verdicts are about, and the seeds were not chosen for them. A seed that one arm
-lacks has no value in any term, for every term needs all arms; then there is no p. Nor is there where all
-seeds have one value, or what rounding makes of it: they show no spread for chance to be judged by.
+The contrasts of `statistics.contrasts` are computed seed by seed. Intervals and p-values come from the
+procedure of `statistics.paired` over a separate family: all terms in all primary outcomes and cells. They use
+the same arms and seeds as the verdicts. Every term needs all arms, so a seed that an arm lacks has no value
+in any term, and then there is no p-value. There is no p-value either if all seeds have the same value up to
+rounding, because then there is no spread.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,29 +25,36 @@ class FactorialEffect:
     components: Term
     metric: str
     cell: str
-    """Name of the baseline of the cell of a grid that it is of, which has all components."""
+    """Cell of the grid, by the name of its baseline, which has all components."""
     estimate: Estimate | None
-    """With the component minus without it, interval of the family; None where no seed has all arms."""
+    """With the component minus without it, interval of the family; None if no seed has all arms."""
     p: float | None
-    """Corrected for the family; None where a seed of some arm is lacking, and where all seeds are alike."""
+    """Corrected for the family; None if an arm lacks a seed, or if all seeds have the same value."""
     by_seed: tuple[tuple[int, float], ...]
-    """Value by seed, or by repeat where searches are repeated."""
+    """Value by seed, or by repeat if searches are repeated."""
     family: int
     """Terms times cells times primary outcomes."""
     level: float
     lacking: tuple[str, ...] = ()
-    """What keeps a seed from having a value: `seed 103: minus-gate diverged`. Also why nothing is tested."""
+    """Reasons for which seeds have no value, e.g. `seed 103: minus-gate diverged`, or nothing is tested."""
     alike: bool = False
-    """Whether several seeds have one and the same value: the interval is then what rounding or the spread of
-    other terms leaves open, and tells nothing of chance."""
+    """Whether several seeds have the same value.
+
+    If so, the interval results only from rounding or the spread of other terms, and is no evidence about
+    chance.
+    """
 
 
 def factorial_effects(
     plan: Plan, readings: Readings, answer: AnswerPlan, open_seeds: Mapping[str, set[int]]
 ) -> Iterator[FactorialEffect]:
-    """Every term in every primary outcome and cell; nothing where the plan combines no components.
+    """Yield every term in every primary outcome and cell; nothing if the plan combines no components.
 
-    `open_seeds`: by arm the seeds that have still to run.
+    Args:
+        plan: Plan of the sweep.
+        readings: Results of the confirm trials.
+        answer: Primary outcomes and level.
+        open_seeds: Seeds by arm that have not ended.
     """
     if not plan.factors or plan.confirm is None:
         return
@@ -62,7 +69,7 @@ def factorial_effects(
         for cell in cells
     }
     compared: dict[Key, Paired] = {}
-    for arms in plan.contexts:  # whose variances differ
+    for arms in plan.contexts:  # variances differ between contexts
         names = [arm.name for arm in arms]
         compared |= compare(
             {
@@ -95,7 +102,7 @@ def factorial_effects(
 
 
 def _arms(plan: Plan, cell: str) -> dict[frozenset[str], str]:
-    """By what they take away, the arms of a cell that are combinations of the components."""
+    """Return the arms of a cell that are combinations of components, by the set of removed components."""
     made = {frozenset(arm.without): arm.name for arm in plan.arms if arm.without and arm.reference == cell}
     return {frozenset(): cell, **made}
 
@@ -108,7 +115,7 @@ def _values(plan: Plan, cell: str, metric: str, readings: Readings) -> dict[froz
 
 
 def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float, float]:
-    """Between what the terms lie: each is the mean over some arms of the cell less that over the others."""
+    """Return the range of a term: a mean over some arms of the cell minus that over the others."""
     span = readings.span(metric, *_arms(plan, cell).values())
     return difference_of(span, span)
 
@@ -116,7 +123,7 @@ def _span(plan: Plan, cell: str, metric: str, readings: Readings) -> tuple[float
 def _resolution(plan: Plan, arms: Sequence[str], metric: str, readings: Readings) -> float:
     """Return the resolution of `arms` for `compare`, which expects r / sqrt(6), the rounding of a difference.
 
-    A term of k components is 2^k values over 2^(k - 1), so that rounding gives it r / sqrt(3 * 2^k).
+    A term of k components is 2^k values over 2^(k - 1), so its rounding is r / sqrt(3 * 2^k).
     """
     return resolution(readings.all_values(metric, arms)) * 2 ** ((1 - len(plan.factors)) / 2)
 
@@ -124,7 +131,7 @@ def _resolution(plan: Plan, arms: Sequence[str], metric: str, readings: Readings
 def _lacking(
     plan: Plan, cell: str, readings: Readings, open_seeds: Mapping[str, set[int]]
 ) -> tuple[str, ...]:
-    """Seeds that some arm of the cell did not finish, and why."""
+    """Return the seeds that an arm of the cell did not finish, with the reason."""
     assert plan.confirm is not None
     arms = list(_arms(plan, cell).values())
     failed = {arm: readings.failed_seeds(arm) for arm in arms}

@@ -1,4 +1,4 @@
-"""Main effects and interactions as rows of text."""
+"""Create tables of main effects and interactions as rows of text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,11 +8,11 @@ from orchestrator.report.results.types import Report, Rows
 from search_spaces.wording import amount
 
 LISTED = 2
-"""Seeds whose lack is explained in a row; report.json has them all."""
+"""Maximum number of missing seeds explained in a row; report.json has all of them."""
 
 
 def tables(report: Report) -> Iterator[Rows]:
-    """A table an outcome, and one with the value of every seed or repeat."""
+    """Yield one table per outcome, each followed by one with the value of every seed or repeat."""
     for metric in dict.fromkeys(each.metric for each in report.factorial):
         own = [each for each in report.factorial if each.metric == metric]
         several = len({each.cell for each in own}) > 1
@@ -37,7 +37,7 @@ def tables(report: Report) -> Iterator[Rows]:
 def _seed_by_seed(
     report: Report, metric: str, own: Sequence[FactorialEffect], *, several: bool
 ) -> Iterator[Rows]:
-    """Every seed's value: a mean hides a seed that collapsed."""
+    """Yield a table of the value of every seed, because a mean hides a seed that collapsed."""
     units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in own)]
     if not units:
         return

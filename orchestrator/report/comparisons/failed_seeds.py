@@ -1,4 +1,4 @@
-"""What seeds without a value could have measured, by the declared range of the metric."""
+"""Bound the values that failed seeds could have had, by the declared range of the metric."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def difference_bounds(
     Args:
         pairs: Arm and reference, one pair for each context; differences are averaged over them.
         metric: A primary outcome.
-        readings: What the confirm trials measured.
+        readings: Results of the confirm trials.
 
     Returns:
         By seed, or by repeat, the smallest and the largest difference. None if a seed has no value and the
@@ -59,7 +59,7 @@ def _minus(first: Range, second: Range) -> Range:
 
 
 def withheld_words(found: Mapping[int, Range] | None, metric: str, most: int) -> str:
-    """Return why no verdict is given in spite of the failure, as an ending of a text."""
+    """Return why the failure leaves no verdict, as an ending of a text."""
     if found is None:
         return f"; {metric} has no declared range"
     if len(found) > most:

@@ -1,4 +1,4 @@
-"""Seeds and repeats of the search as rows of text: values one by one, spreads, chosen settings."""
+"""Create tables of seeds and repeats as rows of text: single values, spreads, chosen settings."""
 
 from collections.abc import Iterator, Sequence
 from math import sqrt
@@ -11,13 +11,13 @@ from orchestrator.statistics.decision_chance import DecisionChance
 from search_spaces.wording import amount
 
 FEWEST = 2
-"""Values that a standard deviation needs."""
+"""Number of values that a standard deviation needs."""
 FIELDS = 4
 """Digits of chosen values."""
 
 
 def chosen(report: Report) -> Iterator[Rows]:
-    """Yield the table of what every repeat of every search chose, where searches are repeated."""
+    """Yield the table of the settings that every repeat of every search chose, if searches are repeated."""
     rows = [
         (tally.arm, str(repeat), setting_words(assignment, FIELDS))
         for tally in report.tallies
@@ -29,7 +29,7 @@ def chosen(report: Report) -> Iterator[Rows]:
 
 
 def seed_by_seed(report: Report, metric: str) -> Iterator[Rows]:
-    """Yield the table of every seed's value: a mean hides a seed that collapsed."""
+    """Yield the table of every seed's value, because a mean hides a seed that collapsed."""
     failures = {each.arm: dict(each.failures) for each in report.tallies}
     found = {
         arm: failures.get(arm, {})
@@ -54,7 +54,7 @@ def seed_by_seed(report: Report, metric: str) -> Iterator[Rows]:
 
 
 def outlooks(report: Report, metric: str) -> Iterator[Rows]:
-    """Yield the table of what more seeds or repeats would show of undecided arms."""
+    """Yield the table of the chance that more seeds or repeats decide undecided arms."""
     verdicts = [each for each in report.verdicts if each.metric == metric and each.outlooks]
     if not verdicts:
         return

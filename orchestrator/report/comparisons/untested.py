@@ -1,4 +1,4 @@
-"""Comparisons that no test can decide: of arms with other test sets, and of outcomes that settings fix."""
+"""Detect comparisons that cannot be tested: arms with different test sets, outcomes fixed by settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ Code = Literal["different-test-sets", "fixed-by-construction"]
 Digests = Mapping[int, frozenset[str]]
 """By seed, the digests of one split's examples that trials reported."""
 SHOWN: Final = 8
-"""Characters of a digest that texts show."""
+"""Number of characters of a digest in texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untested:
-    """Why a comparison has no verdict, whatever its values are."""
+    """The reason why a comparison has no verdict, independent of its values."""
 
     code: Code
     text: str
@@ -57,7 +57,7 @@ def why_untested(
 
 
 def unchecked_splits(plan: Plan, answer: AnswerPlan | None, readings: Readings) -> tuple[str, ...]:
-    """Return splits of primary outcomes of which some compared arm reported no digest.
+    """Return the splits of primary outcomes for which some compared arm reported no digest.
 
     Empty for built-in tasks: the planner compares their settings.
     """
@@ -86,7 +86,8 @@ def unlike_tests(split: str, names: tuple[str, str], own: Digests, theirs: Diges
         theirs: Digests of the second arm's trials.
     """
     for seed in own.keys() & theirs.keys():
-        # Behind a space stands the form of the examples; contents of different forms cannot be compared.
+        # The text after a space names the form of the examples. Digests of different forms are not
+        # comparable.
         forms = [{text.partition(" ")[2] for text in each[seed]} for each in (own, theirs)]
         if forms[0] == forms[1] and own[seed] != theirs[seed]:
             first, second = (" and ".join(map(_short, sorted(each[seed]))) for each in (own, theirs))
@@ -104,8 +105,9 @@ def _short(text: str) -> str:
 def _fixed(plan: Plan, arm: str, metric: str, splits: MetricSplits, readings: Readings) -> str:
     """Return that the settings of `arm` fix a cost; empty if they do not.
 
-    A cost is fixed if nothing halts in the arm, as far as the plan knows, and it is the same in every seed
-    and on every split, or in every seed the greatest value that the arm's settings allow.
+    A cost is fixed if nothing halts in the arm, as far as the plan states, and one of two conditions holds:
+    it is the same in every seed and on every split, or it is in every seed the greatest value that the arm's
+    settings allow.
     """
     known = readings.known(metric)
     proof = next((each for each in plan.proofs if each.arm == arm), None)

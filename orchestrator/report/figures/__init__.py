@@ -1,1 +1,1 @@
-"""Draws the figures of a report."""
+"""Draw the figures of a report."""

@@ -1,4 +1,7 @@
-"""Learning curves, outcomes against cost and depth by split: one panel an arm, its reference in grey."""
+"""Draw learning curves, outcomes against cost, and depth by split; one panel per arm.
+
+The reference of the arm is drawn in grey.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -21,7 +24,7 @@ Limits = tuple[float, float]
 
 
 def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Of every quantity a panel an arm, all of one context with the same axes."""
+    """Yield one panel per quantity and arm; panels of one context have the same axes."""
     for place, metric in enumerate(dict.fromkeys(each.metric for each in details.curves), start=1):
         for _, part in by_context(report):
             curves = (each for each in details.curves if each.metric == metric and each.arm in part.arms)
@@ -66,8 +69,7 @@ def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: 
 
 
 def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Of every outcome and cost, context by context: all arms as trained, then every arm under other
-    settings."""
+    """Yield panels by outcome, cost and context: all arms as trained, then each arm under other settings."""
     pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
     parts = by_context(report)
     for place, (outcome, cost) in enumerate(pairs, start=1):
@@ -82,7 +84,7 @@ def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
 def _cost_panels(
     report: Report, details: Details, own: Sequence[CostCurve], name: str, context: str
 ) -> Iterator[Panel]:
-    """One outcome and cost in one context."""
+    """Yield the panels of one outcome and cost in one context."""
     outcome, cost = own[0].outcome, own[0].cost
     yield _all_arms(report, own, name, context)
     if any(each.path for each in own):
@@ -140,14 +142,14 @@ def _paint_cost(
 
 
 def _short_ticks(axes: "Axes") -> None:
-    """1.5M for a million and a half."""
+    """Format the numbers of the axis with prefixes, e.g. 1.5M for 1,500,000."""
     from matplotlib.ticker import EngFormatter
 
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def depth_panels(details: Details) -> Iterator[Panel]:
-    """Of every arm that halts: how deep it thinks on each split."""
+    """Yield one panel per arm that halts, with its depth on each split."""
     own = [each for each in details.depths if each.moves]
     top = max((max(each.high) for each in own), default=1.0)
     for index, each in enumerate(own):
@@ -182,7 +184,7 @@ def _reference(details: Details, arm: str) -> str:
 
 
 def _padded(values: Sequence[float]) -> Limits:
-    """From the least to the greatest, with room beside."""
+    """Return the range of the values, extended at both ends."""
     low, high = min(values), max(values)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.5
     return low - room, high + room

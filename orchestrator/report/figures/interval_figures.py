@@ -1,6 +1,7 @@
-"""Results as figures: a row an arm, its name above its interval, every seed beneath, its numbers beside.
+"""Draw results as figures with one row per arm.
 
-Lines that reach over all rows (floors, zero, the margin) leave out the names.
+A row has the name of the arm above its interval, all seeds below it, and the numbers next to it. Lines that
+cross all rows (floors, zero, the margin) are interrupted at the names.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,29 +33,29 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW, NAMED, SEEDS = 0.5, -0.3, 0.25
-"""Inches of a row; how far above its interval, in rows, its name stands, and how far below its seeds."""
+"""Height of a row in inches; distance in rows from the interval up to the name, and down to the seeds."""
 LINES = (-0.16, 0.42)
-"""From where to where in a row, in rows from its interval, lines are drawn: beneath its name."""
+"""Start and end of the line segments in a row, in rows from its interval: below the name."""
 LETTERS = 34
-"""Of an arm's name: of the widest letters, so many are as wide as the panel."""
+"""Maximum number of letters of an arm's name; the widest letters fill the panel."""
 LEFT = 0.28
-"""Inches beside the axes."""
+"""Space to the left of the axes in inches."""
 DIGIT, GAP = 0.062, 0.1
-"""Inches of a letter of an arm's numbers at most, and on each side of their column."""
+"""Maximum width of a letter of an arm's numbers, and space on each side of their column, in inches."""
 TICK = 0.5
-"""Inches that a number of the axis has for itself."""
+"""Width in inches for one number of the axis."""
 KEY_ROW = 0.19
-"""Inches of a row of the key."""
+"""Height of a row of the key in inches."""
 ONLY = "only seed"
-"""What the key calls the mark of an arm that has one seed alone."""
+"""Label in the key for the mark of an arm that has only one seed."""
 VERDICTS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE, "no difference": INK}
-"""Colours of verdicts. Neither of higher and lower is good; others are grey, for nothing is claimed."""
+"""Colours of verdicts. Higher and lower are neutral; verdicts without a claim are grey."""
 WITHIN = "within margin"
-"""What the key calls that no difference is larger than the margin, which it shows too."""
+"""Label in the key for verdicts of no difference larger than the margin, which the figure displays too."""
 
 
 def figured(report: Report) -> list[str]:
-    """Quantities that are drawn: the headlines, then those that are declared to be."""
+    """Return the quantities that have figures: the headlines, then those declared for figures."""
     declared = [each.name for each in report.quantities if "figure" in each.shown]
     return list(dict.fromkeys((*report.headlines, *declared)))
 
@@ -65,7 +66,7 @@ def outcome_panels(report: Report) -> Iterator[Panel]:
 
 
 def _in_each_context(report: Report, make: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
-    """Return the panels of `make` for each context."""
+    """Yield the panels of `make` for each context."""
     for place, (context, part) in enumerate(by_context(report), start=1):
         for each in make(part):
             name = f"{each.name}-context-{place}" if context else each.name
@@ -119,13 +120,13 @@ def _values(report: Report, metric: str, name: str) -> Panel:
 
 
 def _value_words(report: Report, arm: str, metric: str) -> str:
-    """An arm's numbers, or why there are none."""
+    """Return the numbers of an arm, or why it has none."""
     cell = report.cell(arm, metric)
     return f"{report.finished(arm)}: no value" if cell is None else interval_words(cell.estimate)
 
 
 def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
-    """With a row for each of `words`, a column as wide as the longest of them, and a key of so many marks."""
+    """Return a panel with a row for each of `words`, a column for them, and a key with `keys` marks."""
     below = KEY_ROW * -(-keys // 2)
     height, column = 0.9 + ROW * len(words) + below, 2 * GAP + DIGIT * max(map(len, words))
     return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + below, right=column)
@@ -164,7 +165,7 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
 
 
 def _mean(found: Estimate) -> str:
-    """What the key says of a mean."""
+    """Return the label of a mean in the key."""
     return worded([found], intervals="mean, 95% interval", means="mean", one=ONLY)
 
 
@@ -175,7 +176,7 @@ def _interval(axes: "Axes", row: float, found: Estimate, colour: str, label: str
 
 
 def _seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> None:
-    """Every value beneath its mean: a collapsed one must not hide in an interval. One alone is the mean."""
+    """Draw each value below its mean, so that a collapsed seed is visible; a single value is the mean."""
     if len(values) > 1:
         places = [row + SEEDS] * len(values)
         axes.plot(values, places, "o", markersize=3, alpha=0.7, color=MUTED, label=f"one {unit}")
@@ -224,7 +225,7 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
 
 
 def _mark(verdict: ArmVerdict) -> tuple[str, str]:
-    """Colour of an arm's difference, and what the key says of it."""
+    """Return the colour of an arm's difference and its label in the key."""
     claimed, found = verdict.kind in VERDICTS, verdict.difference
     said = verdict.kind if claimed else "no claim"
     said = WITHIN if verdict.kind == "no difference" else said
@@ -236,7 +237,7 @@ def _mark(verdict: ArmVerdict) -> tuple[str, str]:
 
 
 def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float]:
-    """By seed, or by repeat, the arm minus its reference."""
+    """Return the differences between arm and reference, by seed or by repeat."""
     own, theirs = report.cell(arm, metric), report.cell(reference, metric)
     if own is None or theirs is None:
         return []
@@ -245,7 +246,7 @@ def _paired(report: Report, arm: str, reference: str, metric: str) -> list[float
 
 
 def _rows(axes: "Axes", words: Sequence[str]) -> None:
-    """A row for each of the words, which stand beside the axes: there nothing crosses them."""
+    """Set up one row per text and draw each text next to the axes, where no line crosses it."""
     axes.set_ylim(len(words) - 0.55, -0.62)
     axes.set_yticks([])
     wide = axes.get_position().width * axes.figure.get_figure(root=True).get_figwidth()
@@ -258,13 +259,13 @@ def _rows(axes: "Axes", words: Sequence[str]) -> None:
 
 
 def _line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
-    """A line at a value, beneath the name of every row."""
+    """Draw a vertical line at a value in every row, below the name."""
     for row in range(rows):
         axes.plot([value, value], [row + end for end in LINES], color=INK, **looks)
 
 
 def _roomy(axes: "Axes") -> None:
-    """An axis of values that are all the same is no magnifying glass for rounding errors."""
+    """Widen an axis whose values are all equal, so that it does not magnify rounding errors."""
     low, high = axes.dataLim.intervalx
     middle = (low + high) / 2
     if high - low <= ROUNDING * max(abs(low), abs(high)):
@@ -272,7 +273,7 @@ def _roomy(axes: "Axes") -> None:
 
 
 def _name(axes: "Axes", row: int, arm: str) -> None:
-    # On paper of its own, for the grid crosses it.
+    # The background hides the grid behind the name.
     paper = {"facecolor": PAPER, "linewidth": 0, "pad": 0.6}
     place = axes.get_yaxis_transform()
     words = shortened(arm, LETTERS)

@@ -1,4 +1,4 @@
-"""Arms as numbered marks: where these would hide each other, their numbers stand above them."""
+"""Draw arms as numbered marks; numbers of overlapping marks are written above them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MARK, LETTERS, LETTER, LINE = 11.0, 7.5, 5.0, 9.0
-"""Points: across a mark, of a number's letters, of the width of one letter, of a line of letters."""
+"""Sizes in points: diameter of a mark, font size, width of a letter, height of a line of letters."""
 ROOM = 0.12
-"""Part of the range that is left free beside the outermost marks."""
+"""Margin around the outermost marks, as a part of the range."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class _Label:
         return ranges(self.numbers)
 
     def words_at(self, width: float) -> tuple[float, float]:
-        """Where the middle of the words is: above the highest mark, inside axes so wide."""
+        """Return the centre of the words: above the highest mark, inside axes of this width."""
         across = [x for x, _ in self.marks]
         x, y = (min(across) + max(across)) / 2, max(y for _, y in self.marks) + (MARK + LINE) / 2
         half = LETTER * len(self.words) / 2
         return max(half, min(width - half, x)) if 2 * half < width else width / 2, y
 
     def boxes(self, width: float) -> list[tuple[float, float, float, float]]:
-        """Left, low, right and high end of what is drawn."""
+        """Return the left, low, right and high ends of all marks and words."""
         found = [(x - MARK / 2, y - MARK / 2, x + MARK / 2, y + MARK / 2) for x, y in self.marks]
         if len(self.marks) > 1:
             half, (x, y) = LETTER * len(self.words) / 2, self.words_at(width)
@@ -43,7 +43,7 @@ class _Label:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Rising numbers in few letters: 1, 3-6."""
+    """Return ascending numbers in few letters, e.g. `1, 3-6`."""
     runs: list[list[int]] = []
     for each in sorted(numbers):
         if runs and each == runs[-1][-1] + 1:
@@ -54,7 +54,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
-    """A mark at each place of the data, and its number where it is read."""
+    """Draw a mark at each place in data coordinates, with its number in or above it."""
     across, up = zip(*places.values(), strict=True)
     axes.plot(across, up, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle="")
     axes.margins(ROOM)
@@ -78,7 +78,7 @@ def paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> No
 
 
 def _apart(groups: list[_Label], width: float) -> list[_Label]:
-    """Those that touch made one, until none does."""
+    """Merge labels that overlap until none do."""
     for at, one in enumerate(groups):
         for other in groups[at + 1 :]:
             if any(_touch(a, b) for a in one.boxes(width) for b in other.boxes(width)):

@@ -1,4 +1,4 @@
-"""Every figure that a report has, in the order of the page, and those that a notebook shows by itself."""
+"""List all figures of a report in the order of the page, and provide them as images to notebooks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from orchestrator.report.results.types import Report
 
 
 def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
-    """Without `details` those of results alone."""
+    """Yield all panels; without `details` only those of results."""
     yield from outcome_panels(report)
     if details is not None:
         for place, course in enumerate(details.searches, start=1):
@@ -32,21 +32,21 @@ def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Image:
-    """One figure."""
+    """One figure, which a notebook displays."""
 
     name: str
     png: bytes
-    """The bytes of its file."""
+    """Content of the PNG file."""
 
     def __repr__(self) -> str:
         return f"Image({self.name!r}, {len(self.png):,} bytes of PNG)"
 
     def _repr_png_(self) -> bytes:
-        """IPython's own name for it."""
+        """Return the PNG for IPython, which calls this method."""
         return self.png
 
 
 def images(report: Report) -> dict[str, Image]:
-    """Every figure that the report has, by the name of its file; the notebook's own settings stay."""
+    """Return every figure of the report by the name of its file; settings of the notebook are unchanged."""
     panels = (*outcome_panels(report), *metric_panels(report))
     return {each.name: Image(each.name, rendered(each, "png")) for each in panels}

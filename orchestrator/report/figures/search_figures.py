@@ -1,4 +1,4 @@
-"""The search of an arm as figures: how it went on, what mattered, where the good values lie, the front."""
+"""Draw the search of an arm: progress, importance of fields, values of single fields, Pareto front."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SLICES = 4
-"""Dimensions of an arm that have a panel, those that mattered most first."""
+"""Maximum number of searched fields of an arm with a panel, the most important first."""
 POINTS = 200
-"""Trials that a panel shows; of more every k-th, and the best."""
+"""Approximate maximum of trials in a panel: of more, every k-th is drawn, and the best."""
 FEW = 6
-"""Choices of which so many have names on an axis; more have their places in the list."""
+"""Maximum number of choices whose names are on an axis; more are numbered by their place in the list."""
 CUT = 0.1
-"""Share of the worst trials that the axes leave out."""
+"""Share of the worst trials that is outside of the axes."""
 
 
 def search_panels(course: SearchCourse, place: int) -> Iterator[Panel]:
-    """Of one arm, whose place among those that search is `place`."""
+    """Yield the panels of one arm; `place` is its number among the arms that search."""
     if not course.finished:
         return
     if len(course.objectives) > 1:
@@ -70,7 +70,7 @@ def _courses(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]
 
 
 def _best_of(ends: Sequence[tuple[int, float, float]], course: SearchCourse) -> tuple[int, float, float]:
-    """Return where the repeat ended that found the best value."""
+    """Return the last point of the repeat with the best value."""
     return (max if course.objectives[0].goal == "max" else min)(ends, key=lambda end: end[2])
 
 
@@ -115,7 +115,7 @@ def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[Ex
 
 
 def _limits(values: Sequence[float], *, larger: bool) -> tuple[float, float]:
-    """From the best to where the worst tenth begins."""
+    """Return limits from the best value to the start of the worst tenth."""
     ordered = sorted(values, reverse=larger)
     ends = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * (1 - CUT)))]
     low, high = min(ends), max(ends)

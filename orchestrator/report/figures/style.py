@@ -1,7 +1,8 @@
-"""How every figure of a report looks, and how it becomes bytes that are always the same.
+"""Define the style of all figures, and render them to reproducible bytes.
 
-Colours are those of Okabe and Ito (2008), told apart by colour-blind readers. Inside a page each becomes a
-custom property of its style sheet (`var(--figure-blue)`), so that the same picture is read on light and dark.
+Colours are those of Okabe and Ito (2008), which colour-blind readers can distinguish. In a page each colour
+is a custom property of the style sheet (`var(--figure-blue)`), so that the figure is legible on light and
+dark.
 """
 
 import io
@@ -32,15 +33,15 @@ PROPERTIES: Final[Mapping[str, str]] = {
     GREEN: "green",
     PURPLE: "purple",
 }
-"""Colour of a figure to what the page's style sheet calls it."""
+"""Name of each colour in the style sheet of the page."""
 WIDTH = 4.4
-"""Inches of a panel: as wide as a phone, so that its letters stay as large as those around them."""
+"""Width of a panel in inches: that of a phone, so that its letters are as large as the text around it."""
 SMALL = 2.9
-"""Inches of a panel of which there is one an arm."""
+"""Width in inches of panels that exist once per arm."""
 RIGHT, TOP = 0.16, 0.36
-"""Inches beside the axes, if nothing stands there, and above them."""
+"""Space in inches to the right of axes without texts there, and above axes."""
 LETTER = 0.09
-"""Inches of one letter of a title."""
+"""Width of one letter of a title in inches."""
 DPI = 150
 SETTINGS: Final[Mapping[str, Any]] = {
     "font.family": ["DejaVu Sans"],
@@ -78,29 +79,29 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: what it shows, in words too, and how it is painted."""
+    """A figure: its name, description and paint function."""
 
     name: str
-    """Of its file, without what is after the dot."""
+    """File name without its suffix."""
     label: str
-    """What is seen on it, for who cannot see it."""
+    """Description of the figure for readers who cannot see it."""
     paint: Callable[["Axes"], None]
     title: str = ""
     height: float = 2.3
-    """Inches."""
+    """Height in inches."""
     width: float = WIDTH
     left: float = 0.62
-    """Inches beside the axes, for what is written there."""
+    """Space in inches to the left of the axes, for labels."""
     bottom: float = 0.46
     right: float = RIGHT
 
 
 _DRAWING = Lock()
-"""Held while the library's settings are ours: all threads share them."""
+"""Held while the settings of matplotlib, which all threads share, are changed."""
 
 
 def shortened(text: str, letters: int) -> str:
-    """A text in so many letters at most, its middle left out: ends tell names apart."""
+    """Return the text with at most `letters` letters; the middle is cut, since ends distinguish names."""
     text = visible(one_line(text))
     if len(text) <= letters:
         return text
@@ -109,12 +110,12 @@ def shortened(text: str, letters: int) -> str:
 
 
 def titled(panel: Panel) -> str:
-    """The title in as many letters as there is room for above the picture."""
+    """Return the title, shortened to the space above the figure."""
     return shortened(panel.title, int((panel.width - 0.2) / LETTER))
 
 
 def rendered(panel: Panel, kind: Kind) -> bytes:
-    """The picture as a file. The same panel gives the same bytes for ever."""
+    """Return the figure as a file. The same panel always gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -123,7 +124,7 @@ def rendered(panel: Panel, kind: Kind) -> bytes:
     with _DRAWING, mpl.rc_context(settings):
         figure = Figure(figsize=(panel.width, panel.height))
         FigureCanvasAgg(figure)
-        # Fixed: finding margins takes longer than all else, and there are a hundred panels and more.
+        # Fixed: automatic margins take more time than all else, and there may be more than a hundred panels.
         figure.subplots_adjust(
             left=panel.left / panel.width,
             right=1 - panel.right / panel.width,
@@ -136,7 +137,7 @@ def rendered(panel: Panel, kind: Kind) -> bytes:
         dates = {"svg": "Date", "pdf": "CreationDate"}
         metadata = {dates[kind]: None} if kind in dates else None
         with warnings.catch_warnings():
-            # Of letters that its font lacks: who reads the page has others.
+            # The font may lack letters that the reader of the page has.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata, transparent=kind != "png")
     return buffer.getvalue()
@@ -152,7 +153,7 @@ _FONT = "font-family: 'DejaVu Sans'; "
 
 
 def inlined(panel: Panel) -> str:
-    """The picture as an element of a page: colours by name, the page's letters, no name twice."""
+    """Return the figure as an SVG element of a page, with colours by name, the page's font and unique ids."""
     text = _PREAMBLE.sub("", rendered(panel, "svg").decode("utf-8"))
     text = _BREAKS.sub(" ", text).replace(_FONT, "")
     text = _COLOUR.sub(lambda found: f"var(--figure-{PROPERTIES[found[0].lower()]})", text)
@@ -166,7 +167,13 @@ def inlined(panel: Panel) -> str:
 
 
 def shade(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
-    """Boxes of one shade as one path, which keeps a page small. `ink`: from 0, none, to 1."""
+    """Draw boxes of one shade as one path, which keeps a page small.
+
+    Args:
+        axes: Axes to draw on.
+        boxes: Boxes in data coordinates.
+        ink: Opacity from 0 (invisible) to 1.
+    """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -182,7 +189,7 @@ def shade(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
 
 
 def key_below(axes: "Axes", left: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
-    """What marks mean, each once, `drop` inches below the axis, from `left` of its width on."""
+    """Draw a key with each mark once, `drop` inches below the axis, from `left` of its width on."""
     handles, labels = axes.get_legend_handles_labels()
     named = dict(zip(labels, handles, strict=True))
     if not named:

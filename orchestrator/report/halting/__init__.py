@@ -1,1 +1,1 @@
-"""Halting depth and use of experts: values, tables and figures."""
+"""Report halting depth and use of experts: values, tables and figures."""

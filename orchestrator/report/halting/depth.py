@@ -1,4 +1,4 @@
-"""How deep arms think, split by split: mean over seeds, and the spread over the examples of a split."""
+"""Compute the depth of arms by split: mean over seeds, and spread over the examples of a split."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,30 +8,30 @@ from orchestrator.plan.types import Plan
 from orchestrator.report.results.readings import Readings
 
 SPREAD = ("_p10", "_p90")
-"""What quantities of examples end with: a tenth of them lies below, a tenth above."""
+"""Suffixes of the 10th and 90th percentile over examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthCurve:
-    """One arm over the splits that confirm trials read, in their order."""
+    """Depth of one arm on the splits of its confirm trials, in their order."""
 
     arm: str
     quantity: str
     splits: tuple[str, ...]
     mean: tuple[float, ...]
     low: tuple[float, ...]
-    """A tenth of a split's examples are below, as a mean over seeds; `mean` where that was not measured."""
+    """10th percentile over the examples of each split, averaged over seeds; `mean` if not measured."""
     high: tuple[float, ...]
     seeds: int
 
     @property
     def moves(self) -> bool:
-        """Whether it is not the same everywhere: whether anything halts."""
+        """Return whether the depth varies, which means that something halts."""
         return len({*self.mean, *self.low, *self.high}) > 1
 
 
 def depth_curves(plan: Plan, readings: Readings, splits: Sequence[str]) -> Iterator[DepthCurve]:
-    """Of every quantity that counts what a model runs on an example, where arms halt by themselves."""
+    """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
     counted = [each.name for each in readings.declared if each.is_cost and each.moves_with and each.shown]
     for quantity in counted:
         for arm in plan.arms:

@@ -1,4 +1,4 @@
-"""What confirm trials kept of single examples: which words had halted at which layer."""
+"""Read halting maps of confirm trials: which words of single examples had halted at which layer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
 
 DRAWN = 32
-"""Maps on a page, over all arms: more would make it slow to open."""
+"""Maximum number of maps on a page, over all arms; more would make it slow to open."""
 WORDS, LAYERS = 64, 32
-"""At most of one input: trials keep no more, and of a record from elsewhere no more is read."""
+"""Maximum words and layers of one input: trials store no more, and further ones in a record are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,19 @@ class MappedPart:
 
     words: tuple[str, ...]
     length: int
-    """Words before the input was cut."""
+    """Number of words before the input was cut."""
     running: tuple[tuple[int, ...], ...]
-    """By word, then layer: what was still open in percent, -1 where the word had halted."""
+    """By word, then layer: percentage still open, -1 if the word had halted."""
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Layers kept of each word."""
+        """Return the number of executed layers of each word."""
         return tuple(sum(each >= 0 for each in layers) for layers in self.running)
 
 
 @dataclass(frozen=True, slots=True)
 class MappedExample:
-    """One example under one trial."""
+    """One example in one trial."""
 
     split: str
     number: int
@@ -40,16 +40,16 @@ class MappedExample:
     answer: str | None
     hits: int
     counts: int
-    """Right answers, and all that were asked for."""
+    """Number of right answers, and of all answers."""
     depth: float
-    """Layers kept, the mean over words where they halt one by one."""
+    """Number of executed layers; the mean over words if words halt separately."""
     meaning: str
     parts: tuple[MappedPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ArmMaps:
-    """Of one arm the first seed that finished and kept any."""
+    """Maps of one arm, from the first finished seed that stored any."""
 
     arm: str
     seed: int
@@ -59,22 +59,28 @@ class ArmMaps:
 
 @dataclass(frozen=True, slots=True)
 class HaltingMaps:
-    """Of all arms."""
+    """Halting maps of all arms."""
 
     arms: tuple[ArmMaps, ...]
     still: tuple[str, ...]
-    """Arms that kept none though they were asked to: nothing halts in them."""
+    """Arms without maps although maps were requested: nothing halts in them."""
 
     @property
     def each(self) -> int:
-        """Maps that are drawn of an arm."""
+        """Return the maximum number of maps drawn per arm."""
         return max(1, DRAWN // max(1, len(self.arms)))
 
 
 def halting_maps(
     plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> HaltingMaps:
-    """`records`: of confirm trials; `measured`: what they measured, by trial id."""
+    """Return the halting maps of all arms.
+
+    Args:
+        plan: Plan of the sweep.
+        records: Records of confirm trials.
+        measured: Measurements of these trials by trial id.
+    """
     asked = plan.confirm is not None and plan.confirm.halting_examples > 0
     done = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.trial_id in measured]
     of_arms = by_arm(done)
@@ -89,7 +95,7 @@ def halting_maps(
 def _kept(
     arm: str, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ArmMaps]:
-    """Seed by seed."""
+    """Yield the maps of an arm, seed by seed."""
     for record in sorted(records, key=lambda each: each.seed):
         last = measured[record.trial_id][-1:]
         maps = (each for one in last for each in one.examples if each.get("kind", "map") == "map")
@@ -99,7 +105,7 @@ def _kept(
 
 
 def _example(kept: Mapping[str, Any]) -> MappedExample:
-    """Raises KeyError, TypeError or ValueError for what no trial of ours keeps."""
+    """Return a stored example. Raise KeyError, TypeError or ValueError if its format is wrong."""
     return MappedExample(
         split=str(kept["split"]),
         number=int(kept["number"]),

@@ -1,4 +1,4 @@
-"""What the page shows of halting: depth, and what single examples show."""
+"""Create the section of the page on halting: depth, use of experts, and halting maps."""
 
 from collections.abc import Iterator, Sequence
 
@@ -56,7 +56,7 @@ MEANINGS = {
 
 
 def halting(report: Report, details: Details) -> PageSection:
-    """Depth split by split, then single examples arm by arm."""
+    """Return the section: depth by split, then counts over many examples, then maps arm by arm."""
     several = ", as means over seeds"
     over = worded(report.estimates, intervals=several, means=several, one="")
     depth = Part(texts=(DEPTH.format(over=over),), panels=pictures(depth_panels(details)))
@@ -116,7 +116,7 @@ def _maps(details: Details) -> Iterator[Part]:
 
 
 def _words(arms: Sequence[ArmMaps]) -> str:
-    """What maps show, where arms mean different things arm by arm."""
+    """Return the explanation of the maps, with the arms to which each meaning applies."""
     arms_of: dict[str, list[str]] = {}
     for each in arms:
         arms_of.setdefault(MEANINGS.get(each.examples[0].meaning, "unknown"), []).append(each.arm)
@@ -132,6 +132,6 @@ def _rest(still: tuple[str, ...]) -> str:
 
 
 def _cut(maps: ArmMaps, most: int) -> str:
-    """Which of the examples are not drawn."""
+    """Return how many examples are not drawn, as text."""
     left = len(maps.examples) - most
     return "" if left <= 0 else f"{amount(left, 'more example')} kept and not drawn; report.json has all."

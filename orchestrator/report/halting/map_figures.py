@@ -1,4 +1,4 @@
-"""Halting maps as figures: words from left to right, layers upwards, in strips as wide as a phone."""
+"""Draw halting maps: words from left to right, layers upwards, in strips as wide as a phone."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PER_STRIP, STRIPS = 24, 2
-"""Words side by side, and strips of an example: of a pair one for each sentence."""
+"""Words per strip, and maximum number of strips per example; of a pair, one for each sentence."""
 LETTERS = 8
-"""Of a word."""
+"""Maximum number of letters of a word."""
 SHADES = ((60, 1.0), (25, 0.62), (5, 0.38), (0, 0.2))
-"""From how many percent on that are open, how much ink: told apart in grey too."""
+"""Lower bounds of the open percentage with their opacities, which also differ in grey."""
 LAYER, NAMES, ABOVE = 0.1, 0.6, 0.12
-"""Inches of a layer, of the words beneath a strip, and between strips."""
+"""Height in inches of a layer, of the words below a strip, and of the space between strips."""
 LEAST = 2
-"""Layers that a strip has room for."""
+"""Minimum number of layers that a strip has space for."""
 LEFT, BOTTOM = 0.34, 0.24
 
 Strip = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
-"""Words, and their layers."""
+"""Words, and the percentages of their layers."""
 
 
 def map_panels(maps: ArmMaps, place: int, most: int) -> Iterator[Panel]:
-    """Of the arm at this place among those that have maps, `most` examples."""
+    """Yield panels of the first `most` examples; `place` is the arm's number among arms with maps."""
     for index, each in enumerate(maps.examples[:most], start=1):
         strips = [*_strips(each)]
         layers = max((len(row) for _, rows in strips for row in rows), default=1)
@@ -73,7 +73,7 @@ def _note(example: MappedExample) -> str:
 
 
 def _most(example: MappedExample) -> int:
-    """Words of each part that are drawn."""
+    """Return the maximum number of words drawn of each part."""
     return PER_STRIP * max(1, STRIPS // max(1, len(example.parts)))
 
 
@@ -85,7 +85,7 @@ def _strips(example: MappedExample) -> Iterator[Strip]:
 
 
 def _paint(axes: "Axes", strips: Sequence[Strip], layers: int, note: str) -> None:
-    """Everything is measured upwards in layers."""
+    """Draw all strips; the vertical unit is one layer."""
     unit = 1 / LAYER
     tall = layers + (NAMES + ABOVE) * unit
     for number, (words, rows) in enumerate(strips):
@@ -110,7 +110,7 @@ def _paint(axes: "Axes", strips: Sequence[Strip], layers: int, note: str) -> Non
 
 
 def _paint_cells(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> None:
-    """One path a shade: neighbours of one shade are one rectangle, which keeps a page small."""
+    """Draw each shade as one path and merge neighbours of one shade, which keeps a page small."""
     layers = max((len(row) for row in rows), default=0)
     for least, ink in SHADES:
         boxes: list[Box] = []
@@ -126,5 +126,5 @@ def _paint_cells(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> N
 
 
 def _shade(percent: int) -> int | None:
-    """The end of its range; None for a word that had halted."""
+    """Return the lower bound of the range of a percentage; None for a word that had halted."""
     return next((least for least, _ in SHADES if percent >= least), None)

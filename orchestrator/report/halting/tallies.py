@@ -1,4 +1,4 @@
-"""What confirm trials counted on many examples: depth by length and by operators, use of experts."""
+"""Read counts of confirm trials over many examples: depth by length and by operators, use of experts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +12,12 @@ from orchestrator.trials import OutcomeKind, Record
 from trainables.protocol import Measurement
 
 BINS, CLASSES, EXPERTS, LAYERS, WORDS = 64, 32, 256, 64, 5
-"""At most that are read of a record from elsewhere."""
+"""Limits on what is read of a record: bins, classes, experts, layers, and words per expert."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthBin:
-    """Examples of one split with so many tokens or operators, as means over seeds."""
+    """Examples of one split with a similar number of tokens or operators; depths are means over seeds."""
 
     fewest: int
     most: int
@@ -28,22 +28,22 @@ class DepthBin:
     high: float | None
     """Ends of the 95% t interval of `mean` over seeds, or repeats of the search; see `estimate`."""
     tenth: float
-    """A tenth of the examples are below."""
+    """10th percentile of the depth over examples."""
     ninetieth: float
 
 
 @dataclass(frozen=True, slots=True)
 class BinnedDepth:
-    """Depth of one arm inside one split."""
+    """Depth of one arm in one split, by bin."""
 
     arm: str
     split: str
-    """Empty where a trial counted all splits together, as those of earlier versions did."""
+    """Empty if the trial counted all splits together, as older versions did."""
     bins: tuple[DepthBin, ...]
 
     @property
     def moves(self) -> bool:
-        """Whether it is not the same everywhere: whether anything halts."""
+        """Return whether the depth varies, which means that something halts."""
         return len({depth for each in self.bins for depth in (each.mean, each.tenth, each.ninetieth)}) > 1
 
 
@@ -52,9 +52,9 @@ Shares = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class ExpertUse:
-    """How one mixture of one trial routed its words, the first seed of an arm that finished.
+    """Routing of words in one mixture of experts, from the first finished seed of an arm.
 
-    Experts have no order that seeds share: there is no mean over seeds.
+    Experts have no common order across seeds, so there is no mean over seeds.
     """
 
     arm: str
@@ -64,22 +64,26 @@ class ExpertUse:
     examples: int
     classes: tuple[str, ...]
     uses: tuple[tuple[int, ...], ...]
-    """By class, then expert: how often it was chosen, over all layers."""
+    """Number of choices by class, then expert, over all layers."""
     layers: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Number of each layer, from 1, with how often each expert was chosen there, over all classes; empty in
-    trials of earlier versions, which did not count that."""
+    """Number of each layer, from 1, and choices of each expert in this layer over all classes.
+
+    Empty in trials of older versions, which did not count layers.
+    """
     words: tuple[tuple[tuple[str, int], ...], ...] = ()
-    """By expert: the words that chose it most often, each with how often, over all layers; empty in trials of
-    earlier versions."""
+    """Words that chose each expert most often, with their counts over all layers.
+
+    Empty in trials of older versions.
+    """
 
     @property
     def shares(self) -> Shares:
-        """Of the choices of each class, which part each expert got."""
+        """Return the share of each expert in the choices of each class."""
         return _shares(self.uses)
 
     @property
     def layer_shares(self) -> Shares:
-        """Of the choices in each layer, which part each expert got."""
+        """Return the share of each expert in the choices in each layer."""
         return _shares([uses for _, uses in self.layers])
 
 
@@ -88,9 +92,9 @@ def _shares(uses: Sequence[Sequence[int]]) -> Shares:
 
 
 BOUND = 8
-"""Where in a bin the mean bound of its examples' depths stands."""
+"""Index of the mean depth bound of the examples in a stored bin."""
 Kept = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
-"""By arm, seeds ascending."""
+"""Records with a stored count, by arm; seeds ascending."""
 
 
 def binned_depths(
@@ -99,7 +103,14 @@ def binned_depths(
     records: Sequence[Record],
     measured: Mapping[str, Sequence[Measurement]],
 ) -> Iterator[BinnedDepth]:
-    """Arm by arm, split by split. `records`: of confirm trials; `measured`: what they measured, by id."""
+    """Yield binned depths, arm by arm and split by split.
+
+    Args:
+        kind: The quantity that defines the bins.
+        plan: Plan of the sweep.
+        records: Records of confirm trials.
+        measured: Measurements of these trials by trial id.
+    """
     kept, units = _of_kind(kind, records, measured), plan.units
     for arm in plan.arms:
         of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
@@ -114,10 +125,10 @@ def binned_depths(
 
 
 def _merged(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
-    """One bin, of each seed its unit and row: the same examples under every seed."""
+    """Return one bin over seeds; each item has the unit of a seed and its row for the same examples."""
     rows = [row for _, row in seeds]
     mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
-    # Trials of earlier versions did not write the bound of the depth.
+    # Trials of older versions did not store the bound of the depth.
     bounds = [float(row[BOUND]) for row in rows if len(row) > BOUND]
     by_unit: dict[int, list[float]] = {}
     for (unit, _), value in zip(seeds, mean, strict=True):
@@ -141,7 +152,7 @@ def _merged(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin
 def expert_uses(
     plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ExpertUse]:
-    """Of every arm that has experts, mixture by mixture."""
+    """Yield the use of experts of every arm that has experts, mixture by mixture."""
     kept = _of_kind("experts", records, measured)
     for arm in plan.arms:
         for record, each in kept.get(arm.name, ())[:1]:

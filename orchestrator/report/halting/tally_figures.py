@@ -1,4 +1,4 @@
-"""Depth by length and by operators inside a split, and use of experts, as figures."""
+"""Draw depth by length and by operators inside a split, and use of experts."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW = 0.3
-"""Inches of a class."""
+"""Height of the row of a class in inches."""
 COLOURS: tuple[str, ...] = (BLUE, ORANGE, GREEN, PURPLE)
 MARKS = "os^Dv"
 KEY_ROW, KEY_COLUMNS = 0.17, 2
-"""Inches of a line of a key, and names of splits in it."""
+"""Height of a line of the key in inches, and number of split names per line."""
 NUMBERED = 8
-"""Experts up to which shares are written into their cells."""
+"""Maximum number of experts for which shares are written into the cells."""
 SHADES = 40
-"""Of cells: finer ones are not told apart."""
+"""Number of shades of cells; finer shades are indistinguishable."""
 LIGHT = 0.55
-"""Part of the greatest share from which on a number is written light on dark."""
+"""Part of the greatest share from which a number is written light on dark."""
 
 
 def binned_panels(depths: Sequence[BinnedDepth], what: Literal["tokens", "operators"]) -> Iterator[Panel]:
-    """Of every arm that halts, a line for each split."""
+    """Yield one panel per arm that halts, with one line for each split."""
     by_arm: dict[str, list[BinnedDepth]] = {}
     for each in depths:
         by_arm.setdefault(each.arm, []).append(each)
@@ -77,7 +77,7 @@ def _words(fewest: int, most: int) -> str:
 
 
 def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], what: str, top: float) -> None:
-    # Marks differ too: colours are four, and splits may be more.
+    # Markers differ too, since there are four colours and possibly more splits.
     looks = cycle(zip(COLOURS * len(MARKS), (each for each in MARKS for _ in COLOURS), strict=True))
     for depth, (colour, marker) in zip(depths, looks, strict=False):
         places = [(each.fewest + each.most) / 2 for each in depth.bins]
@@ -103,7 +103,7 @@ def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], what: str, top: f
 
 
 def expert_panels(uses: Sequence[ExpertUse]) -> Iterator[Panel]:
-    """Two heat maps a mixture: by class of word and by layer, where that was counted."""
+    """Yield two heat maps per mixture: by class of word, and by layer if layers were counted."""
     for index, each in enumerate(uses, start=1):
         title = f"{shortened(each.arm, 20)}, {each.mixture}, seed {each.seed}"
         of = f"Experts of the {each.mixture} of {each.arm}"

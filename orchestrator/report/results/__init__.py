@@ -1,1 +1,1 @@
-"""Computes a report from records."""
+"""Compute a report from records."""

@@ -1,4 +1,4 @@
-"""What every arm changes against the arm it is compared with: all of it, whatever its name says."""
+"""List everything that each arm changes relative to its reference, independent of its name."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,30 +10,29 @@ from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 
 LISTED, LONGEST = 6, 40
-"""Fields that a row lists and letters of a value; page and report.json have all."""
+"""Maximum number of fields in a row and of letters of a value; page and report.json have all."""
 SEARCHED = "searched"
-"""Stands for a value that every repeat of a search chooses anew."""
+"""Denotes a value that every repeat of a search chooses anew."""
 TITLE = "what each arm changes against the arm it is compared with"
 
 
 @dataclass(frozen=True, slots=True)
 class ArmChanges:
-    """An arm's settings beside those of its reference."""
+    """Differences between the settings of an arm and those of its reference."""
 
     arm: str
     reference: str
     """Empty for the baseline."""
     changes: tuple[Change, ...]
-    """Every field that differs. A field that only the reference searches goes from what was chosen there."""
+    """All fields that differ. If only the reference searches a field, its chosen value is the old one."""
     chosen: Mapping[str, Any]
-    """What the arm's search found for the fields it searches; empty where nothing is chosen (yet), and where
-    searches are repeated."""
+    """Values that the arm's search chose; empty before a choice, and if searches are repeated."""
     searched: tuple[str, ...]
-    """Fields that its search varies."""
+    """Fields that the arm's search varies."""
     dropped: Mapping[str, Any]
-    """Fields of the common search that it does not search, with their values; null where it has none."""
+    """Fields of the common search that the arm does not search, with values; None for a missing field."""
     chosen_by_repeat: tuple[Mapping[str, Any], ...] = ()
-    """What every repeat of the arm's search found, where searches are repeated."""
+    """Values that each repeat of the arm's search chose, if searches are repeated."""
 
 
 def arm_changes(
@@ -41,10 +40,12 @@ def arm_changes(
     assignments: Mapping[str, Mapping[str, Any]],
     by_repeat: Mapping[str, tuple[Mapping[str, Any], ...]],
 ) -> Iterator[ArmChanges]:
-    """One an arm, the baseline first; nothing where no arm changes or searches anything.
+    """Yield the changes of each arm, the baseline first; nothing if no arm changes or searches anything.
 
-    `assignments`: by arm what its search found, where it found something; `by_repeat`: the same of every
-    repeat, where searches are repeated.
+    Args:
+        plan: Plan of the sweep.
+        assignments: Values that the search of an arm chose, by arm.
+        by_repeat: Values that each repeat of the search of an arm chose, by arm, if searches are repeated.
     """
     if not any(arm.changes or arm.space.paths for arm in plan.arms):
         return
@@ -62,24 +63,24 @@ def arm_changes(
 
 
 def _of_reference(plan: Plan, arm: Arm, assignments: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what the search of the reference of `arm` chose; that it is searched, where repeats differ."""
+    """Return the values that the search of the reference chose, or `SEARCHED` if searches are repeated."""
     if plan.repeats == 1 or not arm.reference:
         return assignments.get(arm.reference, {})
     return dict.fromkeys(plan.arm(arm.reference).space.paths, SEARCHED)
 
 
 def _as_run(arm: Arm, of_reference: Mapping[str, Any]) -> Iterator[Change]:
-    """The changes with what was run: a value that a search replaces is nobody's."""
+    """Yield the changes with the values that ran; fields that the arm's search replaces are left out."""
     for change in arm.changes:
         if change.path in arm.space.paths:
-            continue  # shown as chosen
+            continue  # displayed as chosen
         before = of_reference.get(change.path, change.before)
         if type(before) is not type(change.after) or before != change.after:
             yield Change(change.path, before, change.after)
 
 
 def rows(found: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
-    """A row an arm: name, reference, changes, what its search chose, what it does not search."""
+    """Return one row per arm: name, reference, changes, chosen values, fields not searched."""
     return [
         (
             each.arm,
@@ -98,7 +99,7 @@ def rows(found: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
 
 
 def is_cut(each: ArmChanges) -> bool:
-    """Whether its row leaves fields out, or parts of their values."""
+    """Return whether the row of the arm omits fields or parts of values."""
     values = [
         *(value for one in each.changes for value in (one.before, one.after)),
         *each.chosen.values(),
@@ -109,7 +110,7 @@ def is_cut(each: ArmChanges) -> bool:
 
 
 def in_full(each: ArmChanges) -> tuple[str, ...]:
-    """A line a field, whatever their number and length."""
+    """Return one line per field, without a limit on their number or length."""
     return (
         *(f"{one.path}: {' -> '.join(_words(one))}" for one in each.changes),
         *(f"{path}: chosen by its search: {value_words(value)}" for path, value in each.chosen.items()),
@@ -129,12 +130,12 @@ def _chosen(each: ArmChanges) -> str:
 
 
 def chosen_values(each: ArmChanges, path: str) -> list[Any]:
-    """Return what the search of an arm chose for a field: one value, or one of every repeat."""
+    """Return the values that an arm's search chose for a field: one, or one of each repeat."""
     return [chosen[path] for chosen in each.chosen_by_repeat or (each.chosen,) if path in chosen]
 
 
 def chosen_words(each: ArmChanges, path: str) -> str:
-    """Return what the search chose for a field: the range of numbers, else all different values."""
+    """Return the chosen values of a field as text: the range of numbers, else all different values."""
     values = chosen_values(each, path)
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if values and len(numbers) == len(values) and min(numbers) != max(numbers):

@@ -1,4 +1,4 @@
-"""What every arm is and what became of its trials: why it is there, its size, its cost, its failures."""
+"""Collect facts about each arm: its reason, size and cost, and how its trials ended."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +10,12 @@ from orchestrator.trials import OutcomeKind, Record, by_arm
 from search_spaces.paths import leaves, overlap
 
 REASONS = 5
-"""Different reasons of failures that are shown of an arm."""
+"""Maximum number of different failure reasons displayed per arm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Trials of a phase that failed alike."""
+    """Trials of a phase that failed with the same outcome and reason."""
 
     phase: str
     outcome: OutcomeKind
@@ -25,32 +25,32 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class ArmFacts:
-    """One arm."""
+    """Facts about one arm."""
 
     arm: str
     why: str
     reference: str
     parameters: int | None
     forward_flops: tuple[float, float] | None
-    """Of what `flops_of` names, at the least and the greatest depth."""
+    """FLOPs of one forward pass on the input named in `flops_of`, at the least and the greatest depth."""
     flops_of: str
-    """What was run to count `forward_flops`."""
+    """Input on which `forward_flops` were counted."""
     step_flops: tuple[float, float] | None
-    """Of one training step."""
+    """FLOPs of one training step, at the least and the greatest depth."""
     ended: Mapping[str, Mapping[str, int]]
-    """Phase to outcome to trials."""
+    """Number of trials by phase and outcome."""
     planned: Mapping[str, int]
-    """Phase to trials of the plan."""
+    """Number of planned trials by phase."""
     failures: tuple[Failures, ...]
-    """The commonest first."""
+    """The most frequent failures first."""
     more_failures: int
-    """Trials that failed for reasons beyond those."""
+    """Number of failed trials with reasons that `failures` does not list."""
     device_s: float
-    """Seconds of work of its trials, times the devices of one."""
+    """Seconds of work of all trials of the arm, times the devices of one trial."""
 
 
 def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
-    """One an arm, the baseline first."""
+    """Yield the facts about each arm, the baseline first."""
     proofs = {each.arm: each for each in plan.proofs}
     prices = {each.arm: each for each in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
@@ -83,7 +83,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
 
 
 def first_settings(plan: Plan) -> Iterator[str]:
-    """Every setting of the first arm; a value that its search replaces is nobody's."""
+    """Yield each setting of the first arm; fields that its search sets are marked as searched."""
     arm = plan.arms[0]
     for path, value in leaves(arm.settings):
         searched = any(overlap(path, each) for each in arm.space.paths)

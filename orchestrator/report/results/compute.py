@@ -1,4 +1,4 @@
-"""Outcomes against what they cost, as trained and under settings that were changed after training."""
+"""Compute outcomes against costs, as trained and under settings that were changed after training."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from orchestrator.trials import Record
 
 @dataclass(frozen=True, slots=True)
 class CostPoint:
-    """Mean over the seeds that have both."""
+    """Mean cost and mean outcome over the seeds that have both."""
 
     setting: str
     """Empty as trained."""
@@ -25,21 +25,21 @@ class CostPoint:
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """One arm's best assignment, in one outcome and one cost of the same split."""
+    """Cost and outcome of an arm's best params on one split, as trained and under other settings."""
 
     arm: str
     outcome: str
     cost: str
     path: str
-    """The field that was changed after training; empty where none was."""
+    """The field that was changed after training; empty if there is none."""
     points: tuple[CostPoint, ...]
-    """As trained first."""
+    """The point as trained first."""
 
 
 def cost_curves(
     plan: Plan, outcomes: Sequence[str], trained: Readings, again: Sequence[Record]
 ) -> Iterator[CostCurve]:
-    """Every arm by outcome, declared cost and field that was read again."""
+    """Yield the curves of every arm by outcome, declared cost and re-evaluated field."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in again:
         groups[record.arm, canonical(dict(record.overrides))].append(record)

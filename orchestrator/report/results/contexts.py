@@ -1,4 +1,4 @@
-"""Reports of one context each, in which nothing of another context can stand beside its arms."""
+"""Split a report by context, so that each part contains only arms of one context."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,28 +26,28 @@ T = TypeVar("T", bound=_OfArm)
 
 
 def by_context(report: Report) -> list[tuple[str, Report]]:
-    """The name of every context and the report of its arms alone; without contexts the report itself."""
+    """Return name and report of each context; without contexts, the full report with an empty name."""
     return [(each.name, _inside(report, each)) for each in report.contexts] or [("", report)]
 
 
 def titled(context: str, title: str) -> str:
-    """A title with the context that it is about, if there is one."""
+    """Return the title, preceded by the context if there is one."""
     return f"{context}: {title}" if context else title
 
 
 def context_notes(report: Report) -> list[str]:
-    """What a reader must know of contexts; nothing without them."""
+    """Return the notes on contexts; empty without contexts."""
     names = "; ".join(each.name for each in report.contexts)
     return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
 
 
 def only(found: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
-    """Return what belongs to one of the arms."""
+    """Return the items that belong to one of the arms."""
     return tuple(each for each in found if each.arm in arms)
 
 
 def of_arms(report: Report, arms: Sequence[str]) -> Report:
-    """Return the report of some of its arms, given in its order."""
+    """Return the report restricted to `arms`, in the order of `arms`."""
     kept = frozenset(arms)
 
     def own(found: Iterable[T]) -> tuple[T, ...]:
@@ -92,5 +92,5 @@ def _inside(report: Report, context: ReportContext) -> Report:
 
 
 def _belongs(row: PriorWork, values: Mapping[str, object]) -> bool:
-    """Whether a published row names no other context."""
+    """Return whether a published row names no other context."""
     return all(key_of(value) == key_of(values.get(path, value)) for path, value in row.cell.items())

@@ -1,4 +1,4 @@
-"""Learning curves of confirm trials: mean and range over seeds, those that failed each for itself."""
+"""Compute learning curves of confirm trials: mean and range over seeds, and each failed seed."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,36 +12,42 @@ from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
 
 POINTS = 150
-"""Steps of a curve that are drawn; of more every k-th, and the last."""
+"""Approximate maximum of steps of a curve: of more, every k-th is drawn, and the last."""
 SHOWN = 2
-"""Quantities of which there are curves."""
+"""Maximum number of metrics with curves."""
 T = TypeVar("T")
 Line = tuple[tuple[int, float], ...]
-"""Steps and values."""
+"""Pairs of step and value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmCurve:
-    """One arm in one quantity."""
+    """Learning curve of one arm in one metric."""
 
     arm: str
     metric: str
     steps: tuple[int, ...]
-    """At which every seed that finished was measured."""
+    """Steps at which every finished seed was measured."""
     mean: tuple[float, ...]
     low: tuple[float, ...]
-    """The lowest seed."""
+    """Value of the lowest seed at each step."""
     high: tuple[float, ...]
     seeds: int
-    """That finished."""
+    """Number of finished seeds."""
     failed: tuple[Line, ...]
-    """Seeds that failed, as far as they went."""
+    """Curves of the failed seeds up to their failure."""
 
 
 def learning_curves(
     plan: Plan, records: Sequence[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ArmCurve]:
-    """Of every arm's best assignment, quantity by quantity; `measured`: by trial id, steps increasing."""
+    """Yield the curves of every arm's best params, metric by metric.
+
+    Args:
+        plan: Plan of the sweep.
+        records: Records of trials.
+        measured: Measurements by trial id, in the order of steps.
+    """
     own = [
         each for each in records if each.phase == "confirm" and not each.rank and each.trial_id in measured
     ]
@@ -90,9 +96,10 @@ def _thinned(values: Sequence[T]) -> Iterator[T]:
 def _metrics(
     plan: Plan, own: Iterable[Record], measured: Mapping[str, Sequence[Measurement]]
 ) -> tuple[str, ...]:
-    """What is searched for, else what is declared, of the split that chooses; then what training minimises.
+    """Return the metrics with curves, in order of preference, among those measured at several steps.
 
-    Only what was measured at several steps has a curve.
+    First the objectives, then declared headlines on the selection split, training losses, other metrics of
+    the selection split, and metrics without a split.
     """
     counted: dict[str, int] = {}
     for record in own:

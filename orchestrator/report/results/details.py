@@ -1,4 +1,4 @@
-"""All that the page shows beside the tables: arms, searches, curves, costs, depth, origin. Pure."""
+"""Collect the content of the page beyond the tables: arms, searches, curves, costs, depth, origin."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from trainables.protocol import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """A pure function of plan, records and measurements."""
+    """Content of the page beyond the tables; a pure function of plan, records and measurements."""
 
     arms: tuple[ArmFacts, ...]
     settings: tuple[str, ...]
-    """Every setting of the first arm, a line each; what others change is shown with them."""
+    """Every setting of the first arm, one per line; changes of other arms are listed with these arms."""
     searches: tuple[SearchCourse, ...]
     curves: tuple[ArmCurve, ...]
     costs: tuple[CostCurve, ...]
@@ -38,9 +38,9 @@ class Details:
     experts: tuple[ExpertUse, ...]
     origin: tuple[tuple[str, str], ...]
     listings: tuple[tuple[str, tuple[str, ...]], ...]
-    """Of provenance what is too long for a line: its name and its lines."""
+    """Parts of the provenance that are too long for a line: name and lines."""
     wall_clock_s: float | None
-    """From the first start of a trial to the last end of one."""
+    """Seconds from the first start of a trial to the last end of one."""
 
 
 def details(
@@ -49,7 +49,14 @@ def details(
     records: Sequence[Record],
     measured: Mapping[str, Sequence[Measurement]],
 ) -> Details:
-    """`measured`: of confirm trials, by trial id, steps increasing."""
+    """Return the details of a report.
+
+    Args:
+        plan: Plan of the sweep.
+        report: The report of these records.
+        records: Records of all trials.
+        measured: Measurements of confirm trials by trial id, in the order of steps.
+    """
     records = with_usable_metrics(records)
     measured = {trial_id: [*map(with_usable, found)] for trial_id, found in measured.items()}
     whole = with_late_splits(plan, records)
@@ -74,7 +81,7 @@ def details(
 
 
 def _only_read_again(plan: Plan, report: Report) -> Iterator[str]:
-    """Yield the metrics beside primary outcomes that are shown of readings under other settings alone."""
+    """Yield metrics that are displayed only for re-evaluations under other settings."""
     if not plan.posthoc:
         return
     quantities = [each.name for each in report.quantities if each.shown == ("posthoc",)]

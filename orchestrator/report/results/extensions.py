@@ -1,10 +1,10 @@
-"""What was added to a sweep after results had been seen, and what that does to claims.
+"""Report extensions of a sweep, and mark claims that rest on them as exploratory.
 
-Who looks at confirm trials and then asks for more seeds, or for another arm against a reference whose
-values are known, chooses by chance as well as by effect: with k looks at level a some claim is wrong with
-probability at most k a (Bonferroni over the looks), not a. So verdicts that rest on such additions are marked
-exploratory. Seeds in rounds with `stop: decided` pay for their looks, and cannot be added to once they have
-begun; seeds that are added before any confirm trial of arm and reference has ended are as if planned from the
+If more seeds are added after confirm results were observed, or another arm against a reference with known
+values, the choice depends on chance as well as on effects. With k looks at level a, some claim is wrong with
+probability at most k a (Bonferroni over the looks), not a. Verdicts that rest on such additions are therefore
+exploratory. Seeds in rounds with `stop: decided` are corrected for their looks, and cannot be extended once
+they have begun. Seeds added before any confirm trial of arm and reference has ended count as planned from the
 start.
 """
 
@@ -15,7 +15,7 @@ from orchestrator.plan.types import Extension, Plan
 from search_spaces.wording import amount
 
 REPEATS = "search.repeats:"
-"""How the change of a spec begins that added repeats."""
+"""Beginning of the line that describes added repeats among the changes of a spec."""
 MARKED = "Claims marked exploratory"
 LOOKS = MARKED + (
     " rest on what was added after results had been seen: whoever looks {times} in all, each time at "
@@ -41,7 +41,7 @@ def exploratory(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _exploratory(plan: Plan, arm: str, reference: str) -> str:
-    # Arms only come, so the last extension that did not have it yet is the one that added it.
+    # Arms are never removed, so the last extension without the arm is followed by the one that added it.
     without = [each for each in plan.extended if arm not in each.arms]
     if without and (known := without[-1].seen.get(reference)):
         return f", exploratory: added after {amount(known, 'seed')} of {reference} had been seen"
@@ -55,7 +55,7 @@ def _exploratory(plan: Plan, arm: str, reference: str) -> str:
 
 
 def sentences(plan: Plan) -> Iterator[str]:
-    """Every extension in a sentence, then what it means for claims."""
+    """Yield one sentence per extension, then one on the consequences for claims."""
     for each in plan.extended:
         when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M} UTC"
         yield f"Extended on {when} by `{each.by}`, {_seen(each)}: {'; '.join(each.changes)}."
@@ -69,7 +69,7 @@ def sentences(plan: Plan) -> Iterator[str]:
 
 
 def extended_after_results(sentences: Iterable[str]) -> bool:
-    """Whether `sentences` say that some claim rests on what was added after results had been seen."""
+    """Return whether `sentences` state that a claim rests on an addition after results were observed."""
     return any(each.startswith(MARKED) for each in sentences)
 
 
@@ -81,7 +81,7 @@ def _seen(extension: Extension) -> str:
 
 
 def _seeds_after(plan: Plan, number: int) -> tuple[int, ...]:
-    """Confirm seeds once the extension `number` had been made."""
+    """Return the confirm seeds after the extension with index `number`."""
     if number + 1 < len(plan.extended):
         return plan.extended[number + 1].seeds
     return plan.confirm.seeds if plan.confirm is not None else ()

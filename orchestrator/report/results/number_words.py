@@ -1,4 +1,4 @@
-"""Numbers, intervals and p values as text."""
+"""Format numbers, intervals and p-values as text."""
 
 from collections.abc import Iterable
 from math import ceil, floor, log10
@@ -8,23 +8,26 @@ from orchestrator.report.results.statistics import Estimate, WinShare
 from orchestrator.statistics.paired import ROUNDING
 
 WHOLE_FROM = 100
-"""Quantities of at least this are shown without decimals."""
+"""Quantities of at least this absolute value are displayed without decimals."""
 HIDDEN = 0.0005
-"""Three decimals show less than this as 0."""
+"""Smaller absolute values are 0 if displayed with three decimals."""
 ROUNDED_AWAY = 0.001
-"""Three decimals may show an end of an interval that is nearer to 0 than this as 0, rounded outward."""
+"""Interval ends nearer to 0 than this may be displayed as 0 by three decimals, rounded outward."""
 ERROR = 1e-6
-"""In units of the last decimal: what is nearer to it is what floating-point numbers leave."""
+"""Tolerance for floating-point errors, in units of the last decimal."""
 NOISE = 1e-15
-"""What sums of numbers near 1 leave of 0; what an interval leaves out 0 by is shown however small it is."""
+"""Greatest error of a sum of numbers near 1 that should be 0.
+
+An end of an interval that excludes 0 is displayed however small it is.
+"""
 PLACES_MOST = 6
-"""Decimals of an interval at most; else each number has its own."""
+"""Maximum number of decimals of an interval; beyond it each number has its own decimals."""
 WIDE = 10.0
-"""An interval of at least this width is read in whole numbers where one of them is `WHOLE_FROM` or more."""
+"""Intervals of at least this width are displayed in whole numbers, if a number reaches `WHOLE_FROM`."""
 
 
 def p_words(p: float, level: float) -> str:
-    """Two digits, or as many as it takes to show on which side of `level` it is."""
+    """Return p with two digits, or as many as are needed to distinguish it from `level`."""
     for digits in range(2, 7):
         text = f"{p:.{digits}g}"
         if (float(text) <= level) == (p <= level):
@@ -33,7 +36,7 @@ def p_words(p: float, level: float) -> str:
 
 
 def win_words(found: WinShare | None) -> str:
-    """`0.88 [0.47, 1.00]`: the share of seeds in which an arm is better, with its interval."""
+    """Return e.g. `0.88 [0.47, 1.00]`: the share of seeds in which an arm is better, with its interval."""
     if found is None:
         return "-"
     ends = "" if found.low is None or found.high is None else f" [{found.low:.2f}, {found.high:.2f}]"
@@ -41,13 +44,13 @@ def win_words(found: WinShare | None) -> str:
 
 
 def win_title(found: Iterable[WinShare | None]) -> str:
-    """Return the title of a column of such shares."""
+    """Return the title of a column of shares."""
     goals = {each.better for each in found if each is not None}
     return "P(higher)" if goals == {None} else "P(better)"
 
 
 def number_words(value: float | None, sign: str = "") -> str:
-    """Three decimals, which a quantity in the hundreds does not need; two digits of what they would hide."""
+    """Return the number with three decimals, none from 100 on, and two digits if decimals would hide it."""
     if value is None:
         return ""
     return decimals(0.0, 3, sign) if abs(value) <= NOISE else _shortest(value, sign)
@@ -60,8 +63,14 @@ def _shortest(value: float, sign: str) -> str:
 
 
 def worded(found: Iterable[Estimate], *, intervals: str, means: str, one: str) -> str:
-    """What may be said of these estimates, so that no words name what none of them has: `intervals` where
-    some have one, `means` where some are of several seeds, else `one`. Of none at all: `means`."""
+    """Return the text that applies to these estimates.
+
+    Args:
+        found: The estimates.
+        intervals: Text if some estimate has an interval.
+        means: Text if there is no interval but some estimate has several seeds, or if there are no estimates.
+        one: Text if every estimate has one seed.
+    """
     shown = [*found]
     if any(each.low is not None for each in shown):
         return intervals
@@ -71,12 +80,12 @@ def worded(found: Iterable[Estimate], *, intervals: str, means: str, one: str) -
 def interval_words(found: Estimate, sign: str = "", margin: float | None = None) -> str:
     """Return `0.900 [0.880, 0.920]`, with the ends rounded outward.
 
-    An end that is not 0 is never shown as 0 where the other has its sign, and none is shown beyond `margin`
-    that is within it, or the other way round.
+    A nonzero end is never displayed as 0 if the other end has the same sign. Rounding never moves an end to
+    the other side of `margin`.
     """
     if found.low is None or found.high is None:
         return number_words(found.mean, sign)
-    # What is next to nothing beside the others is what sums leave of 0.
+    # A value that is tiny relative to the others is a rounding error of 0.
     largest = max(map(abs, (found.mean, found.low, found.high)))
     leaves_out = found.low > 0 or found.high < 0
     nothing = ROUNDING * largest if leaves_out else max(ROUNDING * largest, NOISE)
@@ -90,7 +99,7 @@ def interval_words(found: Estimate, sign: str = "", margin: float | None = None)
     if places > PLACES_MOST:
         words = [_shortest(end, sign) for end in ends]
     else:
-        # Three numbers of one interval have equally many decimals.
+        # The three numbers of an interval have the same number of decimals.
         wide = min(map(abs, ends)) >= WHOLE_FROM or (high - low >= WIDE and least >= 1)
         places = 0 if largest >= WHOLE_FROM and wide else places
         if margin is not None:
@@ -101,13 +110,13 @@ def interval_words(found: Estimate, sign: str = "", margin: float | None = None)
 
 
 def _outward(low: float, high: float, places: int) -> tuple[float, float]:
-    """Return the ends of an interval with so many decimals, rounded so that it becomes no narrower."""
+    """Return the ends with `places` decimals, rounded so that the interval does not become narrower."""
     scale = 10**places
     return floor(low * scale + ERROR) / scale, ceil(high * scale - ERROR) / scale
 
 
 def _keep_side(low: float, high: float, margin: float, places: int) -> bool:
-    """Whether no end, rounded, is on the other side of the margin; on it is on neither."""
+    """Return whether rounding moves no end to the other side of the margin."""
     rounded = _outward(low, high, places)
     return all(
         (abs(shown) - margin) * (abs(end) - margin) >= 0

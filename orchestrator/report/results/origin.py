@@ -1,4 +1,4 @@
-"""Where the numbers come from: code, versions, machines, seeds; each value once."""
+"""Report the origin of the numbers: code, versions, machines, seeds; each value once."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,17 +31,17 @@ NAMED: Mapping[str, str] = {
     "command": "command",
 }
 DATA = "data, "
-"""What the names of data begin with; task and split follow."""
+"""Prefix of names of data; task and split follow."""
 LISTED = 3
-"""Different values of one thing that are shown."""
+"""Maximum number of different values displayed of one item."""
 DIGITS = 8
-"""Of a digest, those that are shown."""
+"""Number of displayed characters of a digest."""
 CAVEAT = "differences between arms may be differences of code"
 DATA_CAVEAT = "differences between trials may be differences of data"
 
 
 def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    """What is known, and its words."""
+    """Yield name and text of all known provenance."""
     yield "digest of the spec", plan.spec_digest
     yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
     sessions = _sessions(records)
@@ -60,7 +60,7 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _shown(key: str, value: Any) -> Any:
-    """Of a command the program by its name: where it lies says nothing to others. A digest of packages."""
+    """Return a command with the bare name of its program, packages as a digest, other values unchanged."""
     if key == "packages" and value:
         return f"{len(value)}, digest {_lock_digest(value)}"
     if key != "command" or not isinstance(value, list | tuple) or not value:
@@ -77,7 +77,7 @@ def _words(value: Any) -> str:
         case list() | tuple():
             return " ".join(map(str, value))
         case Mapping():
-            # A version is a text, though many look like numbers.
+            # Versions are texts, though many resemble numbers.
             words = {
                 name: each if isinstance(each, str) else value_words(each) for name, each in value.items()
             }
@@ -87,9 +87,9 @@ def _words(value: Any) -> str:
 
 
 def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What is too long for a line: installed packages, and what the code differed in from its commit.
+    """Yield installed packages and uncommitted changes of the code, which are too long for one line.
 
-    Each once, in the order of the trials; what is folded on the page, and its lines.
+    Each is listed once, in the order of the trials, as a title and lines that the page folds.
     """
     for packages in _distinct("packages", records):
         yield f"installed packages, digest {_lock_digest(packages)}", tuple(map(str, packages))
@@ -98,12 +98,12 @@ def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]
 
 
 def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:
-    """What is known of each session: the trials of one share it."""
+    """Return the provenance of each session; all trials of a session share one object."""
     return [*{id(each.provenance): each.provenance for each in records}.values()]
 
 
 def _distinct(key: str, records: Sequence[Record]) -> list[Any]:
-    """The first values that there are."""
+    """Return the first different values of `key`, without missing ones."""
     found: list[Any] = []
     for each in _sessions(records):
         if (value := each.get(key)) and value not in found:
@@ -112,12 +112,12 @@ def _distinct(key: str, records: Sequence[Record]) -> list[Any]:
 
 
 def _lock_digest(packages: Sequence[Any]) -> str:
-    """As of a file that holds one a line."""
+    """Return the digest of a file with one package per line."""
     return blake2b("\n".join(map(str, packages)).encode(), digest_size=8).hexdigest()
 
 
 def _data(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    """Digests of the splits that trials read."""
+    """Yield digests of the splits that trials read."""
     found: dict[str, list[str]] = {}
     for each in _distinct("data", records):
         for name, digest in each.items():
@@ -126,9 +126,9 @@ def _data(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def code_versions(records: Sequence[Record]) -> str:
-    """One sentence where trials that ended ran different code; else empty.
+    """Return one sentence if trials that ended ran different code; else empty.
 
-    A record from before the digests of parts were kept has that of the whole.
+    An older record has no digests of parts; its digest of the full code is used.
     """
     ended = [each.provenance for each in records if each.outcome is not None]
     found: dict[str, Counter[str]] = {}
@@ -142,9 +142,9 @@ def code_versions(records: Sequence[Record]) -> str:
 
 
 def data_versions(records: Sequence[Record]) -> str:
-    """One sentence where trials that ended read different data under one name; else empty.
+    """Return one sentence if trials that ended read different data under one name; else empty.
 
-    A trial of an extended sweep may have had more to read: of a further setting of the task, say.
+    A trial of an extended sweep may have read additional data, such as another setting of the task.
     """
     found: dict[str, Counter[str]] = {}
     for each in (each for each in records if each.outcome is not None):

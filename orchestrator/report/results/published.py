@@ -1,4 +1,4 @@
-"""Published values, each beside the very reading it belongs to: by arm, cell, setting, split and metric."""
+"""Attach published values to the results they correspond to: by arm, cell, setting, split and metric."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,14 @@ MEDIAN = "median"
 
 
 def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequence[float]) -> Cell:
-    """The cell with what was published of it; `values` are ours, one a seed, read under `overrides`."""
+    """Return the cell with its published values.
+
+    Args:
+        plan: Plan with the published rows.
+        cell: The result of an arm in a metric.
+        overrides: Settings under which the checkpoints were evaluated.
+        values: Measured values, one per unit.
+    """
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     belongs = (names.split(cell.metric), names.quantity(cell.metric))
     arm = plan.arm(cell.arm)
@@ -26,7 +33,7 @@ def beside(plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequenc
         if (row["split"], row["metric"]) == belongs and _belongs(row, arm, overrides)
     ]
     shown: dict[bool, Row] = {}
-    for row in found:  # plans from before values given twice were refused may have several
+    for row in found:  # older plans may have a value twice, which is now refused
         shown.setdefault(row.get("statistic") == MEDIAN, row)
     if (of_median := shown.get(True)) is not None:
         cell = replace(
@@ -48,7 +55,7 @@ def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
 
 
 def beside_readings(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
-    """Return the fields of a report about published rows that stand beside no reading, and about sizes."""
+    """Return the fields of a report about published sizes and published rows without a measured result."""
     return {
         "prior_work": tuple(prior_work(plan)),
         "published_sizes": tuple(sizes(plan)),
@@ -57,13 +64,13 @@ def beside_readings(plan: Plan, metrics: Collection[str], cells: Iterable[Cell])
 
 
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
-    """Rows of published tables that are of no arm."""
+    """Yield the published rows of systems that are not arms."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     return (_as_published(row, names) for row in plan.published if row.get("alone"))
 
 
 def sizes(plan: Plan) -> Iterator[PublishedSize]:
-    """Yield the published size of every system of which one is given, once."""
+    """Yield each published size of a system once."""
     seen = set()
     for row in plan.published:
         size = row.get("parameters"), row.get("macs")
@@ -73,8 +80,15 @@ def sizes(plan: Plan) -> Iterator[PublishedSize]:
 
 
 def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
-    """Rows that stand nowhere in a report of `metrics` whose readings, those under other settings among
-    them, are `cells`: nothing was measured there, or every seed failed."""
+    """Yield published rows that appear nowhere in a report.
+
+    A row is missing if nothing was measured there, or if every seed failed.
+
+    Args:
+        plan: Plan with the published rows.
+        metrics: Metrics of the report.
+        cells: Results of the report, re-evaluations included.
+    """
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     shown = {(cell.arm, cell.metric, cell.setting) for cell in cells}
     for row in plan.published:
@@ -91,7 +105,7 @@ def unmet(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterat
 
 
 def _stands(place: tuple[str, str, str], shown: Collection[tuple[str, str, str]]) -> bool:
-    """Whether a reading is there; readings of a front are shown point by point, after their setting."""
+    """Return whether a result exists; results of a front have one cell per point, named after the setting."""
     arm, metric, setting = place
     return place in shown or any(
         (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown if setting

@@ -1,9 +1,9 @@
-"""What confirm trials measured, by arm, metric and seed. What failed has no value, and is counted.
+"""Provide the results of confirm trials by arm, metric and seed; failed trials have no value.
 
-A seed that finished without a primary outcome is counted as failed, as `conductor.rounds` does: that it has
-no value may depend on what the value would have been.
+A seed that finished without a primary outcome counts as failed, as in `conductor.rounds`, because the reason
+may depend on the missing value.
 
-Test splits may be added to a sweep: what is read of them later belongs to the confirm trials.
+If test splits are added to a sweep, their later evaluations count as results of the confirm trials.
 """
 
 from collections import Counter, defaultdict
@@ -21,9 +21,9 @@ from orchestrator.trials import OutcomeKind, Record
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 Seeded = Mapping[tuple[int, int], tuple[float, str]]
-"""(rank, seed) to value and record id."""
+"""Value and record id by (rank, seed)."""
 NOT_MEASURED = "not measured"
-"""How a seed failed of which every trial finished, and some without a primary outcome."""
+"""Failure of a seed whose trials all finished, some of them without a primary outcome."""
 Place = tuple[str, int | None, int, str]
 Late = tuple[dict[str, float], dict[str, str]]
 """Metrics and texts of splits that were added to a sweep."""
@@ -31,14 +31,14 @@ Late = tuple[dict[str, float], dict[str, str]]
 
 @dataclass(frozen=True)
 class Readings:
-    """Confirm trials that ended, or those of one setting that were read again."""
+    """Results of ended confirm trials, or of their re-evaluations under one setting."""
 
     records: Sequence[Record]
     declared: Sequence[Metric]
     outcomes: Sequence[str] = ()
-    """Primary ones, which every seed must have."""
+    """Primary outcomes, which every seed must have."""
     units: Mapping[int, int] = field(default_factory=dict)
-    """By seed the repeat that it belongs to where searches are repeated; else empty, and seeds are units."""
+    """Repeat of each seed if searches are repeated; else empty, and seeds are the units."""
 
     @cached_property
     def _by_arm(self) -> dict[str, list[Record]]:
@@ -48,13 +48,14 @@ class Readings:
         return found
 
     def known(self, metric: str) -> Metric:
-        """What is declared of a metric."""
+        """Return the declaration of a metric."""
         return look_up(self.declared, metric)
 
     def by_seed(self, arm: str, metric: str) -> Seeded:
-        """What the arm's trials measured, of seeds of which every one finished and measured it.
+        """Return the arm's values of seeds in which every trial finished and measured the metric.
 
-        Of other seeds the mean over ranks would be of other trials than that of the arm it is compared with.
+        Other seeds are left out, because their mean over ranks would include other trials than that of the
+        reference.
         """
         found = self._measured(arm, metric)
         failed = {seed for seed, how in self.failed_seeds(arm).items() if how != NOT_MEASURED}
@@ -91,7 +92,7 @@ class Readings:
         return frozenset(name for each in self.records if each.last for name in each.last.metrics)
 
     def by_unit(self, by_seed: Mapping[int, float]) -> dict[int, float]:
-        """Return one value for each independent observation: for each seed, or mean of a whole repeat."""
+        """Return one value per independent observation: per seed, or the mean of a complete repeat."""
         return by_unit(by_seed, self.units) if self.units else dict(by_seed)
 
     def unit_of(self, seed: int) -> int:
@@ -99,7 +100,7 @@ class Readings:
         return self.units.get(seed, seed)
 
     def whole(self, seeds: Collection[int]) -> set[int]:
-        """Return the observations of which all seeds are among `seeds`."""
+        """Return the observations whose seeds are all among `seeds`."""
         return {self.unit_of(seed) for seed in seeds} - {
             unit for seed, unit in self.units.items() if seed not in seeds
         }
@@ -110,7 +111,7 @@ class Readings:
         return "repeat" if self.units else "seed"
 
     def same_in_every_seed(self, arm: str) -> bool:
-        """Whether seeds change nothing in it, see `one_run`."""
+        """Return whether seeds change nothing in the arm, see `one_run`."""
         groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
         for record in self._by_arm.get(arm, ()):
             if record.outcome is OutcomeKind.FINISHED and record.last:
@@ -123,12 +124,12 @@ class Readings:
         return [value for arm in own for value, _ in self._measured(arm, metric).values()]
 
     def finished_seeds(self, arm: str) -> set[int]:
-        """Seeds of the arm of which every trial finished, with every primary outcome."""
+        """Return the seeds of the arm in which every trial finished with every primary outcome."""
         seeds = {each.seed for each in self._by_arm.get(arm, ()) if each.outcome is OutcomeKind.FINISHED}
         return seeds.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
-        """Seed to how a trial of it failed, `NOT_MEASURED` where one lacks a primary outcome."""
+        """Return the failure of each failed seed, `NOT_MEASURED` if a trial lacks a primary outcome."""
         return self._failures.get(arm, {})
 
     @cached_property
@@ -149,41 +150,44 @@ class Readings:
         return found
 
     def _outcomes_of(self, arm: str) -> list[str]:
-        """Primary outcomes that every seed of the arm must have: those that some seed of it has, or if none
-        has any, those of other arms. One that no seed of it has is not one that came out badly."""
+        """Return the primary outcomes that every seed of the arm must have.
+
+        These are the outcomes that some seed of the arm has. If no seed has any, they are those of other
+        arms. An outcome that no seed of the arm has does not count as a failure.
+        """
         own = [name for name in self.outcomes if self._measured(arm, name)]
         return own or [name for name in self.outcomes if self.all_values(name)]
 
     def costs_of(self, outcome: str) -> tuple[str, ...]:
-        """Declared costs of the outcome's own split; an outcome that is a cost is none of itself."""
+        """Return the declared costs on the split of the outcome, without the outcome itself."""
         split, _ = split_and_quantity(outcome)
         names = (metric_name(split, each.name) for each in self.declared if each.is_cost and not each.split)
         return tuple(name for name in names if name != outcome)
 
     def span(self, metric: str, *arms: str) -> tuple[float, float]:
-        """Between what values of the metric lie in those arms: as declared, or as measured beside it."""
+        """Return the range of the metric in those arms: as declared, or as measured with each value."""
         known = self.known(metric)
         if not known.high_from:
             return known.span
         beside = metric_name(split_and_quantity(metric)[0], known.high_from)
         found = [(self._measured(arm, metric), self._measured(arm, beside)) for arm in arms]
-        # Where a trial did not measure its bound, as those of earlier versions, none is known.
+        # If a trial did not measure its bound, as in older versions, the bound is unknown.
         if not all(own and own.keys() == bounds.keys() for own, bounds in found):
             return known.span
         return known.span[0], max(high for _, bounds in found for high, _ in bounds.values())
 
     def span_of_difference(self, metric: str, arm: str, reference: str) -> tuple[float, float]:
-        """Between what differences of a value of `arm` and one of `reference` lie."""
+        """Return the range of differences between a value of `arm` and one of `reference`."""
         return difference_of(self.span(metric, arm), self.span(metric, reference))
 
 
 def difference_of(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
-    """Between what values less another lie, of what each lies between."""
+    """Return the range of differences between a value in `first` and one in `second`."""
     return first[0] - second[1], first[1] - second[0]
 
 
 def by_seed_alone(values: Seeded) -> dict[int, float]:
-    """One value a seed: several assignments trained on one seed share its chances and are no sample."""
+    """Return one value per seed: params trained on one seed are averaged, as they are not independent."""
     found: dict[int, list[float]] = defaultdict(list)
     for (_, seed), (value, _) in values.items():
         found[seed].append(value)
@@ -191,9 +195,10 @@ def by_seed_alone(values: Seeded) -> dict[int, float]:
 
 
 def with_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
-    """Records in which trials have the values of splits that their checkpoints were read again for.
+    """Return the records with the values of splits that were evaluated later.
 
-    The records of those readings are left out. Of the others only `last.metrics` and `attributes` change.
+    The records of these later evaluations are left out. In the other records only `last.metrics` and
+    `attributes` change.
     """
     late = {each.trial_id: each.late_splits for each in plan.trials if each.late_splits}
     if not late:
@@ -221,12 +226,12 @@ def _added(record: Record, read: Mapping[Place, Late]) -> Record:
 
 
 def _place(record: Record) -> Place:
-    """Of a confirm trial, or of one reading of it."""
+    """Return the key of a confirm trial, or of one re-evaluation of it."""
     return record.arm, record.rank, record.seed, canonical(dict(record.overrides))
 
 
 def awaited(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
-    """Splits for which some checkpoint is still to be read again."""
+    """Return the splits for which some checkpoint has still to be evaluated."""
     ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
     return frozenset(
         split for each in plan.trials if each.trial_id not in ended for split in each.late_splits

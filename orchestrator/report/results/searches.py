@@ -1,4 +1,4 @@
-"""What the search of every arm tried and found, trial by trial. Values of the split that chose them."""
+"""Describe the search of every arm, trial by trial, with values of the selection split."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from orchestrator.search.importance import Importance
 
 EDGE = 0.02
-"""A best value so near to an end of its range, as a share of the range, lies at its edge."""
+"""A best value within this share of its range from an end counts as at the edge."""
 HOUR_S = 3600.0
 DRAWS = 40
-"""Numbers of draws for which the expected best is worked out, evenly on a logarithmic scale."""
+"""Numbers of draws for which the expected best is computed, evenly on a logarithmic scale."""
 EXPECTED_FROM = 5
-"""Finished trials from which the expected best is shown: of fewer it says little more than they do."""
+"""Minimum number of finished trials for an expected best; with fewer it adds little information."""
 NO_CLAIM = (
     "The best of a search is chosen by the very values that are shown: they are better than what the same "
     "settings give again, the more so the more trials there were, and support no claim about arms. `confirm` "
@@ -47,11 +47,11 @@ class SearchTrial:
     device_hours: float
     assignment: Mapping[str, Value]
     repeat: int = 0
-    """Index of the repeat of the search that the trial is of."""
+    """Index of the repeat of the search that the trial belongs to."""
 
     @property
     def finished(self) -> bool:
-        """Whether it may be chosen."""
+        """Return whether the trial may be chosen."""
         return self.outcome is OutcomeKind.FINISHED and bool(self.values)
 
 
@@ -67,28 +67,30 @@ class SearchCourse:
     trials: tuple[SearchTrial, ...]
     """In the order in which they ended."""
     best: SearchTrial | None
-    """As `confirm` ranks them."""
+    """The best trial in the ranking of `confirm`."""
     edges: tuple[str, ...]
     """Sentences on best values at an end of their range."""
     importance: "Importance | None"
-    """None where too few trials tell."""
+    """None if there are too few trials."""
     front: tuple[SearchTrial, ...]
-    """With several objectives, the finished trials that none betters in all."""
+    """Pareto front of the finished trials; empty with one objective."""
     hypervolumes: tuple[tuple[int, float], ...]
-    """With several objectives, trials ended and the volume between their front and the worst of every
-    objective among all that finished."""
+    """Number of ended trials and hypervolume of their front, for several objectives.
+
+    The reference point has the worst value of every objective among all finished trials.
+    """
     repeats: int = 1
 
     @property
     def finished(self) -> tuple[SearchTrial, ...]:
-        """Those that have a value."""
+        """Return the trials that have a value."""
         return tuple(each for each in self.trials if each.finished)
 
     @cached_property
     def expected(self) -> tuple[ExpectedBest, ...]:
-        """With one objective, the best that as many trials as were made, or fewer, are expected to find.
+        """Return the expected best of searches with as many or fewer trials; empty with several objectives.
 
-        Trials that never finished are drawn too, as no better than the worst that did.
+        Trials that did not finish are drawn too, with the value of the worst that did.
         """
         if len(self.finished) < EXPECTED_FROM or len(self.objectives) > 1:
             return ()
@@ -103,11 +105,11 @@ class SearchCourse:
 
     @property
     def best_so_far(self) -> tuple[tuple[int, float, float], ...]:
-        """Trials ended, hours used, best first objective of those that finished, in the first repeat."""
+        """Return ended trials, hours and best value of the first objective so far, in the first repeat."""
         return self.best_so_far_in(0)
 
     def best_so_far_in(self, repeat: int) -> tuple[tuple[int, float, float], ...]:
-        """Return the same of any repeat."""
+        """Return ended trials, hours and best value of the first objective so far, in `repeat`."""
         found: list[tuple[int, float, float]] = []
         hours, best = 0.0, None
         larger = self.objectives[0].goal == "max"
@@ -122,7 +124,7 @@ class SearchCourse:
 
 
 def searches(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
-    """One an arm that searches anything."""
+    """Yield the search of every arm that searches fields."""
     if plan.search is None:
         return
     devices = plan.resources.gpus or plan.resources.cpus
@@ -172,7 +174,7 @@ def _best(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Sea
 
 
 def _importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
-    """Of the first objective."""
+    """Return the importance of the searched fields for the first objective."""
     finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
     if len(finished) < 2:
         return None
@@ -213,7 +215,7 @@ def _hypervolumes(
 
 
 def _score(trial: SearchTrial, objectives: Sequence[Objective]) -> tuple[float, ...]:
-    """Every objective, larger is better."""
+    """Return the objectives with signs such that larger is better."""
     return tuple(
         value if each.goal == "max" else -value for value, each in zip(trial.values, objectives, strict=True)
     )
@@ -224,7 +226,7 @@ def _betters(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _edges(arm: Arm, best: SearchTrial) -> Iterator[str]:
-    """A best value at an end of what may be tried: beyond may lie a better one."""
+    """Yield a sentence for each best value at an end of its range; a wider range may have a better one."""
     for dimension in arm.space.dimensions:
         value = best.assignment.get(dimension.path)
         if (end := _end(dimension, value)) and value is not None:
@@ -235,7 +237,7 @@ def _edges(arm: Arm, best: SearchTrial) -> Iterator[str]:
 
 
 def _end(dimension: Dimension, value: Value) -> str:
-    """`low`, `high` or nothing."""
+    """Return `low` or `high` for a value at an end of its range, else an empty string."""
     domain = dimension.domain
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
@@ -258,7 +260,7 @@ def _end(dimension: Dimension, value: Value) -> str:
 
 
 def place(dimension: Dimension, value: float) -> float:
-    """Where in its range a value lies, from 0 to 1, on the scale that is searched."""
+    """Return the position of a value in its range, from 0 to 1, on the scale that is searched."""
     domain = dimension.domain
     assert isinstance(domain, Float | Int | Powers), "only ranges have places"
     if domain.log:
@@ -267,7 +269,7 @@ def place(dimension: Dimension, value: float) -> float:
 
 
 def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...]:
-    """The best finished trial of every arm, ranked as for `confirm`; nothing where the plan confirms."""
+    """Return the best finished trial of every arm in the ranking of `confirm`; empty if the plan confirms."""
     if plan.search is None or plan.confirm is not None:
         return ()
     objectives = plan.search.objectives
@@ -291,8 +293,10 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
 
 
 def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
-    """Arms whose search told none of its finished trials apart, with their number: what was confirmed of them
-    was asked for first, and is no better than the others."""
+    """Return the number of finished search trials of arms whose trials all had equal values.
+
+    The confirmed params of such an arm are merely the first ones, and no better than the others.
+    """
     if plan.search is None:
         return {}
     wanted = [each.metric for each in plan.search.objectives]
@@ -307,7 +311,7 @@ def unranked(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
 
 
 def read_in_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
-    """Test splits that trials of a search measured too, as training code from outside may do unasked."""
+    """Return the test splits that search trials measured too, which only custom trainables may do."""
     last = [each.last for each in records if each.phase == "search" and each.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     measured = {names.split(name) for each in last for name in each.metrics}

@@ -1,4 +1,4 @@
-"""Means, their differences, intervals and the exact test; claims come from `orchestrator.statistics`."""
+"""Compute means, differences, intervals and the exact test; claims come from `orchestrator.statistics`."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -14,8 +14,11 @@ SAMPLED_SIGN_FLIPS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with its two-sided t interval. The ends are None below two values and where all are the same:
-    such values do not tell how far chance goes."""
+    """A mean with its two-sided t interval.
+
+    The ends are None below two values and if all values are equal, because such values contain no information
+    on chance.
+    """
 
     n: int
     mean: float
@@ -26,11 +29,14 @@ class Estimate:
 def estimate(
     values: Sequence[float], level: float = LEVEL, span: tuple[float, float] = (-math.inf, math.inf)
 ) -> Estimate:
-    """Mean of `values` and the part of its Student t interval at `level` that lies in `span`, beyond which
-    the quantity cannot be. Raises ValueError for no values."""
+    """Return the mean of `values` and its Student t interval at `level`.
+
+    The interval is cut off at `span`, the range of possible values of the quantity. Raises ValueError if
+    there are no values.
+    """
     if not values:
         raise ValueError(f"an estimate needs at least one value, got {values=}")
-    from scipy import special  # `stats`, which is made of it, loads several times as long
+    from scipy import special  # `stats`, which is based on it, takes several times as long to import
 
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2 or same(values):
@@ -41,12 +47,12 @@ def estimate(
 
 
 def of_paired(found: Paired, span: tuple[float, float]) -> Estimate:
-    """The interval of the family, cut off where no difference can be: outside `span`."""
+    """Return an estimate with the interval of the family, cut off at `span`, the range of differences."""
     return within(Estimate(found.n, found.mean, found.low, found.high), span)
 
 
 def within(found: Estimate, span: tuple[float, float]) -> Estimate:
-    """The estimate with the part of its interval that lies in `span`."""
+    """Return the estimate with its interval cut off at `span`."""
     if found.low is None or found.high is None:
         return found
     low, high = max(found.low, span[0]), min(found.high, span[1])
@@ -54,9 +60,10 @@ def within(found: Estimate, span: tuple[float, float]) -> Estimate:
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
-    """Two-sided p of the paired sign-flip test of mean 0; exact up to 14 pairs, else 20,000 seeded flips.
+    """Return the two-sided p of the paired sign-flip test of mean 0.
 
-    The smallest attainable value with n pairs is 2 / 2^n.
+    The test is exact up to 14 pairs, else it uses 20,000 seeded flips. The smallest possible value with n
+    pairs is 2 / 2^n.
     """
     import numpy as np
     from scipy import stats
@@ -87,10 +94,10 @@ def rate_interval(count: int, of: int, level: float = LEVEL) -> tuple[float, flo
 
 @dataclass(frozen=True, slots=True)
 class WinShare:
-    """In how many of the paired seeds, or repeats, an arm is better than its reference.
+    """The share of paired seeds, or repeats, in which an arm is better than its reference.
 
-    Estimates the probability that an arm is better, as the probability of improvement of Agarwal et al.
-    (2021) does for unpaired runs. It is of one comparison alone, and no verdict rests on it.
+    It estimates the probability that an arm is better, like the probability of improvement of Agarwal et al.
+    (2021) for unpaired runs. It is uncorrected, and no verdict rests on it.
     """
 
     wins: int
@@ -99,12 +106,14 @@ class WinShare:
     share: float
     """Wins and half of the ties, divided by `n`."""
     low: float | None
-    """Lower end of the 95% interval of Clopper and Pearson if every tie were a loss; None where the mean
-    difference has no interval."""
+    """Lower end of the 95% interval of Clopper and Pearson, if every tie were a loss.
+
+    None if the mean difference has no interval.
+    """
     high: float | None
     """The upper end if every tie were a win. With ties the interval covers more often than it states."""
     better: Literal["max", "min"] | None
-    """Which values are good; None: nobody said, and a win is a higher value."""
+    """Which values are good; None if undeclared, and a win is then a higher value."""
 
 
 def win_share(
@@ -115,7 +124,7 @@ def win_share(
     Args:
         differences: One for each seed or repeat, at least one.
         better: Which values of the outcome are good.
-        has_interval: Whether the differences tell anything of chance.
+        has_interval: Whether the mean difference has an interval.
     """
     sign = -1 if better == "min" else 1
     n, wins = len(differences), sum(sign * each > 0 for each in differences)
@@ -126,18 +135,18 @@ def win_share(
 
 
 def wins_of(found: Paired, better: Literal["max", "min"] | None) -> WinShare:
-    """Return the share of wins of a comparison; `better`: which values of the outcome are good."""
+    """Return the share of wins of a comparison; `better` states which values of the outcome are good."""
     return win_share(found.by_seed.values(), better, has_interval=found.low is not None)
 
 
 def mean_difference(
     first: Sequence[float], second: Sequence[float], level: float = LEVEL
 ) -> tuple[float, float | None, float | None]:
-    """Mean of `second` minus mean of `first`, with the ends of its two-sided interval at `level`.
+    """Return the mean of `second` minus the mean of `first`, with its two-sided interval at `level`.
 
-    The samples are separate, and their spreads may differ (Welch 1947); degrees of freedom by Welch and
-    Satterthwaite. The ends are None where a sample has fewer than two values, or neither varies:
-    such values do not tell how far chance goes. Raises ValueError for an empty sample.
+    The samples are independent and their variances may differ (Welch 1947); degrees of freedom by Welch and
+    Satterthwaite. The ends are None if a sample has fewer than two values, or if neither varies. Raises
+    ValueError for an empty sample.
     """
     if not first or not second:
         raise ValueError(f"both samples must have values, got {len(first)} and {len(second)}")

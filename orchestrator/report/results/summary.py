@@ -1,4 +1,4 @@
-"""From records to a report. Pure: the same records give the same report for ever."""
+"""Compute a report from records; equal records always give an equal report."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,10 +52,12 @@ from search_spaces.paths import lookup
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 ANSWER = "answer"
-"""Primary outcomes in the tracking UI, which sorts by name and shows a dozen characters of it: which outcome
-it is says the arm's tag of that name."""
+"""Prefix of primary outcomes in the tracking UI, which sorts by name and displays a dozen characters.
+
+The arm's tag of that name states which outcome it is.
+"""
 NOTICE = "notice"
-"""Of the tag with what must be known before any number."""
+"""Name of the tag with the warnings printed before the results."""
 ANSWERS = {
     "": "estimate",
     ".diff": "difference",
@@ -65,13 +67,16 @@ ANSWERS = {
     ".diff_low": "difference_low",
     ".n": "n",
 }
-"""Their names, by the endings of what every metric has."""
+"""Names in the tracking UI by suffix of a metric."""
 
 
 def summarise(plan: Plan, records: Iterable[Record], spent: str = "") -> Report:
-    """Every arm's confirm results, their paired differences to its reference, and how all trials ended.
+    """Return the report: confirm results, paired differences to references, and how all trials ended.
 
-    `spent`: what of the budget is used up, if that ended the sweep.
+    Args:
+        plan: Plan of the sweep.
+        records: Records of its trials.
+        spent: The exhausted part of the budget, if it ended the sweep.
     """
     known = with_usable_metrics(given := list(records))
     whole = with_late_splits(plan, known)
@@ -156,7 +161,7 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
 
 
 def _not_finite(records: Iterable[Record]) -> dict[str, int]:
-    """Return the number of trials with an unusable value, by metric shown in the report."""
+    """Return the number of trials with an unusable value, by metric displayed in the report."""
     return dict(
         Counter(
             name
@@ -169,7 +174,7 @@ def _not_finite(records: Iterable[Record]) -> dict[str, int]:
 
 
 def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]) -> Iterator[ReportContext]:
-    """Return the contexts of the spec, each with its floors."""
+    """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         names = tuple(arm.name for arm in arms)
         own = [each for each in confirmed if each.arm in names]
@@ -178,7 +183,7 @@ def _contexts(plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record
 
 
 def _of_search(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
-    """Return fields of a report about the objectives and reports of its search."""
+    """Return the fields of a report about the objectives and reports of its search."""
     objectives = plan.search.objectives if plan.search is not None else ()
     return {
         "objectives": tuple(map(counted_name, objectives)),
@@ -190,13 +195,13 @@ def _of_search(plan: Plan, known: Sequence[Record]) -> dict[str, Any]:
 
 
 def _chosen(searched: Iterable[SearchBest], tallies: Iterable[ArmTally]) -> dict[str, Mapping[str, object]]:
-    """By arm what its search chose."""
+    """Return the values that the search of each arm chose."""
     found = {each.arm: each.assignment for each in searched}
     return found | {each.arm: each.assignment for each in tallies if each.assignment}
 
 
 def _chosen_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Mapping[str, object], ...]]:
-    """By arm what every repeat of its search chose, where searches are repeated."""
+    """Return the values that each repeat of each arm's search chose, if searches are repeated."""
     return {each.arm: tuple(chosen for _, chosen in each.chosen) for each in tallies if each.chosen}
 
 
@@ -213,13 +218,15 @@ def _factorial(
 
 
 def keeps_front(plan: Plan) -> bool:
-    """Whether several points of a front are confirmed: they trade one objective for another, and their mean
-    is no system."""
+    """Return whether several points of a front are confirmed separately.
+
+    Points of a front trade one objective for another, so the mean over them corresponds to no configuration.
+    """
     return bool(plan.search and plan.confirm and len(plan.search.objectives) > 1 and plan.confirm.best > 1)
 
 
 def declared_by(plan: Plan) -> tuple[Metric, ...]:
-    """What the plan says of quantities; of plans from before it did, what the tasks and heads here say."""
+    """Return the metrics declared by the plan; for older plans, those of the installed tasks and heads."""
     if plan.metrics or plan.trainable is not None:
         return plan.metrics
     from trainables.training.measured import metrics_of
@@ -227,12 +234,12 @@ def declared_by(plan: Plan) -> tuple[Metric, ...]:
     named = [lookup(arm.settings, "task.name") for arm in plan.arms]
     try:
         return metrics_of(dict.fromkeys(name for name in named if isinstance(name, str)))
-    except (LookupError, ValueError):  # a task of others that is no longer there
+    except (LookupError, ValueError):  # a custom task that no longer exists
         return metrics_of()
 
 
 def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
-    """Metrics measured in any of the records that are to be shown, quantity by quantity."""
+    """Return the displayed metrics that any record measured, quantity by quantity."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     splits = (*names.test, *names.selection, "")
     measured = {name for record in records if record.last for name in record.last.metrics}
@@ -243,7 +250,7 @@ def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) 
     shown = [each for each in declared if each.shown]
     known = [each.name for each in shown if not each.split]
     others = sorted(found.difference(each.name for each in declared))
-    # What a task of the box measures without declaring it is what its field goes by, such as BLEU.
+    # An undeclared metric of a built-in task, such as BLEU, is the usual one of its field and comes first.
     ordered = [*others, *known] if plan.trainable is None else [*known, *others]
     wanted = [(quantity, split) for quantity in ordered for split in splits]
     wanted += [(each.name, each.split) for each in shown if each.split]
@@ -251,9 +258,9 @@ def _metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) 
 
 
 def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) -> tuple[str, ...]:
-    """Test splits without a value though some confirm trial finished: code of others may not measure them.
+    """Return test splits without a value although some confirm trial finished; custom code may omit them.
 
-    `expected`: those that are still to be read.
+    Splits in `expected` have still to be evaluated and are left out.
     """
     done = [each.last.metrics for each in confirmed if each.outcome is OutcomeKind.FINISHED and each.last]
     if plan.confirm is None or not done:
@@ -266,8 +273,13 @@ def _unread(plan: Plan, confirmed: Sequence[Record], expected: Collection[str]) 
 def _headlines(
     plan: Plan, declared: Sequence[Metric], metrics: Sequence[str], primary: Sequence[str]
 ) -> tuple[str, ...]:
-    """What the study asks for, else what is declared to be one, else what is searched for, else the first
-    quantity that is declared, or measured."""
+    """Return the headline quantities: the first applicable of the following.
+
+    - The quantities of primary outcomes.
+    - The first declared headline that was measured.
+    - The objectives of the search.
+    - The first declared or else measured quantity.
+    """
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     if primary:
         return tuple(dict.fromkeys(map(names.quantity, primary)))
@@ -280,7 +292,7 @@ def _headlines(
 
 
 def _floors(declared: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str, float]:
-    """By metric, as declared or as measured beside it."""
+    """Return the floors by metric, as declared or as measured in the same trial."""
     floors: dict[str, float] = {}
     for record in confirmed:
         measured = record.last.metrics if record.last else {}
@@ -329,7 +341,7 @@ def _cell(
 def _posthoc(
     plan: Plan, metrics: Sequence[str], reread: Sequence[Record], trained: Readings
 ) -> Iterator[Cell]:
-    """Cells of every setting under which checkpoints were read again, in the order of the plan."""
+    """Yield the results under every setting of re-evaluations, in the order of the plan."""
     for arm, words, overrides, own in _settings(plan, reread):
         for metric in metrics:
             if cell := _cell(plan, arm, metric, replace(trained, records=own), overrides=overrides):
@@ -339,7 +351,7 @@ def _posthoc(
 def _failed_readings(
     plan: Plan, reread: Sequence[Record], trained: Readings, shown: Sequence[Cell]
 ) -> Iterator[FailedReadings]:
-    """Settings of arms that no cell is of, since each of their seeds failed."""
+    """Yield the re-evaluations of arms in which every seed failed."""
     there = {(cell.arm, cell.setting) for cell in shown}
     for arm, words, _, own in _settings(plan, reread):
         if (arm, words) not in there and replace(trained, records=own).failed_seeds(arm):
@@ -349,7 +361,7 @@ def _failed_readings(
 def _settings(
     plan: Plan, reread: Sequence[Record]
 ) -> Iterator[tuple[str, str, Mapping[str, object], Sequence[Record]]]:
-    """Arm, setting in words, its overrides and records; of fronts point by point."""
+    """Yield arm, setting as text, overrides and records of re-evaluations; of fronts point by point."""
     front = keeps_front(plan)
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
@@ -368,7 +380,7 @@ def _settings(
 def _points(
     plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], trained: Readings
 ) -> Iterator[Cell]:
-    """Every confirmed point of every arm's front, each for itself."""
+    """Yield the results of every confirmed point of every arm's front."""
     assert plan.confirm is not None
     for arm, rank in product(plan.arms, range(plan.confirm.best)):
         own = [each for each in confirmed if each.arm == arm.name and each.rank == rank]
@@ -407,10 +419,13 @@ def _tally(plan: Plan, arm: str, own: Sequence[Record], readings: Readings) -> A
 
 
 def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
-    """What the tracking UI compares between arms: how many confirm seeds finished and failed, and of every
-    metric the mean, its interval and n, the difference to the arm's reference with its interval. Primary
-    outcomes are there once more under names that sort first, with p, to ten digits: the UI shows all that it
-    gets, and those of means end in rounding errors."""
+    """Return the metrics of each arm in the tracking UI.
+
+    They are the numbers of finished and failed confirm seeds and, of every metric, the mean with its interval
+    and n, and the difference to the arm's reference with its interval. Primary outcomes are repeated under
+    names that sort first, together with p. These are rounded to ten digits, because the UI displays all
+    digits and means end in rounding errors.
+    """
     flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     answered: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
     for tally in report.tallies if report.answer else ():
@@ -418,7 +433,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
         if report.repeats > 1:
             flat[tally.arm] |= {"repeats_finished": tally.units[0], "repeats_failed": tally.units[1]}
     for cell in report.cells:
-        # The UI sorts by name, so that the mean, named as in trials, comes first, and cuts long names off.
+        # The UI sorts by name and cuts long names. The mean has the name of the metric and thus comes first.
         named = {
             "": cell.estimate.mean,
             ".ci_high": cell.estimate.high,
@@ -444,7 +459,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
                 if value is not None
             }
             answered[cell.arm] |= answer
-    # The UI opens on what comes first: the first outcome, then others.
+    # The UI displays the first items at the top: the first outcome, then the others.
     return {
         arm: dict(sorted(answered[arm].items(), key=lambda each: not each[0].startswith(f"{ANSWER}/")))
         | known
@@ -453,15 +468,15 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
 
 
 def answer_key(name: str, place: int = 0) -> str:
-    """`answer/estimate` of the first primary outcome, `answer2/estimate` of the second."""
+    """Return `answer/estimate` of the first primary outcome, `answer2/estimate` of the second."""
     return f"{ANSWER}{place + 1}/{name}" if place else f"{ANSWER}/{name}"
 
 
 def _p(report: Report, effect: Effect | None) -> float | None:
-    """The p of a primary outcome, once no trial is left.
+    """Return the p of a primary outcome once all trials have ended.
 
-    What was logged before cannot be taken back in MLflow: where seeds that were added later have failed, and
-    there is no p any more, it is 1, for then nothing is claimed.
+    Logged values cannot be deleted in MLflow. If seeds that were added later failed and there is no p any
+    more, p is 1, since nothing is claimed.
     """
     if effect is None or not effect.primary or report.left:
         return None
@@ -469,7 +484,7 @@ def _p(report: Report, effect: Effect | None) -> float | None:
 
 
 def arm_tags(report: Report) -> dict[str, dict[str, str]]:
-    """What the tracking UI says of every arm in words: its verdicts, and what must be known before them."""
+    """Return the tags of each arm in the tracking UI: its verdicts and the warnings before them."""
     outcomes = {
         answer_key("", place).rstrip("/"): metric
         for place, metric in enumerate(report.outcomes if report.answer else ())

@@ -1,4 +1,4 @@
-"""What a report holds: numbers, each with its n and the records it was computed from."""
+"""Define the content of a report: numbers, each with its n and the records it was computed from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,46 +27,46 @@ Coverage = Literal["one search", "repeated searches", "given settings"]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One arm's result in one metric, over its confirmed seeds."""
+    """Result of one arm in one metric, over its confirmed seeds."""
 
     arm: str
     metric: str
-    """`<split>/<quantity>`."""
+    """Name of the metric, `<split>/<quantity>`."""
     estimate: Estimate
     failed: int
-    """Seeds, or repeats, with a trial that failed; they have no value."""
+    """Number of seeds, or repeats, with a failed trial; they have no value."""
     record_ids: tuple[str, ...]
     published: float | None = None
-    """Published mean of the very same reading."""
+    """Published mean of the same arm, setting and metric."""
     published_source: str = ""
     setting: str = ""
-    """What was changed after training, e.g. `model.halt.threshold=0.5`; empty as trained."""
+    """Settings changed after training, e.g. `model.halt.threshold=0.5`; empty as trained."""
     published_std: float | None = field(default=None, kw_only=True)
     """Published standard deviation over the paper's runs."""
     published_median: float | None = field(default=None, kw_only=True)
     published_median_std: float | None = field(default=None, kw_only=True)
-    """Published standard deviation beside the published median."""
+    """Published standard deviation that accompanies the published median."""
     median: float | None = field(default=None, kw_only=True)
-    """Our median over seeds, where a median was published."""
+    """Measured median over seeds, if a median was published."""
     by_seed: tuple[tuple[int, float], ...] = field(default=(), kw_only=True)
-    """Seed and value; the mean over assignments where several of an arm are confirmed."""
+    """Seed and value; the mean over params if several of an arm are confirmed."""
     by_unit: tuple[tuple[int, float], ...] = field(default=(), kw_only=True)
     """The independent observations of `estimate`: seed and value, or repeat and mean over its seeds."""
     failures: tuple[tuple[int, str], ...] = field(default=(), kw_only=True)
-    """Seed and how it failed."""
+    """Seed and kind of failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorWork:
-    """A published value that stands beside no reading of ours."""
+    """A published value of a system that is not an arm, or without a measured result."""
 
     system: str
     metric: str
-    """`<split>/<quantity>`."""
+    """Name of the metric, `<split>/<quantity>`."""
     value: float
     std: float | None
     statistic: str
-    """mean or median."""
+    """Mean or median."""
     source: str
     cell: Mapping[str, object] = field(default_factory=dict)
     """Values of contexts and grid by field path."""
@@ -74,7 +74,7 @@ class PriorWork:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSize:
-    """Size of a published system, be it an arm or none, where its table prints one."""
+    """Published size of a system, which may or may not be an arm."""
 
     system: str
     parameters: float | None
@@ -89,64 +89,74 @@ class Effect:
 
     arm: str
     reference: str
-    """The baseline, or with a grid the baseline of the arm's own cell."""
+    """The baseline, or with a grid the baseline of the arm's cell."""
     metric: str
     estimate: Estimate
-    """In a primary outcome with the interval that holds together with all others of the family, else with the
-    95% interval of this difference alone."""
+    """Difference with an interval.
+
+    In a primary outcome the intervals of the family hold simultaneously; else it is the 95% interval of this
+    difference alone.
+    """
     pairs: tuple[tuple[str, str], ...]
-    """Record ids: the arm's and the reference's. Where several assignments are confirmed, several a seed."""
+    """Record ids of the arm and of the reference; several per seed if several params are confirmed."""
     primary: bool = False
-    """Whether a claim rests on it; all else is exploratory."""
+    """Whether claims may rest on the effect; all others are exploratory."""
     p: float | None = None
-    """Of a primary outcome: corrected for the family, at most the level exactly when the interval leaves out
-    0."""
+    """p of a primary outcome, corrected for the family.
+
+    It is at most the level if and only if the interval excludes 0.
+    """
     p_sign_flips: float | None = None
-    """Of a primary outcome: the exact two-sided test by flips of signs, of this arm alone."""
+    """Exact two-sided sign-flip test of this arm in a primary outcome, uncorrected."""
     spread_raised: bool = False
-    """Whether the interval is wider than these differences alone make it: see `statistics.paired`."""
+    """Whether the interval is wider than from these differences alone: see `statistics.paired`."""
     wins: WinShare | None = None
-    """In how many pairs the arm is better."""
+    """Share of pairs in which the arm is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmVerdict:
-    """What may be said of an arm in a primary outcome."""
+    """The verdict on an arm in a primary outcome."""
 
     arm: str
     reference: str
     metric: str
     kind: str
-    """better, worse, higher, lower, no difference or undecided."""
+    """`better`, `worse`, `higher`, `lower`, `no difference` or `undecided`."""
     text: str
     difference: Estimate | None
     p: float | None
     level: float
-    """Of the interval, and what p is compared with."""
+    """Level of the interval, with which p is compared."""
     seeds: str
-    """`5 of 8 seeds finished`, or of repeats where the searches are repeated."""
+    """Seeds with a value, e.g. `5 of 8 seeds finished`; repeats if searches are repeated."""
     line: str = ""
-    """All of it in one line."""
+    """The full verdict in one line."""
     looked: bool = False
-    """Whether it was certain before the last seed."""
+    """Whether the verdict was decided before the last seed."""
     context: str = ""
     """Name of the arm's context; empty without contexts, and for verdicts over all contexts."""
     pooled: tuple[str, ...] = ()
     """Arms of a verdict over all contexts, one per context; else empty."""
     covers: Coverage = "given settings"
-    """What the interval and p hold for: the settings that one search of each arm found, the search itself
-    where it is repeated, or settings that no search chose."""
+    """What interval and p hold for.
+
+    One of: the settings that one search of each arm found, repeated searches, or settings that no search
+    chose.
+    """
     outlooks: tuple[DecisionChance, ...] = ()
-    """What more seeds, or repeats, would show of an undecided verdict that no failure withholds."""
+    """Chances that more seeds, or repeats, decide an undecided verdict without failures."""
     withheld: Literal["", "different-test-sets", "fixed-by-construction"] = ""
-    """Why the comparison is not tested, whatever its values are; empty where it is tested."""
+    """Why the comparison is not tested, independent of its values; empty if it is tested."""
     missing: int = 0
-    """Seeds, or repeats, without a value, for every value of which the verdict holds. The interval covers
-    the intervals of all these values, and p is the largest."""
+    """Number of seeds, or repeats, without a value; the verdict holds for all their possible values.
+
+    The interval covers the intervals of all these values, and p is the largest.
+    """
     wins: WinShare | None = None
-    """In how many of the paired seeds, or repeats, with a value the arm is better; None without any."""
+    """Share of the paired seeds, or repeats, in which the arm is better; None without values."""
     prior: Prior | None = None
-    """What the variance of the differences was averaged with; None where it is their own."""
+    """Prior that the variance of the differences was averaged with; None if it is not averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,35 +171,35 @@ class CrossVerdict:
     exchanged: tuple[str, ...]
     """Fields that both arms search, whose values are the same in both."""
     kept: tuple[str, ...]
-    """Further fields that the search of the arm at foreign settings varies; it keeps its own choice."""
+    """Fields that only the arm at the other's settings searches; it keeps its own choice."""
     kind: str
     text: str
     difference: Estimate | None
     """The arm minus the reference."""
     p: float | None
-    """Corrected for all differences at given settings, a family of their own."""
+    """Corrected for all differences at given settings, which form a separate family."""
     family: int
-    """Comparisons in that family."""
+    """Number of comparisons in that family."""
     level: float
     seeds: str
     wins: WinShare | None = None
     line: str = ""
-    """All of it in one line."""
+    """The full verdict in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRate:
-    """How often controls differ from their references, which luck alone can make."""
+    """Rate at which controls differ from their references, which happens only by chance."""
 
     decided: int
-    """Comparisons whose interval leaves out 0."""
+    """Number of comparisons whose interval excludes 0."""
     compared: int
-    """Comparisons with an interval."""
+    """Number of comparisons with an interval."""
     low: float
     high: float
     """Ends of the 95% interval of the rate by Clopper and Pearson, as if controls were independent."""
     level: float
-    """The rate that luck makes where the intervals are right."""
+    """The rate expected by chance if the intervals are correct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +207,7 @@ class ReportContext:
     """One context of the spec, inside which arms are compared."""
 
     name: str
-    """E.g. `dataset=easy`."""
+    """Name, e.g. `dataset=easy`."""
     values: Mapping[str, object]
     """Values by field path."""
     arms: tuple[str, ...]
@@ -207,33 +217,33 @@ class ReportContext:
 
 
 UNRUN: Final = ("open", "skipped")
-"""Outcomes of trials that have not ended, and that a budget spared."""
+"""Outcomes of trials that have not ended, and of trials that never started."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmTally:
-    """How an arm's trials ended and what they cost."""
+    """Outcomes and cost of an arm's trials."""
 
     arm: str
     outcomes: Mapping[str, Mapping[str, int]]
-    """Phase to outcome to count; a trial that has not ended counts as `open`."""
+    """Number of trials by phase and outcome; a trial that has not ended counts as `open`."""
     seconds: float
-    """Seconds of work over all its trials."""
+    """Seconds of work over all trials of the arm."""
     assignment: Mapping[str, object]
-    """Best assignment of the search, empty without one."""
+    """Best params of the search, empty without one."""
     seeds: tuple[int, int] = (0, 0)
-    """Confirm seeds that finished, and that failed or lack a primary outcome."""
+    """Number of confirm seeds that finished, and that failed or lack a primary outcome."""
     units: tuple[int, int] = (0, 0)
-    """The same of independent observations: of seeds, or of repeats, which need all of their seeds."""
+    """As `seeds`, in independent observations: seeds, or repeats, which need all of their seeds."""
     chosen: tuple[tuple[int, Mapping[str, object]], ...] = ()
-    """Repeat and what its search chose, where the searches are repeated; `assignment` is then empty."""
+    """Repeat and params that its search chose, if searches are repeated; `assignment` is then empty."""
     failures: tuple[tuple[int, str], ...] = ()
-    """The latter, and how they failed."""
+    """Seeds that failed or lack a primary outcome, with the kind of failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchBest:
-    """The best trial of an arm's search where nothing is confirmed: chosen by the very values it shows."""
+    """The best trial of an arm's search if nothing is confirmed; chosen by the displayed values."""
 
     arm: str
     values: Mapping[str, float]
@@ -241,71 +251,74 @@ class SearchBest:
     assignment: Mapping[str, object]
     record_id: str
     finished: int
-    """Search trials that it was chosen from."""
+    """Number of search trials that it was chosen from."""
     reports: int = 1
-    """Reports of the trial whose best value is shown; 1 unless the scope is `best`."""
+    """Number of reports of the trial whose best value is displayed; 1 unless the scope is `best`."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that the tables and figures show; a pure function of plan and records."""
+    """Content of all tables and figures; a pure function of plan and records."""
 
     sweep: str
     question: str
     metrics: tuple[str, ...]
     cells: tuple[Cell, ...]
-    """As trained."""
+    """Results as trained."""
     posthoc: tuple[Cell, ...]
-    """The confirmed checkpoints, read again under other settings."""
+    """Results of the confirmed checkpoints, re-evaluated under other settings."""
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
     floors: Mapping[str, float]
     """Values without any learning, by metric; with contexts see `ReportContext.floors`."""
     arms: tuple[str, ...]
-    """The baseline first."""
+    """Names of the arms, the baseline first."""
     quantities: tuple[Metric, ...] = field(default=(), kw_only=True)
-    """What is known of every quantity in `metrics`, in their order."""
+    """Declarations of the quantities in `metrics`, in the same order."""
     headlines: tuple[str, ...] = field(default=(), kw_only=True)
-    """Quantities that the first table is about."""
+    """Quantities of the first table."""
     power: str
     prior_work: tuple[PriorWork, ...] = field(default=(), kw_only=True)
-    """What was published of systems that no arm is."""
+    """Published values of systems that are not arms."""
     published_sizes: tuple[PublishedSize, ...] = field(default=(), kw_only=True)
-    """Parameters and multiply-adds that published tables print, one item a system."""
+    """Parameters and multiply-adds in published tables, one item per system."""
     unmet_published: tuple[PriorWork, ...] = field(default=(), kw_only=True)
-    """What stands nowhere in the tables, because nothing was measured there or every seed failed."""
+    """Published rows without a result in the tables: nothing was measured, or every seed failed."""
     answer: AnswerPlan | None = field(default=None, kw_only=True)
-    """What decides the question; None where nothing is confirmed."""
+    """Primary outcomes and level; None if nothing is confirmed."""
     verdicts: tuple[ArmVerdict, ...] = field(default=(), kw_only=True)
     points: tuple[Cell, ...] = field(default=(), kw_only=True)
-    """Of a search with several objectives that confirms several points of a front: every point for itself,
-    named in `setting`. Cells and effects are then of the first point of each arm."""
+    """Results of every confirmed point of a front, named in `setting`.
+
+    Only for a search with several objectives of which several points are confirmed. Cells and effects are
+    then those of the first point of each arm.
+    """
     assignments: int = field(default=1, kw_only=True)
-    """Most that are confirmed of each arm."""
+    """Maximum number of confirmed params per arm."""
     confirm_seeds: tuple[int, ...] = field(default=(), kw_only=True)
     left: int = 0
-    """Trials of the plan that have not ended."""
+    """Number of planned trials that have not ended."""
     spent: str = ""
-    """What of the budget is used up, so that they never begin; empty where they may."""
+    """The exhausted part of the budget, which prevents further trials; empty if they may start."""
     searched: tuple[SearchBest, ...] = ()
-    """Where nothing is confirmed: one an arm whose search has finished trials."""
+    """If nothing is confirmed: one item per arm whose search has finished trials."""
     equal_costs: tuple[EqualCost, ...] = ()
-    """Arms in primary outcomes at the cost of what they are compared with; exploratory."""
+    """Arms in primary outcomes at the cost of their references; exploratory."""
     setting_effects: tuple[SettingEffect, ...] = ()
     """Primary outcomes under other settings minus as trained; exploratory."""
     changes: tuple[ArmChanges, ...] = ()
-    """What every arm changes and what its search chose; empty where none does."""
+    """Changes and chosen params of each arm; empty if no arm has any."""
     factorial: tuple[FactorialEffect, ...] = ()
-    """Main effects and interactions of components whose every combination is an arm; exploratory."""
+    """Main effects and interactions of components if every combination is an arm; exploratory."""
     skipped: tuple[str, ...] = ()
-    """Why trials never began that need not have, one sentence a reason."""
+    """Reasons why trials were skipped as unnecessary, one sentence each."""
     failed_readings: tuple[FailedReadings, ...] = ()
-    """What `posthoc` lacks because every seed failed."""
+    """Re-evaluations that `posthoc` lacks because every seed failed."""
     unread: tuple[str, ...] = ()
-    """Test splits that were to be measured, and of which no confirm trial that finished measured anything."""
+    """Planned test splits that no finished confirm trial measured."""
 
     splits: MetricSplits = field(default_factory=MetricSplits)
-    """Finds split and quantity of a metric."""
+    """Mapping from a metric to its split and quantity."""
     objectives: tuple[str, ...] = ()
     """Objectives of the search, each with its scope unless the scope is the last report."""
     scopes: Mapping[str, str] = field(default_factory=dict)
@@ -313,36 +326,36 @@ class Report:
     search_reports: int = 0
     """Maximum number of reports with all objectives in one search trial."""
     unranked: Mapping[str, int] = field(default_factory=dict)
-    """Arms whose search told none of its finished trials apart, with how many finished."""
+    """Number of finished search trials of each arm whose trials all had equal values."""
     selected_on: tuple[str, ...] = ()
-    """Test splits by whose examples something was chosen."""
+    """Test splits whose examples were used for a choice."""
     read_in_search: tuple[str, ...] = ()
     """Test splits that trials of the search measured too."""
     code_versions: str = ""
-    """That trials ran different code, in one sentence; empty where they did not."""
+    """Sentence stating that trials ran different code; empty if they did not."""
     data_versions: str = ""
-    """That trials read different data under one name, in one sentence; empty where they did not."""
+    """Sentence stating that trials read different data under one name; empty if they did not."""
     retried: tuple[RetriedTrial, ...] = ()
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Texts that trials reported, by id and name."""
     not_finite: Mapping[str, int] = field(default_factory=dict)
     """Number of finished confirm and posthoc trials whose last value is NaN or infinite, by metric."""
     extensions: tuple[str, ...] = ()
-    """What was added after the launch, and what that does to claims, one sentence each."""
+    """Extensions after the launch and their consequences for claims, one sentence each."""
     contexts: tuple[ReportContext, ...] = ()
     """Contexts of the spec; empty if there are none."""
     pooled: tuple[ArmVerdict, ...] = ()
     """Verdicts over all contexts, if the spec asks for them; `arm` is the name without a context."""
     unit: Literal["seed", "repeat"] = "seed"
-    """The independent observation of all intervals and p values."""
+    """The independent observation of all intervals and p-values."""
     repeats: int = 1
-    """How many times every arm was searched."""
+    """Number of searches of each arm."""
     unit_seeds: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Every observation with its seeds."""
+    """Each independent observation with its seeds."""
     controls: tuple[ArmVerdict, ...] = ()
-    """What is found of controls, each comparison for itself; no correction counts them."""
+    """Verdicts on controls, each tested separately without correction."""
     crossed: tuple[CrossVerdict, ...] = ()
-    """What is found of arms at the settings of each other, where the spec asks for it."""
+    """Verdicts on arms at each other's settings, if the spec asks for them."""
     control_rate: ControlRate | None = None
     """None without a control that has an interval."""
     warnings: tuple[ReportWarning, ...] = ()
@@ -351,52 +364,54 @@ class Report:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """Primary outcomes."""
+        """Return the primary outcomes."""
         return self.answer.outcomes if self.answer else ()
 
     @property
     def estimates(self) -> tuple[Estimate, ...]:
-        """Of all arms as trained, in all metrics."""
+        """Return the estimates of all arms as trained, in all metrics."""
         return tuple(cell.estimate for cell in self.cells)
 
     @property
     def differences(self) -> tuple[Estimate, ...]:
-        """Those that verdicts are about."""
+        """Return the differences that verdicts are based on."""
         found = (each.difference for each in (*self.verdicts, *self.pooled))
         return tuple(each for each in found if each is not None)
 
     def finished(self, arm: str) -> str:
-        """`8`, or where seeds failed `5 of 8 finished`, where some lack a primary outcome `5 of 8 measured`;
-        from the confirm trials that have ended."""
+        """Return the number of ended confirm seeds as text.
+
+        `8` if none failed; else e.g. `5 of 8 finished`, or `5 of 8 measured` if some lack a primary outcome.
+        """
         tally = self._tallies.get(arm)
         if tally is None or not tally.units[1]:
             return str(tally.units[0] if tally else 0)
         return f"{tally.units[0]} of {sum(tally.units)} {ended_word(tally.failures)}"
 
     def verdict(self, arm: str) -> ArmVerdict | None:
-        """The arm's verdict in the first primary outcome, or what is found of a control."""
+        """Return the verdict on an arm, or on a control, in the first primary outcome."""
         first, known = self.outcomes[:1], (*self.verdicts, *self.controls)
         return next((each for each in known if each.arm == arm and each.metric in first), None)
 
     def floor(self, arm: str, metric: str) -> float | None:
-        """Return the floors of the arm's context."""
+        """Return the floor of a metric in the arm's context."""
         own = next((each.floors for each in self.contexts if arm in each.arms), self.floors)
         return own.get(metric)
 
     def margin(self, metric: str) -> float | None:
-        """The least difference in `metric` that matters; None where the spec names none."""
+        """Return the smallest relevant difference in `metric`; None if the spec has none."""
         return self.answer.margin if self.answer is not None and metric in self.outcomes[:1] else None
 
     def quantity(self, metric: str) -> Metric:
-        """What is known of a metric."""
+        """Return the declaration of a metric."""
         return look_up(self.quantities, metric)
 
     def cell(self, arm: str, metric: str) -> Cell | None:
-        """The arm's result in `metric`, if it has any."""
+        """Return the arm's result in `metric`, if it has any."""
         return self._cells.get((arm, metric))
 
     def effect(self, arm: str, metric: str) -> Effect | None:
-        """The arm's difference to its reference in `metric`, if there are pairs."""
+        """Return the arm's difference to its reference in `metric`, if there are pairs."""
         return self._effects.get((arm, metric))
 
     @cached_property
@@ -413,7 +428,7 @@ class Report:
 
 
 def ended_word(failures: Sequence[tuple[int, str]]) -> str:
-    """What is said of the other seeds: `finished`, or `measured` where some finished without a value."""
+    """Return the word for seeds with a value: `measured` if some finished without one, else `finished`."""
     return "measured" if any(how == NOT_MEASURED for _, how in failures) else "finished"
 
 

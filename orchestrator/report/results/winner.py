@@ -1,4 +1,4 @@
-"""The best system of a sweep: by what was confirmed, else by what was searched. No test of anything."""
+"""Select the best configuration of a sweep, by confirm trials or else by the search; not a test."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,50 +18,54 @@ from search_spaces.wording import amount, hint
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """One arm with one assignment, and what it was chosen by."""
+    """One arm with one set of params, and the values it was chosen by."""
 
     arm: str
     by: Literal["confirm", "search"]
     metric: str
     goal: Literal["max", "min"] | None
-    """None where nobody said which values are good, and there was nothing to choose from."""
+    """None if it is undeclared which values are good, and there was only one candidate."""
     value: float
     """Mean over seeds of confirm trials, or the value of one search trial."""
     records: tuple[Record, ...]
-    """The confirm trials that finished, by seed, or the search trial."""
+    """The finished confirm trials, by seed, or the search trial."""
     of: int
-    """Confirm seeds of the plan, or search trials that finished in the arm."""
+    """Number of confirm seeds of the plan, or of finished search trials of the arm."""
     rivals: int
-    """Arms it was chosen from, itself included."""
+    """Number of arms it was chosen from, itself included."""
     equals: tuple[str, ...] = ()
-    """Other arms of the very same value: the first in the spec was taken."""
+    """Other arms with an equal value; the first in the spec was chosen."""
     spoilt: tuple[str, ...] = ()
-    """Arms of a better value that were passed over, for seeds of them failed or measured no outcome."""
+    """Arms with a better value that were not chosen, because seeds failed or lack the outcome."""
     assignments: int = 1
-    """Systems it was chosen from, itself included: where several assignments of an arm are confirmed, more
-    than there are arms."""
+    """Number of configurations it was chosen from, itself included.
+
+    Greater than the number of arms if several params of an arm are confirmed.
+    """
     repeat: int | None = None
-    """`confirm`: the repeat whose settings these are, where searches are repeated: its search found the best
-    value. The mean is over all repeats, whose settings differ."""
+    """`confirm`: the repeat that chose these settings, whose search found the best value.
+
+    Only if searches are repeated. The mean is over all repeats, whose settings differ.
+    """
     ties: int = 0
-    """Other assignments of the arm of the very same values in its search."""
+    """Other params of the arm with equal values in its search."""
     reports: int = 1
-    """Reports of the search trial of which the best counts; 1 unless the scope is `best`."""
+    """Number of reports of the search trial, of which the best counts; 1 unless the scope is `best`."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What every one of its trials was trained with, assignment and all."""
+        """Return the settings that all of its trials were trained with, params included."""
         return self.records[0].settings
 
     @property
     def measured(self) -> frozenset[str]:
-        """Metrics that every one of its trials measured."""
+        """Return the metrics that all of its trials measured."""
         return frozenset.intersection(
             *(frozenset(each.last.metrics) if each.last else frozenset() for each in self.records)
         )
 
     def comments(self) -> Iterator[str]:
-        """What it was chosen by, a sentence each, for people."""
+        """Yield the reasons for the choice, one sentence each."""
         most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
         arms = amount(self.rivals, "arm")
         of = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
@@ -106,12 +110,14 @@ def winner(
     arm: str | None = None,
     context: str | None = None,
 ) -> Winner:
-    """The best system, of `arm` alone if it is named, else of the `context` named.
+    """Return the best configuration, of `arm` if given, else of `context`.
 
-    By the mean of the first primary outcome over confirm seeds, arms without seeds that failed or lack a
-    primary outcome before others, and of one arm assignments without failed seeds before others; where no
-    confirm trial has measured it, by the first objective of the search. Raises InputError for an unknown arm
-    or context, where several contexts are to choose from, and where there is nothing to choose by.
+    Candidates are ranked by the mean of the first primary outcome over confirm seeds. Arms without seeds that
+    failed or lack a primary outcome precede others; within an arm, params without failed seeds precede
+    others. If no confirm trial has measured the outcome, the first objective of the search decides.
+
+    Raises InputError for an unknown arm or context, if several contexts exist and none is given, and if there
+    is nothing to choose by.
     """
     rivals = _rivals(report, arm, context)
     own = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
@@ -131,7 +137,7 @@ def winner(
 
 
 def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, ...]:
-    """The arms to choose from, which are all of one context."""
+    """Return the arms to choose from, all of one context."""
     if arm is not None and arm not in report.arms:
         raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
     arms = {each.name: each.arms for each in report.contexts}

@@ -1,1 +1,1 @@
-"""Writes a report: terminal, Markdown, HTML page, JSON, CSV, LaTeX."""
+"""Write a report: terminal, Markdown, HTML page, JSON, CSV, LaTeX."""

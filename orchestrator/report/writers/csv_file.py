@@ -1,4 +1,4 @@
-"""report.csv: one row an arm, setting and metric, at full precision."""
+"""Write report.csv: one row per arm, setting and metric, at full precision."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ CSV_COLUMNS = (
 
 
 def as_csv(report: Report) -> str:
-    """The text of the file, its header first."""
+    """Return the text of the file, starting with its header."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, CSV_COLUMNS, restval=None, lineterminator="\n")
     writer.writeheader()
@@ -74,5 +74,5 @@ def _csv_estimate(prefix: str, found: Estimate) -> dict[str, Any]:
 
 
 def _csv_text(text: str) -> str:
-    """A spreadsheet takes a text that begins like a formula for one."""
+    """Return the text, escaped if a spreadsheet would interpret it as a formula."""
     return f"'{visible(text)}" if text.startswith(FORMULA) else visible(text)

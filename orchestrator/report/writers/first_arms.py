@@ -1,4 +1,4 @@
-"""Limits of what a report shows, so that drawing and opening it takes seconds with thousands of arms, too."""
+"""Limit the arms of a page, so that it is drawn and opened in seconds even with thousands of arms."""
 
 from collections.abc import Container
 from dataclasses import replace
@@ -8,9 +8,9 @@ from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report
 
 SHOWN = 100
-"""Most arms that a page shows."""
+"""Maximum number of arms on a page."""
 DRAWN = 25
-"""Most arms that have figures of their own."""
+"""Maximum number of arms with separate figures."""
 LEFT_OUT = (
     "Cards, tables and figures are of the first {shown} of {arms:,} arms; report.md, report.csv and "
     "report.json have all of them."
@@ -22,7 +22,7 @@ NOT_DRAWN = (
 
 
 def shown_arms(report: Report, details: Details | None) -> tuple[Report, Details | None]:
-    """Return both of the arms that a page shows."""
+    """Return report and details, restricted to the arms on the page."""
     if len(report.arms) <= SHOWN:
         return report, details
     part = of_arms(report, report.arms[:SHOWN])
@@ -34,7 +34,7 @@ def shown_arms(report: Report, details: Details | None) -> tuple[Report, Details
 
 
 def drawn_arms(report: Report, details: Details) -> Details:
-    """Return the details of the arms that have figures of their own."""
+    """Return the details of the arms with separate figures."""
     arms = frozenset(report.arms[:DRAWN])
     costs = (
         each if each.arm in arms else replace(each, path="", points=each.points[:1]) for each in details.costs
@@ -43,12 +43,12 @@ def drawn_arms(report: Report, details: Details) -> Details:
 
 
 def not_drawn(report: Report) -> tuple[str, ...]:
-    """Return a sentence about arms without figures of their own; nothing if all have some."""
+    """Return a sentence about arms without separate figures; empty if all have some."""
     return (NOT_DRAWN.format(drawn=DRAWN),) if len(report.arms) > DRAWN else ()
 
 
 def left_out(report: Report) -> list[str]:
-    """Return a sentence about arms that the page of `report` leaves out; nothing if it shows all."""
+    """Return a sentence about arms that the page of `report` leaves out; empty if it has all."""
     arms = len(report.arms)
     return [LEFT_OUT.format(shown=SHOWN, arms=arms)] if arms > SHOWN else []
 

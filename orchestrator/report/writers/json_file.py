@@ -1,32 +1,45 @@
-"""report.json: all that the report and its page show, as numbers at full precision.
+"""Write report.json: the full content of the report and its page, as numbers at full precision.
 
-At its root lie the fields of `report.types.Report`, by name, `notices`, what must be known before any number,
-as sentences, and `summary`, what the verdicts say together. `verdicts` holds the verdicts of every arm in its
-context, `pooled` those over all contexts, and `contexts` the arms of each context. `warnings` holds warnings
-about single comparisons (code, arm, outcome, text), and `interval_scope` what intervals and p values of
-differences cover. `page` holds what the page shows beyond the tables, the fields of `report.details.Details`:
+At the root are the fields of `report.results.types.Report`, by name, and two more: `notices`, the warnings
+printed before the results, and `summary`, a summary of the verdicts. Some of the fields:
 
-| key | holds |
+| key | content |
 |---|---|
-| `sentences` | the words above the fold: one an arm, and what the sweep cost |
-| `arms` | what every arm is, its parameters and FLOPs, how its trials ended, device seconds |
-| `searches` | one an arm: objectives, dimensions, all trials as they ended, the best, and what follows |
+| `verdicts` | the verdicts of every arm in its context |
+| `pooled` | the verdicts over all contexts |
+| `contexts` | the arms of each context |
+| `warnings` | warnings about single comparisons: code, arm, outcome, text |
+| `interval_scope` | what intervals and p-values of differences cover |
+| `page` | the content of the page beyond the tables |
+
+The fields of `page` are those of `report.results.details.Details`, and `sentences`:
+
+| key | content |
+|---|---|
+| `sentences` | the sentences at the top of the page: one per arm, and the cost of the sweep |
+| `arms` | reason, reference, parameters and FLOPs of each arm, how its trials ended, device seconds |
+| `searches` | one per arm: objectives, dimensions, all trials as they ended, the best, derived values |
 | `curves` | learning curves: steps, mean, lowest and highest seed, seeds that failed |
 | `costs` | outcomes against their costs, as trained and under other settings |
-| `depths` | depth by split, where arms halt by themselves |
-| `maps` | what halting does on single examples: words, layers and what was still open, in percent |
+| `depths` | depth by split, for arms that halt |
+| `maps` | halting on single examples: words, layers and the open share in percent |
 | `lengths` | depth by length of an example in tokens, arm by arm, inside each split |
-| `operators` | the same by number of operators of an example |
+| `operators` | depth by number of operators of an example, arm by arm, inside each split |
 | `experts` | how often each expert was chosen, by mixture, class of word and layer, and by which words |
 | `origin` | provenance, as pairs of name and value |
 | `listings` | installed packages, changes to the code: names and lines |
-| `wall_clock_s` | from the first start of a trial to the last end of one |
+| `wall_clock_s` | seconds from the first start of a trial to the last end of one |
 
-What follows from the trials of a search: `best_so_far` (trials, device hours, value; where searches are
-repeated of the first repeat, and `best_so_far_by_repeat` of each), `expected` (the best of
-searches of fewer trials), `importance`, `edges`, `front`, `hypervolumes` (trials, volume), and `outcomes`,
-how many ended how. Figures are drawn from the very same objects. Without details, where nobody had the
-measurements, there is no `page`.
+Values derived from the trials of a search:
+
+- `best_so_far`: trials, device hours and value, in the first repeat.
+- `best_so_far_by_repeat`: the same values of each repeat.
+- `expected`: the expected best of searches with fewer trials.
+- `importance`, `edges`, `front`.
+- `hypervolumes`: trials and volume.
+- `outcomes`: number of trials by outcome.
+
+Figures are drawn from the same objects. Without details, i.e. without the measurements, there is no `page`.
 """
 
 import json
@@ -44,7 +57,7 @@ from orchestrator.report.writers.page_sections import arms_answered, cost_words,
 
 
 def as_json(report: Report, details: Details | None = None) -> str:
-    """Everything that the report holds and, with `details`, all that its page shows. See the module."""
+    """Return the JSON text of the report and, with `details`, of its page; see the module docstring."""
     summary = answer_summary(report, reasons(details))
     values: dict[str, Any] = asdict(report) | {"notices": notices(report), "summary": summary}
     if details is not None:
@@ -61,7 +74,7 @@ def _page(report: Report, details: Details) -> dict[str, Any]:
 
 
 def _derived(course: SearchCourse) -> dict[str, Any]:
-    """What the page works out of the trials of a search."""
+    """Return the values that are derived from the trials of a search."""
     return {
         "objectives": [
             {"metric": each.metric, "goal": each.goal, "scope": each.scope} for each in course.objectives

@@ -1,6 +1,6 @@
-"""Writes the report as a LaTeX document of booktabs tables and PDF figures, to be copied into a paper."""
+"""Write the report as a LaTeX document of booktabs tables and PDF figures, to be copied into a paper."""
 
-# ruff: noqa: RUF001 - letters that look like others are escaped here
+# ruff: noqa: RUF001 - look-alike letters are escaped here
 
 import re
 import unicodedata
@@ -20,7 +20,7 @@ LONG = 42
 WRAPPED = r">{\raggedright\arraybackslash}p{0.34\linewidth}"
 _MINUS = re.compile(r"(?<!\w)\{-\}(?=\d)")
 _HYPHEN = re.compile(r"(?<=[^\W\d_])\{-\}(?=\w)")
-"""A hyphen between the parts of a name, after which a line may break. After a minus it may not."""
+"""A hyphen between the parts of a name, after which a line may break, unlike after a minus."""
 WIDEST = 130
 """Maximum number of letters of a row, a wrapped column counted as `LONG`. A wider table is split."""
 _NAMED = {
@@ -88,7 +88,7 @@ def document(report: Report, figures: Sequence[Panel]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return `text` so that LaTeX shows it; letters that its usual fonts lack are shown as code points."""
+    """Return `text` escaped for LaTeX; letters that its usual fonts lack are written as code points."""
     joined = "".join(map(_letter, visible(one_line(text)))).replace(r"{-}\textgreater{}", r"$\rightarrow$")
     return _MINUS.sub("$-$", _HYPHEN.sub(r"\g<0>\\allowbreak{}", joined))
 

@@ -1,4 +1,4 @@
-"""The report as a page: one file with its figures inside, for browsers, phones and paper; it runs no code."""
+"""Write the report as a single HTML file with its figures inside and without scripts."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -30,12 +30,12 @@ HERE = Path(__file__).parent
 
 
 def page(report: Report, details: Details | None = None) -> str:
-    """The report as HTML. Without `details` it shows what the report itself holds."""
+    """Return the report as HTML; without `details` the page has only the content of the report."""
     return str(_template().render(_known(report, details))) + "\n"
 
 
 def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
-    """What the template names."""
+    """Return the variables of the template."""
     from markupsafe import Markup
 
     shown, of_shown = shown_arms(report, details)
@@ -43,7 +43,7 @@ def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
     panels = pictures(outcome_panels(shown))
     return {
         "title": report.sweep,
-        # Ours, and no text of others: a style sheet's quotes must stay quotes.
+        # The style sheet is a file of this package, not user text, and its quotes must not be escaped.
         "style": Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # nosec B704
         "question": report.question,
         "notices": [*notices(report), *left_out(report)],
@@ -61,7 +61,7 @@ def _known(report: Report, details: Details | None) -> Mapping[str, Any]:
 
 @cache
 def _template() -> "Template":
-    """Of the page; whatever is put into it is text."""
+    """Return the template of the page, which escapes all inserted text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -76,7 +76,7 @@ def _template() -> "Template":
 
 
 def _shown(value: Any) -> Any:
-    """Text as it stands: nothing that cannot be seen. Pictures and the style sheet are mark-up of ours."""
+    """Return text without invisible characters; figures and the style sheet, which are markup, unchanged."""
     from markupsafe import Markup
 
     return visible(one_line(value)) if isinstance(value, str) and not isinstance(value, Markup) else value

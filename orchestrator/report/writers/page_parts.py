@@ -1,4 +1,4 @@
-"""What a page is made of: sections of parts, with their pictures, facts and tables."""
+"""Define the parts of a page: sections, with their pictures, facts and tables."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure as the page has it."""
+    """A figure as an element of the page."""
 
     name: str
     picture: "Markup"
     caption: str = ""
-    """The title, where the picture has no room for all of it."""
+    """The full title, if the picture has no space for it."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ class Part:
     title: str = ""
     texts: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
-    """What must not be missed."""
+    """Important remarks, which are highlighted."""
     panels: tuple[Picture, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     grids: tuple[Grid, ...] = ()
     folded: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Names and lines of long texts, which open when they are asked for."""
+    """Names and lines of long texts, which are folded."""
 
     @property
     def shown(self) -> bool:
-        """Whether there is more than a title and words that explain."""
+        """Return whether the part has more than a title and explanations."""
         return bool(self.panels or self.facts or self.grids)
 
 
 @dataclass(frozen=True)
 class Card:
-    """One arm."""
+    """Title and facts of one arm."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -52,7 +52,7 @@ class Card:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A heading and what is beneath it."""
+    """A heading and the content below it."""
 
     name: str
     title: str
@@ -62,15 +62,15 @@ class PageSection:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to show."""
+        """Return whether the section has no content."""
         return not (self.cards or any(each.shown for each in self.parts))
 
 
 def pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
-    """Drawn, as elements of a page."""
+    """Return the panels drawn as elements of a page."""
     from markupsafe import Markup
 
-    # Made by us: what others named is escaped by the library that draws, and in the label by `inlined`.
+    # The markup is safe: matplotlib escapes user text in figures, and `inlined` escapes the label.
     return tuple(
         Picture(each.name, Markup(inlined(each)), _caption(each))  # noqa: S704  # nosec B704
         for each in panels

@@ -1,4 +1,4 @@
-"""What the page shows, section by section, in the order in which a reader asks."""
+"""Create the sections of the page, in the order of a reader's questions."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -51,12 +51,12 @@ COST_AGAIN = (
     "arm that it is compared with (dashed grey)"
 )
 TRIALS_A_DIMENSION = 10
-"""With fewer finished trials the importance of dimensions is said to be no more than chance may make it."""
+"""Finished trials per dimension below which the importance is reported as indistinguishable from chance."""
 PROVENANCE = "Of what differs between trials up to three values are shown, in the order of the trials."
 
 
 def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
-    """All that have something to show."""
+    """Yield all sections with content."""
     found = [_outcome(report), _arms(report, details)]
     if details is not None:
         drawn = drawn_arms(report, details)
@@ -72,8 +72,10 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
 
 
 def arms_answered(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
-    """One sentence an arm, context by context: of those that are compared its verdict, of others what they
-    reached. Then the verdicts over all contexts."""
+    """Yield kind and sentence of each arm, context by context, then verdicts over all contexts.
+
+    A compared arm has its verdicts, others have the values that they reached.
+    """
     for arm in (arm for _, part in by_context(report) for arm in part.arms):
         own = [each for each in report.verdicts if each.arm == arm]
         yield from ((each.kind.split()[0], each.line) for each in own)
@@ -115,7 +117,7 @@ def _searched_best(report: Report, arm: str) -> str:
 
 
 def cost_words(report: Report, details: Details | None) -> str:
-    """What it took, in one sentence."""
+    """Return the cost of the sweep in one sentence."""
     outcomes: dict[str, int] = {}
     for tally in report.tallies:
         for counts in tally.outcomes.values():
@@ -140,12 +142,12 @@ def cost_words(report: Report, details: Details | None) -> str:
 
 
 def _ended(outcome: str) -> str:
-    """How a trial ended, in words."""
+    """Return how a trial ended, in words."""
     return "not ended" if outcome == "open" else str(outcome).replace("_", " ")
 
 
 def outcome_words(report: Report) -> str:
-    """Return what the figures of primary outcomes show."""
+    """Return the explanation of the figures of primary outcomes."""
     unit, by_unit = f"{report.unit}s", f"{report.unit} by {report.unit}"
     return OUTCOME.format(
         squares=worded(
@@ -164,7 +166,7 @@ def outcome_words(report: Report) -> str:
 
 
 def reasons(details: Details | None) -> dict[str, str]:
-    """Return the reason for each arm, as the spec gives it."""
+    """Return the reason for each arm, as stated in the spec."""
     return {each.arm: each.why for each in details.arms if each.why} if details is not None else {}
 
 
@@ -195,7 +197,7 @@ def _card(facts: ArmFacts, changed: tuple[str, ...] | None) -> Iterator[tuple[st
         yield "compared with", facts.reference
     if changed:
         titles = ("changes", "chosen by its search", "not searched")
-        # A browser breaks lines within "->".
+        # Browsers break lines inside "->".
         texts = (words.replace(" -> ", " → ") for words in changed[2:])
         yield from ((title, words) for title, words in zip(titles, texts, strict=True) if words != "-")
     if facts.parameters is not None:
@@ -274,7 +276,7 @@ def _compute(report: Report, details: Details) -> PageSection:
 
 
 def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
-    """Figures of costs with their `text`, if any, and the tables; without costs, what was read again."""
+    """Return the section of cost figures and tables; without costs it has only re-evaluations."""
     title = "Outcome against compute" if text or report.equal_costs else "Checkpoints read again"
     return PageSection(
         "compute", title, (text,) if text else (), (*parts, Part(grids=tuple(tables.costs(report))))

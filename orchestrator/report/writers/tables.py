@@ -1,4 +1,4 @@
-"""The report as tables: one structure, drawn for the terminal and as Markdown."""
+"""Create the tables of a report, and render them for the terminal and as Markdown."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FLOOR_ROW = "floor"
-"""How rows of floors begin."""
+"""Beginning of the names of floor rows."""
 
 
 NO_SPLIT = "no split"
@@ -33,19 +33,19 @@ NO_SPLIT = "no split"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A titled table of finished text."""
+    """A table of formatted text with a title."""
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     stacked: bool = False
-    """Whether all of it must be seen on a phone: there the cells of a row stand below each other."""
+    """Whether the cells of a row are stacked on a phone, so that all of them are visible."""
     narrow: bool = False
-    """Whether its cells are one number each, which need little room."""
+    """Whether each cell is one number, which needs little space."""
 
 
 def grids(report: Report) -> list[Grid]:
-    """All tables of a report: what each arm is, what decides the question, results, how trials ended."""
+    """Return all tables of a report: arms and their changes, verdicts, results, how trials ended."""
     found = searches(report)
     return [*changes(report), *answers(report), *metrics(report), *costs(report), *found, tallies(report)]
 
@@ -104,9 +104,9 @@ def headlines(report: Report) -> list[Grid]:
 
 
 def headline(report: Report) -> Grid:
-    """The one table for the screen: the headline quantities of every arm and their costs, floors beneath.
+    """Return the table for the screen: headline quantities and costs of every arm, then floors.
 
-    Of a search that confirms nothing, what it found.
+    For a search without confirmation, the table has the best trials of the search.
     """
     if report.searched:
         return searched(report)
@@ -145,14 +145,14 @@ def headline(report: Report) -> Grid:
 
 
 def _per_unit(report: Report) -> str:
-    """How many seeds every repeat has; empty where every arm was searched once."""
+    """Return how many seeds each repeat has; empty if every arm was searched once."""
     if report.repeats == 1 or not report.unit_seeds:
         return ""
     return f" of the search, {amount(len(report.unit_seeds[0][1]), 'seed')} each"
 
 
 def changes(report: Report) -> list[Grid]:
-    """Every arm's changes, first: it may change more than its name says."""
+    """Return the table of all changes of each arm, and that of the chosen settings."""
     headers = ("arm", "against", "changes", "chosen by its search", "not searched")
     rows = arm_changes.rows(report.changes)
     used = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
@@ -192,7 +192,7 @@ def _answers(report: Report) -> list[Grid]:
 
 
 def _controls(report: Report, metric: str) -> list[Grid]:
-    """Return the table of controls, whose differences luck alone makes."""
+    """Return the table of controls, which differ only by chance."""
     title = f"{metric}, controls: differences that luck alone makes, each by itself"
     return [replace(grid, title=title) for grid in _verdicts(report, report.controls, metric)]
 
@@ -234,7 +234,7 @@ def _verdicts(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> li
 
 
 def _points(report: Report) -> list[Grid]:
-    """Confirmed points of fronts, each for itself."""
+    """Return the table of the confirmed points of fronts."""
     metrics = [
         metric
         for metric in report.metrics
@@ -258,7 +258,7 @@ def _points(report: Report) -> list[Grid]:
 
 
 def searched(report: Report) -> Grid:
-    """The best of every arm's search."""
+    """Return the table of the best trial of each arm's search."""
     bests = {each.arm: each for each in report.searched}
     metrics = tuple(dict.fromkeys(name for each in report.searched for name in each.values))
     rows = []
@@ -288,13 +288,13 @@ def _results(report: Report, quantity: str) -> Grid:
 
 
 def _means(cells: Iterable[Cell]) -> str:
-    """What values of a table are, as `_value` writes them."""
+    """Return the title of values formatted by `_value`."""
     found = (cell.estimate for cell in cells)
     return worded(found, intervals="mean [95% interval] (n)", means="mean (n)", one="one seed (n)")
 
 
 def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
-    """What was published of these readings, each with the words that name it; medians beside our own."""
+    """Return published values of these results with their row names; medians follow the measured medians."""
 
     def row(value: Callable[[Cell], str]) -> list[str]:
         return ["" if cell is None else value(cell) for cell in cells]
@@ -308,7 +308,7 @@ def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
 
 
 def _prior_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
-    """What was published of systems that no arm is."""
+    """Return rows of published values of systems that are not arms."""
     rows: dict[str, dict[str, str]] = {}
     for each in report.prior_work:
         words = "published" if each.statistic == "mean" else f"published {each.statistic}"
@@ -318,7 +318,7 @@ def _prior_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
 
 
 def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
-    """Floors of the metrics, a row for each thing that reaches them."""
+    """Return rows of floors of the metrics, one for each name of a floor."""
     named = {
         metric: f"{FLOOR_ROW} ({report.quantity(metric).floor_name})"
         for metric in metrics
@@ -331,7 +331,7 @@ def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
 
 
 def explained(report: Report, quantity: str) -> str:
-    """A quantity with what it means, or is measured in, if that is known: `depth (layers run)`."""
+    """Return a quantity with its meaning or unit, if known: `depth (layers run)`."""
     known = next((each for each in report.quantities if each.name == quantity), None)
     words = one_line(known.meaning or known.unit) if known else ""
     return f"{quantity} ({words})" if words else quantity
@@ -375,13 +375,13 @@ def _differences(report: Report) -> list[Grid]:
 
 
 def _reference(report: Report, arm: str, metrics: list[str]) -> str:
-    """What the arm is compared with in these metrics; empty if it is not."""
+    """Return the reference of the arm in these metrics; empty if it has none."""
     effects = (report.effect(arm, metric) for metric in metrics)
     return next((effect.reference for effect in effects if effect), "")
 
 
 def tallies(report: Report) -> Grid:
-    """How every arm's trials ended."""
+    """Return the table of how each arm's trials ended."""
     rows = []
     searched = {each.arm: each.assignment for each in report.searched}
     for tally in report.tallies:
@@ -400,14 +400,14 @@ def _assigned(assignment: Mapping[str, object]) -> str:
 
 
 def _posthoc(report: Report) -> list[Grid]:
-    """What settings changed after training do: the confirmed checkpoints, read again."""
+    """Return the table of confirmed checkpoints re-evaluated under other settings."""
     failed = {(each.arm, each.setting): f"0 of {each.seeds} finished" for each in report.failed_readings}
     settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed]
     settings.sort(key=lambda each: report.arms.index(each[0]))
     if not settings:
         return []
     read = {cell.metric for cell in report.posthoc}
-    # What only the second reading measures comes last.
+    # Metrics that only re-evaluations measure come last.
     metrics = [
         metric
         for metric in dict.fromkeys((*report.metrics, *(cell.metric for cell in report.posthoc)))
@@ -447,7 +447,7 @@ def _mean(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
 
 
 def _value(cell: Cell) -> str:
-    """Mean and interval, of how many, and how many there should be."""
+    """Return mean and interval, with the number of seeds and, if some failed, of all seeds."""
     n = cell.estimate.n
     counted = f"{n} of {n + cell.failed} {ended_word(cell.failures)}" if cell.failed else str(n)
     return f"{interval_words(cell.estimate)} ({counted})"
@@ -462,7 +462,7 @@ def _counted_difference(effect: Effect | None) -> str:
 
 
 def _first_effect(report: Report, arm: str, metric: str) -> tuple[str, str]:
-    """The difference in the primary outcome and what may be said of it."""
+    """Return the difference and the verdict in the primary outcome."""
     if arm == report.arms[0]:
         return "baseline", ""
     effect, said = report.effect(arm, metric), report.verdict(arm)
@@ -473,7 +473,7 @@ def _first_effect(report: Report, arm: str, metric: str) -> tuple[str, str]:
 
 
 def as_rich(grid: Grid) -> "Table":
-    """The table for a terminal."""
+    """Return the table for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -486,7 +486,7 @@ def as_rich(grid: Grid) -> "Table":
 
 
 def as_markdown(grid: Grid) -> str:
-    """The table in GitHub's Markdown, its title above it in bold."""
+    """Return the table in GitHub's Markdown, its title above it in bold."""
     lines = [grid.headers, ["---"] * len(grid.headers), *grid.rows]
     escaped = ["| " + " | ".join(markdown_line(one_line(each)) for each in line) + " |" for line in lines]
     return "\n".join([f"**{markdown_line(grid.title)}**", "", *escaped])

@@ -1,4 +1,4 @@
-"""Puts a report on disk: written elsewhere, then renamed, so that a reader never meets half of one."""
+"""Write a report into a temporary folder and rename it, so that readers see only complete reports."""
 
 import contextlib
 import errno
@@ -36,14 +36,21 @@ def write(
     figures: Kind | None = None,
     latex: bool = False,
 ) -> Path:
-    """Replace `folder` by report.md, report.html, report.csv, report.json and pictures; returns report.md.
+    """Replace `folder` by report.md, report.html, report.csv, report.json and pictures.
 
-    Without `details` the page shows what the report itself holds. `figures`: every figure of the page is
-    written too, as a file below `figures`. `latex`: report.tex is, and its figures as PDF.
+    Args:
+        report: The report.
+        folder: Folder of the report.
+        details: Further content of the page.
+        figures: File type in which every figure of the page is written into the subfolder `figures`.
+        latex: Whether report.tex and its figures as PDF are written.
+
+    Returns:
+        The path of report.md.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-    fresh.mkdir()  # with the rights that the umask leaves; a temporary folder would be the owner's alone
+    fresh.mkdir()  # has the permissions of the umask; a temporary folder would be private
     try:
         shown, _ = shown_arms(report, None)
         pictures = [*outcome_panels(shown), *metric_panels(shown)]
@@ -75,7 +82,7 @@ def _put_figures(panels: Sequence[Panel], kind: Kind, folder: Path) -> None:
 
 
 def _put(fresh: Path, folder: Path) -> None:
-    """Make `fresh` the report. Others may put theirs there at the same time: the last one stays."""
+    """Make `fresh` the report folder. If other processes do the same concurrently, the last one remains."""
     while True:
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
@@ -92,7 +99,7 @@ def _put(fresh: Path, folder: Path) -> None:
 
 
 def markdown(report: Report, figures: Sequence[Panel], details: Details | None = None) -> str:
-    """The report as text; `figures` lie beside it as PNG files."""
+    """Return the report as Markdown; `figures` are PNG files in the same folder."""
     parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
         parts.append(markdown_text(report.question))
@@ -108,7 +115,7 @@ def markdown(report: Report, figures: Sequence[Panel], details: Details | None =
 
 
 def _answers(report: Report) -> Iterator[str]:
-    """Return verdicts by context, then verdicts over all contexts, as lists."""
+    """Yield verdicts by context, then verdicts over all contexts, as lists."""
     found = [(context, part.verdicts) for context, part in by_context(report)]
     for title, verdicts in (*found, ("mean over all contexts", report.pooled)):
         if verdicts and report.contexts:
