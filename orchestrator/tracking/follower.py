@@ -121,7 +121,7 @@ class FollowerLoop:
                     self._note_progress,
                     inputs=read_inputs(self._folder),
                 )
-                look_as_usual()  # reset settings that the import of MLflow changed
+                look_as_usual()  # restore usual garbage collection, since MLflow is imported now
                 if self._state.error:
                     self._note(error="")  # MLflow responds again
             self._writer.update()

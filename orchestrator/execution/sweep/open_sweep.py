@@ -87,7 +87,7 @@ class OpenSweep:
     presence: FolderWatch
     ledger: Ledger
     begin: Callable[[], None]
-    """Called at least once after a trial was started, since tracking needs at least one trial."""
+    """Function that starts the follower after the first trial has started; repeated calls have no effect."""
     interrupted: bool = False
     _finish: SweepResult | None = None
 
