@@ -1,4 +1,4 @@
-"""Detect that the folder of a running sweep was deleted, moved or replaced, so that no results are lost."""
+"""Detect that the folder of a running sweep was deleted, moved or replaced, since later writes are lost."""
 
 import os
 import shlex

@@ -210,7 +210,7 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
 
 
 def _mode_of(setup: Setup) -> int:
-    """Return the file mode of launch.json: readable for others only if it contains no URL except files.
+    """Return the file mode of launch.json: private unless all its URLs denote files without passwords.
 
     URLs may contain passwords. The file includes its own digest, with which readers could test guessed
     passwords.
