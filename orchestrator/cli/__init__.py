@@ -1,1 +1,1 @@
-"""The `haltsweep` command."""
+"""Implement the `haltsweep` command line."""

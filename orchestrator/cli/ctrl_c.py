@@ -1,9 +1,9 @@
-"""Handles Ctrl-C from the start of a process, also where KeyboardInterrupt is lost.
+"""Handle Ctrl-C from the start of a process, even where Python loses the KeyboardInterrupt.
 
 Python prints and drops the exception in a callback of the garbage collector. Compiled code that imports a
 module, as PyTorch imports NumPy, drops it too, and the half-imported module fails later with another error.
-So this module remembers that there was a Ctrl-C. The second Ctrl-C ends the process at once, for custom code
-that ignores the first one.
+So this module records that Ctrl-C was pressed. The second Ctrl-C ends the process at once, in case custom
+code ignores the first one.
 """
 
 import signal
@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 AGAIN_S = 0.05
-"""Seconds after which a lost Ctrl-C is raised again; the code that lost it has returned by then."""
+"""Seconds after which a lost Ctrl-C is raised again; by then, the code that lost it has returned."""
 
 _INTERRUPTED = threading.Event()
 
@@ -27,7 +27,7 @@ def hear() -> None:
 
 
 def was_heard() -> bool:
-    """Return whether there was a Ctrl-C since `hear`; later errors may be consequences of it."""
+    """Return whether Ctrl-C was pressed since `hear`; later errors may be consequences of it."""
     return _INTERRUPTED.is_set()
 
 
@@ -38,7 +38,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_again(raised: Any) -> None:
-    """Print exceptions that nobody can catch, but raise KeyboardInterrupt again."""
+    """Print exceptions that cannot be caught, but raise KeyboardInterrupt again."""
     if raised.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(raised)
         return

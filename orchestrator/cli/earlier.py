@@ -1,4 +1,4 @@
-"""What other sweeps found: best assignments to begin with, and how far their seeds lie apart."""
+"""Read results of other sweeps: best params for a search, and the variance between their seeds."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +9,11 @@ from search_spaces.dimensions import Assignment
 
 
 def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
-    """The best assignment of every arm of the sweep `name` in the folder `runs`.
+    """Return the best params of every arm of the sweep `name` in the folder `runs`.
 
-    Raises InputError for a sweep that is not there, searched nothing, or is still searching; StoreError if it
-    cannot be read.
+    Raises:
+        InputError: The sweep is missing, has no search, or is still searching.
+        StoreError: The sweep is not readable.
     """
     from orchestrator.cli.reading import opened
     from orchestrator.conductor.winners import Candidate, best_first
@@ -49,11 +50,16 @@ def found_by(runs: Path | None, name: str) -> Mapping[str, Assignment]:
 
 
 def spread_of(runs: Path | None, name: str, metric: str | None) -> float:
-    """Standard deviation over seeds of the baseline of the sweep `name`, in `metric` or its own primary
-    outcome.
+    """Return the standard deviation over seeds of the baseline of the sweep `name`.
 
-    Raises InputError where fewer than 3 seeds measured it or all are the same; StoreError if it cannot be
-    read.
+    Args:
+        runs: Folder of sweeps.
+        name: Name of the sweep.
+        metric: Metric to read; None for the primary outcome of the sweep.
+
+    Raises:
+        InputError: Fewer than 3 seeds measured the metric, or all values are equal.
+        StoreError: The sweep is not readable.
     """
     from orchestrator.cli.reading import opened
     from orchestrator.report.results.summary import summarise

@@ -1,4 +1,4 @@
-"""Where the process of a command begins: Ctrl-C is heard before anything is loaded that takes time."""
+"""Start the process of a command; Ctrl-C is handled before slow imports."""
 
 import sys
 
@@ -6,7 +6,7 @@ from orchestrator.cli.ctrl_c import hear, was_heard
 
 
 def run() -> None:
-    """Run the command line and exit; Ctrl-C while modules are loaded ends it without a traceback."""
+    """Run the command line and exit. Ctrl-C during imports exits without a traceback."""
     hear()
     try:
         from orchestrator.cli import main

@@ -1,4 +1,4 @@
-"""How long a plan will take on this machine: from steps that were timed, or from sweeps that ran on it."""
+"""Estimate the duration of a plan on this machine, from timed steps or from earlier sweeps."""
 
 import json
 from collections import Counter
@@ -21,25 +21,25 @@ from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount
 
 NOT_OF_SPEED = frozenset({"steps", "lr", "schedule", "warmup_steps", "weight_decay", "ponder_weight"})
-"""Training settings that change how many steps there are, or what is learnt, and not what a step takes."""
+"""Training settings that change the number of steps or the result, but not the time per step."""
 NEWEST = 20
-"""Sweeps of this kind of machine that are looked at: each one's ledger takes time to read."""
+"""Maximum number of earlier sweeps that are read, since reading a ledger takes time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What trials of an arm took in a sweep that ran on this kind of machine."""
+    """Durations of trials of an arm in an earlier sweep on the same kind of machine."""
 
     sweep: str
     trials: int
     seconds: Mapping[str, float]
-    """Of a trial in its slot, mean by phase."""
+    """Mean seconds of a trial in its slot, by phase."""
     per_step: float | None
-    """Seconds a step of those that trained to their end, measuring included."""
+    """Seconds per step of trials that trained to their end, including evaluation."""
 
 
 def hours_of(plan: Plan, runs: Path | None) -> str:
-    """One sentence, with its ground; empty where there is none."""
+    """Return a sentence with the estimated duration and its basis; empty without an estimate."""
     from orchestrator.execution.slots import slots, this_machine
 
     at_once = slots([this_machine(None)], plan.resources)
@@ -67,7 +67,7 @@ def hours_of(plan: Plan, runs: Path | None) -> str:
 
 
 def _timed_s(plan: Plan) -> float:
-    """Seconds of all steps, if those of every arm were timed; 0 if not."""
+    """Return the seconds of all steps; 0 unless the steps of every arm were timed."""
     if not plan.prices or any(each.seconds_per_step is None for each in plan.prices):
         return 0.0
     total = 0.0
@@ -78,7 +78,7 @@ def _timed_s(plan: Plan) -> float:
 
 
 def _arm_s(plan: Plan, arm: Arm, ran: Ran | None) -> float:
-    """Seconds of all trials of an arm; 0 where nothing says."""
+    """Return the estimated seconds of all trials of an arm; 0 without an estimate."""
     if ran is None:
         return 0.0
     steps, total = _steps(arm), 0.0
@@ -93,12 +93,12 @@ def _arm_s(plan: Plan, arm: Arm, ran: Ran | None) -> float:
 
 
 def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
-    """By arm: the first of `_sweeps` that ran the same arm, else one in which a step takes as long."""
+    """Return earlier durations by arm, from a sweep with the same arm or one with equal time per step."""
     exact: dict[str, Ran] = {}
     alike: dict[str, Ran] = {}
     for folder, earlier in islice(_sweeps(plan, runs), NEWEST):
         if len(exact) == len(plan.arms):
-            break  # older ones would only be passed over
+            break  # older sweeps would be ignored
         same = {each.digest: each.name for each in earlier.arms}
         speeds = {_speed(each): each.name for each in earlier.arms}
         wanted = {arm.name: same.get(arm.digest) or speeds.get(_speed(arm)) for arm in plan.arms}
@@ -114,8 +114,10 @@ def _found(plan: Plan, runs: Path | None) -> dict[str, Ran]:
 
 
 def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]:
-    """The sweep of the plan's own name, then the newest first: those that ran on this kind of machine, with
-    as much of it for a trial."""
+    """Yield sweeps on the same kind of machine with equal resources per trial.
+
+    The sweep with the plan's own name comes first, then the newest.
+    """
     from orchestrator.plan.serialise import read_plan
 
     here, share = machine(), (plan.resources.cpus, plan.resources.gpus)
@@ -127,7 +129,7 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
                 continue
             earlier = read_plan(folder)
         except (HaltsweepError, OSError, ValueError, AttributeError):
-            continue  # of a sweep that cannot be read nothing is known
+            continue  # skip a sweep that is not readable
         if earlier.trainable == plan.trainable and (earlier.resources.cpus, earlier.resources.gpus) == share:
             yield folder, earlier
 
@@ -154,9 +156,13 @@ def _stopper(plan: Plan) -> Mapping[str, Any] | None:
 
 
 def _ran(plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool) -> Ran | None:
-    """What the trials of an arm took, begun once and ended for good; None where none did.
+    """Return durations from trials of an arm that ended in their first attempt; None without any.
 
-    `stopped`: those that ended early count too, for as many will.
+    Args:
+        plan: Plan of the earlier sweep.
+        records: Trials of the arm.
+        by_trial: Whether to compute the mean seconds per trial.
+        stopped: Whether to include trials that ended early, since both sweeps have the same early stopper.
     """
     ended = [
         each
@@ -183,7 +189,7 @@ def _steps(arm: Arm) -> int | None:
 
 
 def _speed(arm: Arm) -> str:
-    """The same for arms of which a step takes as long."""
+    """Return a digest that is equal for arms with the same time per step."""
     train = arm.settings.get("train", {})
     kept = {name: value for name, value in train.items() if name not in NOT_OF_SPEED}
     return digest({**arm.settings, "train": kept}, to_json_values(arm.space))

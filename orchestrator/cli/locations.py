@@ -1,4 +1,4 @@
-"""Where sweeps, data and the tracking store live unless the command line says otherwise."""
+"""Determine the folders of sweeps and data, and the tracking store, from options and the environment."""
 
 import errno
 import os
@@ -15,24 +15,25 @@ RUNS_VARIABLE = "HALTSWEEP_RUNS"
 DATA_VARIABLE = "HALTSWEEP_DATA"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 UNTRACKED = "none"
-"""In place of a tracking URI: no MLflow."""
+"""Value of a tracking URI that disables MLflow."""
 
 
 def runs_root(given: Path | None) -> Path:
-    """`--runs`, else $HALTSWEEP_RUNS, else `runs` in the working directory. Raises InputError for a file."""
+    """Return `--runs`, $HALTSWEEP_RUNS or `runs`, in this order. Raise `InputError` for a file."""
     return _folder(given or Path(os.environ.get(RUNS_VARIABLE) or "runs"), "sweeps", "--runs")
 
 
 def data_root(given: Path | None) -> Path:
-    """`--data`, else $HALTSWEEP_DATA, else `data` in the working directory. Raises InputError for a file."""
+    """Return `--data`, $HALTSWEEP_DATA or `data`, in this order. Raise `InputError` for a file."""
     return _folder(given or Path(os.environ.get(DATA_VARIABLE) or "data"), "datasets", "--data")
 
 
 def tracking_uri(given: str | None, runs: Path) -> str:
-    """`--tracking`, else $MLFLOW_TRACKING_URI, else an SQLite file beside the sweeps.
+    """Return `--tracking`, or $MLFLOW_TRACKING_URI, or an SQLite file next to the sweeps.
 
-    Raises InputError for `none`, which is for `launch` alone (from the environment it means nothing here),
-    and for SQLite with a password.
+    Raises:
+        InputError: The option is `none`, which only `launch` supports, or the URI is SQLite with a password.
+            A `none` in the environment is ignored.
     """
     if given == UNTRACKED:
         raise InputError(
@@ -49,14 +50,18 @@ def tracking_uri(given: str | None, runs: Path) -> str:
 
 
 def tracked_by_launch(given: str | None, runs: Path) -> str | None:
-    """The same for a launch; None where it is to track nothing."""
+    """Return the tracking URI for a launch; None if tracking is disabled."""
     if (given or os.environ.get(TRACKING_VARIABLE)) == UNTRACKED:
         return None
     return tracking_uri(given, runs)
 
 
 def find_sweep(name: str, runs: Path) -> SweepFolder:
-    """The folder of a launched sweep, by name or path. Raises InputError with the nearest and all names."""
+    """Return the folder of a launched sweep, by name or path.
+
+    Raises:
+        InputError: No sweep matches; the message lists similar names.
+    """
     for folder in (runs / name, Path(name)):
         if holds_sweep(folder):
             return SweepFolder(folder.resolve() if folder.name in {"", ".."} else folder)
@@ -65,24 +70,24 @@ def find_sweep(name: str, runs: Path) -> SweepFolder:
 
 
 def holds_sweep(folder: Path) -> bool:
-    """Whether a sweep was launched there."""
+    """Return whether the folder contains a launched sweep."""
     try:
         return SweepFolder(folder).plan.is_file()
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # so nothing can be called that
+        if error.errno == errno.ENAMETOOLONG:  # no sweep can have so long a name
             return False
         raise
 
 
 def command(verb: str, folder: SweepFolder, more: str = "") -> str:
-    """What to type to do `verb` with a sweep, from this directory and with this environment."""
+    """Return the shell command that applies `verb` to a sweep from this directory and environment."""
     near = folder.root.parent.resolve() == runs_root(None).resolve()
     where = "" if near else f" --runs {shlex.quote(str(folder.root.parent))}"
     return f"haltsweep {verb} {shlex.quote(folder.name)}{more and ' '}{more}{where}"
 
 
 def more_budget(spent: str, folder: SweepFolder) -> str:
-    """What to do about a sweep of whose budget is used up what `spent` says, so that nothing more begins."""
+    """Return the advice for a sweep whose budget is used up, as `spent` states."""
     return f"{spent}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
@@ -94,11 +99,11 @@ def stopped_by_error(error: str, folder: SweepFolder) -> str:
 
 
 def existing(folder: Path) -> Path:
-    """The folder itself, else the nearest above it that is there. Raises InputError if none can be."""
+    """Return the folder or its nearest existing parent. Raise `InputError` for an unusable path."""
     try:
         resolved = folder.resolve()
         return next(path for path in (resolved, *resolved.parents) if path.exists())
-    except (RuntimeError, OSError) as error:  # RuntimeError: a link to itself, in Python before 3.13
+    except (RuntimeError, OSError) as error:  # Python before 3.13 raises RuntimeError for a link to itself
         if isinstance(error, OSError) and error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
             raise
         raise InputError(

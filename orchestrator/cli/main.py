@@ -1,4 +1,4 @@
-"""Entry point of `haltsweep`. Importing it loads no torch, Ray, MLflow or Optuna: help must come at once."""
+"""Start `haltsweep`; importing this module loads no torch, Ray, MLflow or Optuna, so that help is fast."""
 
 import atexit
 import errno
@@ -47,24 +47,24 @@ from search_spaces.wording import visible
 REFUSED: type[Exception] = next(
     each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
 )
-"""The base of what Typer raises for a command line; Typer does not export it."""
+"""Base class of Typer's errors for a command line, which Typer does not export."""
 
 
 THREADS_S = 5.0
-"""How long threads have to end after the command that began them."""
+"""Seconds that remaining threads have to end after the command."""
 
 
 class _Interrupted(HaltsweepError):
-    """Ctrl-C, heard by no command: Typer would end the process without a word."""
+    """Raised for a Ctrl-C that no command handled, since Typer would exit without a message."""
 
     exit_code = 130
 
 
 class _Commands(TyperGroup):
-    """All commands. Raises `_Interrupted`."""
+    """Group of all commands, which converts KeyboardInterrupt to `_Interrupted`."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the selected command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -99,7 +99,7 @@ def _root(
         typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True),
     ] = False,
 ) -> None:
-    """What belongs to no command."""
+    """Accept the options that belong to no command."""
 
 
 BEFORE = "Before a sweep"
@@ -136,20 +136,20 @@ app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
 
 @cache
 def command() -> TyperGroup:
-    """All commands with their options, which take longer to make than some take to answer."""
+    """Return all commands with their options, cached because building them is slow."""
     made = typer.main.get_command(app)
     assert isinstance(made, TyperGroup), "there is more than one command"
     return made
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; an error of ours is one message on standard error, never a traceback."""
-    own = arguments is None  # a process of our own
+    """Run the command line and exit. Errors of haltsweep become one message instead of a traceback."""
+    own = arguments is None  # this process runs only the command
     if own:
         hear()
-        os.umask(os.umask(0o077) | 0o002)  # nothing that all other users can write, whatever the shell says
+        os.umask(os.umask(0o077) | 0o002)  # never create files that all users can write
         _open_streams()
-        faulthandler.enable()  # where native code ends this process, the line of Python is printed
+        faulthandler.enable()  # print the Python line if native code crashes the process
         look_seldom()
     with redacted_stderr():
         try:
@@ -161,23 +161,22 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """Open those of input, output and errors that the caller has closed, as a daemon's are.
+    """Open standard input, output and errors on /dev/null if the caller closed them, as daemons do.
 
-    Nothing is read there, and nothing seen. Else a file that is opened later would have their number, and
-    take what is printed.
+    Otherwise the next opened file would get the number of a closed stream and receive its output.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is not None:
             continue
         try:
             os.fstat(number)
-        except OSError:  # the lowest number that is free, so this one
+        except OSError:  # `os.open` returns the lowest free number, which is this one
             os.open(os.devnull, os.O_RDWR)
-        setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+        setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until exit
 
 
 def _end_soon(code: Any) -> None:
-    """End this process after a while, though threads that code of others has left would go on."""
+    """End this process after `THREADS_S` seconds if threads of custom code are still running."""
     if all(each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
         return
 
@@ -185,7 +184,7 @@ def _end_soon(code: Any) -> None:
         time.sleep(THREADS_S)
         mine = threading.main_thread()
         names = [each.name for each in threading.enumerate() if not each.daemon and each is not mine]
-        if not names:  # Python ends this process, or is about to
+        if not names:  # Python is about to exit this process
             return
         complain(f"the command is over, and is not kept for threads that still run: {', '.join(names)}")
         atexit._run_exitfuncs()
@@ -218,7 +217,7 @@ def _run(arguments: Sequence[str] | None) -> None:
 
 
 def _refuse_lost_folder() -> None:
-    """Where it was deleted, nothing with a relative path is found, and PyTorch ends the interpreter."""
+    """Raise `InputError` if the working directory was deleted, since PyTorch would crash there."""
     try:
         Path.cwd()
     except FileNotFoundError as error:
@@ -229,7 +228,7 @@ def _refuse_lost_folder() -> None:
 
 
 def _answered(arguments: Sequence[str] | None) -> int:
-    """The exit code of a command. What code from outside raises, and its `sys.exit`, are bad input."""
+    """Return the exit code of a command; exceptions and `sys.exit` of custom code become `InputError`."""
     try:
         return command()(args=arguments, prog_name="haltsweep", standalone_mode=False) or 0
     except KeyboardInterrupt:
@@ -246,7 +245,7 @@ def _answered(arguments: Sequence[str] | None) -> int:
 
 
 def _tell_refusal(error: Any) -> NoReturn:
-    """What Typer says of a command line: it quotes what was typed, in a frame that breaks URLs into lines."""
+    """Print Typer's error for a command line without secrets and control characters, then exit."""
     from typer import rich_utils
 
     error.message = visible(redact(error.message))

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Define arguments and options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,21 +10,21 @@ from orchestrator.files.known_addresses import remember
 
 
 def _folder(text: str) -> Path:
-    """The folder that an option names. Raises InputError where it names none, as an unset variable does."""
+    """Return the folder of an option. Raise `InputError` for an empty text, e.g. from an unset variable."""
     if not text:
         raise InputError("a folder must have a name, got an empty one; leave the option out instead")
     return Path(text)
 
 
 def _place(text: str) -> str:
-    """The place that an option names. Raises InputError where it names none, as an unset variable does."""
+    """Return the location of an option. Raise `InputError` for an empty text, e.g. from an unset variable."""
     if not text.strip():
         raise InputError("a place must have a name, got an empty one; leave the option out instead")
     return text
 
 
 def _own_address(text: str) -> str:
-    """Return the address that an option names, recorded as named by this user. Raises InputError."""
+    """Return the address of an option, and record that this user named it. Raise `InputError`."""
     address = _place(text)
     remember(address)
     return address

@@ -1,4 +1,4 @@
-"""Reads and plans a spec for the commands, and says how far that is when it takes its time."""
+"""Read and plan a spec for commands, and display progress if planning takes long."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from orchestrator.spec.load import SpecFile
 
 FIRST_S = 10.0
-"""A plan of a few arms is made sooner, on a busy machine too."""
+"""Seconds before progress is displayed, since small plans are faster even on a busy machine."""
 _KINDS: Mapping[str, catalog.Kind] = {"model": "models", "task": "tasks"}
 
 
 @contextmanager
 def planning(code: Sequence[str] = ()) -> Iterator[Waiting]:
-    """To be open while a plan is made that looks at this code of others, which may never come back.
+    """Display progress while a plan imports the custom code in `code`, which may never return.
 
-    What that prints goes where messages go: only the answer of a command is its output, which others read.
+    Output of that code goes to standard error, since standard output contains only the answer of a command.
     """
     doing = "planning" + (f" with {', '.join(code)}" if code else "")
     hint = "Ctrl-C ends it, nothing is written"
@@ -37,7 +37,7 @@ def planning(code: Sequence[str] = ()) -> Iterator[Waiting]:
 
 
 def left_out(source: "SpecFile") -> str:
-    """What overrides and a profile leave out of the comparison with papers, as a sentence; else ""."""
+    """Return a sentence on published results that overrides or a profile exclude; empty if none."""
     many = source.document.left_out
     if not many:
         return ""
@@ -57,13 +57,23 @@ def planned(
     probe: "Callable[[], Probe] | None" = None,
     runs: Path | None = None,
 ) -> "tuple[SpecFile, Plan]":
-    """As `plan_file`; sweeps whose best points are tried first are looked for in `runs`. `probe` is made when
-    it is needed.
+    """Read and plan a spec as `plan_file` does.
 
-    Raises `SpecError` or `PlanError` with all faults at once; without PyTorch where the file holds no spec,
-    or sizes that nothing could have.
+    Faults of the file itself are reported without importing PyTorch.
+
+    Args:
+        path: The spec file.
+        overrides: Overrides of the spec.
+        profile: Profile of the spec to apply.
+        calibrate: Whether to time training steps of every arm.
+        probe: Creates a probe when it is needed.
+        runs: Folder of earlier sweeps whose best params are tried first.
+
+    Raises:
+        SpecError: The spec is invalid; the message lists all faults.
+        PlanError: The plan is invalid; the message lists all faults.
     """
-    # Here, since the commands that read no spec are to start at once.
+    # Imported here, since commands that read no spec must start quickly.
     from orchestrator.plan.reading import read_to_plan
 
     read = read_to_plan(path, overrides, profile)
@@ -84,7 +94,7 @@ def planned(
 
 
 def outside_names(path: Path, overrides: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the custom code that planning the spec at `path` may import; none for a file that is no spec."""
+    """Return the custom code that planning the spec at `path` may import; empty without a spec."""
     written = read_file(path).data
     set_here = {key: value for key, _, value in (each.partition("=") for each in overrides)}
     return tuple(dict.fromkeys((*_named_in(written, ""), *_named_in(set_here, ""))))
@@ -102,7 +112,7 @@ def _named_in(written: Any, at: str) -> Iterator[str]:
 
 
 def _is_outside(value: str, at: Sequence[str]) -> bool:
-    """Return whether the text `value` at this place can name custom code; paths of settings do not."""
+    """Return whether the text `value` at this path of the spec can name custom code."""
     if at[-1] == "trainable":
         return True
     if at[-1] == "name" and at[-2] in _KINDS:

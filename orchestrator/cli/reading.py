@@ -1,4 +1,4 @@
-"""Opens a launched sweep to read it: its plan, its ledger, its records. Never claims anything."""
+"""Open a launched sweep for reading: its plan, ledger and records, without claiming a lease."""
 
 import os
 from collections import Counter
@@ -26,24 +26,24 @@ from trainables.protocol import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A sweep as found on disk."""
+    """An opened sweep on disk."""
 
     folder: SweepFolder
     plan: Plan
-    """Without its trials if it was opened as an outline."""
+    """Plan of the sweep, without trials if it was opened as an outline."""
     planned: Mapping[tuple[str, Phase], int]
     """Number of planned trials by arm and phase."""
     ledger: Ledger
     ledger_url: str
 
     def records(self) -> list[Record]:
-        """One record a trial that was asked for."""
+        """Return one record per trial in the ledger."""
         return records(self.ledger.events(), self.plan)
 
     def measured_records(self) -> tuple[list[Record], dict[str, list[Measurement]]]:
-        """The same, and every measurement of confirm trials by trial id; the log is read once.
+        """Return all records, and every measurement of confirm trials by trial id, in one pass.
 
-        `best` of other trials is by their newest measurements, unless earlier reports count too.
+        The `best` value of other trials is from their newest measurements unless earlier reports count too.
         """
         confirmed = {each.trial_id for each in self.plan.trials if each.phase == "confirm"}
         kept: list[Event] = []
@@ -63,7 +63,7 @@ class Opened:
             return records(passing(self.ledger.events()), self.plan), measurements(kept)
 
     def newest_records(self) -> list[Record]:
-        """The same at a fraction of the cost, but that `best` is the last measurement.
+        """Return all records faster than `records`, with the last measurement as `best`.
 
         All measurements are read if the last measurement of a finished search trial lacks an objective, or if
         earlier reports count too.
@@ -72,7 +72,7 @@ class Opened:
         return self.records() if self._counts_earlier_reports or self._lacks_objective(found) else found
 
     def overview(self) -> Overview:
-        """Return what `status` shows; trials that had ended at the newest snapshot are not read again."""
+        """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         kept = self.ledger.snapshot()
         ended = EndedTrials.kept(kept) if kept is not None else None
         if kept is not None and ended is not None:
@@ -90,7 +90,7 @@ class Opened:
         return any(each.scope != "last" for each in objectives)
 
     def _lacks_objective(self, found: Iterable[Record]) -> bool:
-        """Whether a finished search trial has no value of an objective in the reports that were read."""
+        """Return whether a finished search trial lacks an objective in the reports that were read."""
         objectives = self.plan.search.objectives if self.plan.search is not None else ()
         wanted = [each.metric for each in objectives]
         return bool(wanted) and not all(
@@ -100,7 +100,7 @@ class Opened:
         )
 
     def spent(self) -> str:
-        """What of the budget is used up, if that is why nobody runs the sweep; else empty."""
+        """Return the exhausted budget if it ended the sweep; otherwise an empty string."""
         return budget_end(self._last_event(), self.plan)
 
     def failing(self) -> str:
@@ -115,9 +115,16 @@ class Opened:
 def found(
     name: str, runs: Path, *, outline: bool = False
 ) -> tuple[SweepFolder, Plan, Mapping[tuple[str, Phase], int]]:
-    """Folder and plan of the sweep called `name`, and its number of trials by arm and phase.
+    """Return folder and plan of the sweep called `name`, and its number of trials by arm and phase.
 
-    `outline`: the plan is returned without its trials. Raises InputError; StoreError if they cannot be read.
+    Args:
+        name: Name or folder of the sweep.
+        runs: Folder of sweeps.
+        outline: Whether to return the plan without its trials.
+
+    Raises:
+        InputError: No sweep matches, or its folder was renamed.
+        StoreError: The plan is not readable.
     """
     folder = find_sweep(name, runs)
     if outline:
@@ -135,9 +142,9 @@ def found(
 
 @contextmanager
 def readable(url: str, folder: SweepFolder) -> Iterator[str]:
-    """URL to read the ledger at `url` by: of a copy of it where nobody may write beside it, as SQLite must.
+    """Yield a URL to read the ledger: of a temporary copy if the folder is not writable.
 
-    So a sweep on a file system that is mounted read-only can be looked at.
+    SQLite must write next to a database to read it, so a copy allows reading on a read-only file system.
     """
     if url != folder.ledger_url or os.access(folder.root, os.W_OK) or not folder.ledger.is_file():
         yield url
@@ -152,10 +159,18 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
 def opened(
     name: str, runs: Path, storage: str | None = None, *, writes: bool = False, outline: bool = False
 ) -> Iterator[Opened]:
-    """The sweep called `name`; `writes`: its ledger will be written, and must be the ledger itself.
+    """Open the sweep called `name` and yield it.
 
-    `outline`: the trials of its plan are not read. Raises InputError if there is none, StoreError if it
-    cannot be read.
+    Args:
+        name: Name or folder of the sweep.
+        runs: Folder of sweeps.
+        storage: URL of the ledger; None for the URL of the launch.
+        writes: Whether the ledger will be written, so that a copy does not suffice.
+        outline: Whether to omit the trials of the plan.
+
+    Raises:
+        InputError: No sweep matches.
+        StoreError: The sweep is not readable.
     """
     folder, plan, planned = found(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)

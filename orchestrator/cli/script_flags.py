@@ -1,4 +1,4 @@
-"""Reads the flags and metrics of a training script from its source, without running it."""
+"""Read the flags and metrics of a training script from its source, without running it."""
 
 import ast
 import re
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 METRIC: Final = re.compile(r"^(valid|validation|val|dev|test|eval)[/_][a-z]\w*$")
-"""Matches names of metrics that state a split that is not trained on."""
+"""Pattern of metric names that state a split that is not trained on."""
 OURS: Final = "seed"
-"""The flag that a sweep sets by itself."""
+"""Name of the flag that a sweep sets by itself."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Flag:
     """One flag of an argparse script."""
 
     name: str
-    """Name of the attribute, such as `weight_decay` of `--weight-decay`."""
+    """Name of the attribute, such as `weight_decay` for `--weight-decay`."""
     default: Any
-    """None where the script gives none, or computes it."""
+    """Default value; None if the script sets none, or computes it."""
     choices: tuple[Any, ...] = ()
     is_switch: bool = False
     """Whether the flag takes no value."""
@@ -28,20 +28,20 @@ class Flag:
 
 @dataclass(frozen=True)
 class ScriptFlags:
-    """What the source of a script says about itself."""
+    """Flags and metrics in the source of a script."""
 
     flags: tuple[Flag, ...]
     metrics: tuple[str, ...]
-    """Strings of the script that look like names of metrics."""
+    """Strings in the script that look like metric names."""
     reports: bool
-    """Whether it writes `metrics.jsonl` or calls `current_trial`."""
+    """Whether the script writes `metrics.jsonl` or calls `current_trial`."""
 
 
 def read_script(source: str) -> ScriptFlags:
     """Return the flags that a script adds to its argument parser, and the metrics that it names.
 
     Raises:
-        SyntaxError: The source is no Python.
+        SyntaxError: The source is not valid Python.
     """
     tree = ast.parse(source)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -62,14 +62,14 @@ def _flags_of(call: ast.Call) -> Iterator[Flag]:
     long = next((name for name in names if name.startswith("--")), None)
     given = {each.arg: _literal(each.value) for each in call.keywords}
     if long is None:
-        return  # a positional argument, which no setting can give
+        return  # a positional argument, which cannot be set by a setting
     action = given.get("action")
     if action in {"help", "version", "count", "append", "store_const", "append_const"}:
         return
     name = str(given.get("dest") or long.removeprefix("--").replace("-", "_"))
     switch = action in {"store_true", "store_false"}
     default = action == "store_false" if switch else given.get("default")
-    # argparse.BooleanOptionalAction is no literal.
+    # argparse.BooleanOptionalAction is not a literal.
     optional = any(
         each.arg == "action" and not isinstance(each.value, ast.Constant) for each in call.keywords
     )
@@ -84,7 +84,7 @@ def _flags_of(call: ast.Call) -> Iterator[Flag]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return the value of a literal, else None."""
+    """Return the value of a literal; None for another expression."""
     try:
         return ast.literal_eval(node)
     except ValueError:

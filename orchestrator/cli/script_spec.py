@@ -1,4 +1,4 @@
-"""Writes a first spec for an argparse script."""
+"""Write a first spec for an argparse script."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from orchestrator.spec.scalars import dump
 MAX_ARMS = 3
 SEEDS = 5
 METRIC = "valid/loss"
-"""Metric of the spec where the script names none."""
+"""Metric of the spec if the script names none."""
 HOW_TO_REPORT = """\
 # The script must report: append {"step": 1, "valid/loss": 0.5} as a line of JSON to metrics.jsonl in its
 # working folder, or call haltsweep.current_trial().report(1, {"valid/loss": 0.5}).
@@ -20,10 +20,10 @@ HOW_TO_REPORT = """\
 
 
 def spec_of_script(file: Path) -> str:
-    """Return a spec that has the flags of a script as settings, and an arm for each of a few of them.
+    """Return a spec with the flags of a script as settings, and with an arm for each of a few flags.
 
     Raises:
-        InputError: The script cannot be read, is no Python, or adds no flags to an argument parser.
+        InputError: The script is unreadable, is not valid Python, or adds no flags to an argument parser.
     """
     try:
         found = read_script(file.read_text(encoding="utf-8"))
@@ -69,12 +69,12 @@ def _lines(
 
 
 def _metric(found: ScriptFlags) -> str:
-    """Return a metric of a test split if there is one."""
+    """Return a metric of a test split if there is one, else the first or the default metric."""
     return next((each for each in found.metrics if each.startswith("test")), (*found.metrics, METRIC)[0])
 
 
 def _arms(found: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield names of arms and what they set: switches first, then other choices, then other numbers."""
+    """Yield arm names and their settings: switches first, then other choices, then doubled numbers."""
     with_default = [flag for flag in found.flags if flag.default is not None]
     switches = [flag for flag in with_default if flag.is_switch or isinstance(flag.default, bool)]
     for flag in switches:

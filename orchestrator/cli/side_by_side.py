@@ -1,4 +1,4 @@
-"""Checks many specs at once, in processes of their own; of equal systems each process builds one."""
+"""Check many specs in parallel processes; each process builds each distinct config once."""
 
 import ctypes
 import gc
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
     from orchestrator.spec.load import SpecFile
 
 SPECS_A_PROCESS = 3
-"""Fewer are planned sooner where PyTorch is loaded already."""
+"""Minimum number of specs per process; fewer are checked faster in a process that has loaded PyTorch."""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of mallopt(3)."""
 KEPT_BYTES = (1 << 31) - 1
-"""The most that fits mallopt(3)."""
+"""Maximum value that mallopt(3) accepts."""
 GARBAGE_EVERY = 50_000
-"""New objects after which a process of the pool looks for cycles: by default that is a sixth of its time."""
+"""New objects between two cycle collections in a pool process; the default takes a sixth of its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is to be said of a spec."""
+    """Result of checking a spec."""
 
     profiles: tuple[str, ...]
     faults: tuple[str, ...]
-    """Of the spec and of its profiles, each line once."""
+    """Faults of the spec and its profiles, each line once."""
     warnings: tuple[str, ...] = ()
-    """What is no fault and hardly meant, each line once."""
+    """Warnings about probable mistakes, each line once."""
     out: str = ""
-    """What own training code printed while it was looked at."""
+    """Output of custom training code during the check."""
     err: str = ""
 
 
 def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
-    """Each spec with all of its profiles, in the order given."""
+    """Yield the result for each spec with all of its profiles, in the given order."""
     processes = min(cores(), len(paths) // SPECS_A_PROCESS)
     if processes < 2:
         make = partial(planned, probe=cache(_new_probe))
@@ -75,10 +75,9 @@ def check_all(paths: Sequence[Path]) -> Iterator[Checked]:
 
 
 def _way() -> str:
-    """How processes of the pool begin: as copies of this one, which has imported what all of them need.
+    """Return the start method of the pool: `fork` if this process can be forked safely, else `spawn`.
 
-    Only where nothing can be wrong with a copy: with no other threads, and none that PyTorch may have begun.
-    Elsewhere each begins anew, and imports for itself.
+    Forked processes share the modules that this process has imported. Spawned processes import them again.
     """
     if sys.platform != "linux" or not may_be_copied():
         return "spawn"
@@ -86,7 +85,7 @@ def _way() -> str:
     import orchestrator.search.sampler_check  # noqa: F401
 
     gc.collect()
-    gc.freeze()  # what is there now stays for ever: no copy needs to look through it
+    gc.freeze()  # current objects are never collected, so forked processes need not scan them
     return "fork"
 
 
@@ -94,20 +93,20 @@ def may_be_copied() -> bool:
     """Return whether this process can be forked safely: PyTorch is not loaded, and it has one thread."""
     if not hasattr(os, "fork") or "torch" in sys.modules or threading.active_count() > 1:
         return False
-    tasks = Path("/proc/self/task")  # with threads that Python's `threading` does not know
+    tasks = Path("/proc/self/task")  # this list includes threads that `threading` does not track
     return not tasks.is_dir() or len(list(tasks.iterdir())) == 1
 
 
 def _size(path: Path) -> int:
-    """Puts long specs first: those that are left when other processes have nothing more to do are short."""
+    """Return a sort key that puts long specs first, so that the last running checks are short."""
     try:
         return -path.stat().st_size
-    except OSError:  # reported by whoever reads it
+    except OSError:  # reported when the file is read
         return 0
 
 
 def _checked(path: Path, make: Callable[..., "tuple[SpecFile, Plan]"]) -> Checked:
-    """The spec at `path` and its profiles, each planned by `make`."""
+    """Check the spec at `path` and its profiles, each planned by `make`."""
     from orchestrator.spec.load import profile_names
 
     by_line: dict[str, str] = {}
@@ -129,14 +128,14 @@ def _checked(path: Path, make: Callable[..., "tuple[SpecFile, Plan]"]) -> Checke
 
 
 def _warnings(plan: "Plan") -> list[str]:
-    # Here, since nothing of this is needed where a spec is refused.
+    # Imported here, since a refused spec needs none of these modules.
     from orchestrator.plan.display.render import look_twice
 
     return look_twice(plan)
 
 
 def _blamed(path: Path, raised: BaseException) -> InputError:
-    """What code from outside let through, as a fault of the spec; raises what is none of its doing."""
+    """Return an exception of custom code as a fault of the spec; reraise any other exception."""
     from trainables.custom.extensions import fault_of_others
 
     if not (fault := fault_of_others(raised)):
@@ -145,12 +144,12 @@ def _blamed(path: Path, raised: BaseException) -> InputError:
 
 
 def cores() -> int:
-    """Of this machine, those that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _awaited(found: "Future[Checked]", path: Path, all_of_them: "Sequence[Future[Checked]]") -> Checked:
-    """What was found of the spec at `path`; a fault only if it is there too with nothing else running."""
+    """Return the result for the spec at `path`; faults are confirmed by a second check in this process."""
     with planning(outside_names(path)) as waiting:
         left = 0
         while not found.done():
@@ -162,18 +161,18 @@ def _awaited(found: "Future[Checked]", path: Path, all_of_them: "Sequence[Future
             checked = found.result()
         except BrokenProcessPool:
             checked = None
-    # Beside another large model there may have been too little memory to try this one, or to go on at all.
+    # Concurrent checks of large models may have exhausted the memory for this one.
     if checked is None:
         checked = _checked_alone(path)
     elif checked.faults:
         return _checked(path, planned)
-    # Anybody's code wrote it: on a terminal it must not move the cursor, and it is no answer of ours.
+    # The output comes from custom code: escape control characters, and keep it off standard output.
     sys.stderr.write(visible(checked.out + checked.err))
     return checked
 
 
 def _checked_alone(path: Path) -> Checked:
-    """In a process of its own, with nothing else running: what ends that is the doing of the spec's code."""
+    """Check a spec in a separate process with nothing else running, so that a crash is due to its code."""
     with ProcessPoolExecutor(1, get_context("spawn"), _begin) as pool:
         try:
             with _interrupts_held():
@@ -185,7 +184,7 @@ def _checked_alone(path: Path) -> Checked:
 
 
 def _checked_there(path: Path) -> Checked:
-    """In a process of the pool, whose output nobody sees."""
+    """Check a spec in a process of the pool, and capture the output."""
     from orchestrator.plan.planner import plan_file
 
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
@@ -207,21 +206,21 @@ def _new_probe() -> "Probe":
 
 @cache
 def _probe_of_process() -> "Probe":
-    """What a process of the pool has built for a spec it need not build for the next."""
+    """Return the probe of this process, so that models built for one spec are reused for the next."""
     return _new_probe()
 
 
 def _begin() -> None:
-    """In each process of the pool, first of all."""
+    """Initialise a process of the pool."""
     gc.set_threshold(GARBAGE_EVERY)
     _keep_memory()
     _end_with_parent()
 
 
 def _keep_memory() -> None:
-    """Memory of large models is kept for the next: to get it anew takes a fifth of the time of running them.
+    """Retain freed memory of large models, since reallocating it takes a fifth of the run time.
 
-    Of the C library of most Linux systems; elsewhere nothing is done.
+    This needs mallopt(3) of the C library of most Linux systems; elsewhere the function does nothing.
     """
     try:
         tuned = ctypes.CDLL(None).mallopt
@@ -232,7 +231,7 @@ def _keep_memory() -> None:
 
 
 def _end_with_parent() -> None:
-    """A process of the pool outlives a killed parent otherwise: it holds both ends of what it reads from."""
+    """Exit this pool process when its parent is killed; it would otherwise wait forever on its own pipe."""
     parent = parent_process()
     assert parent is not None, "runs in processes of the pool"
 
@@ -245,7 +244,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Processes begun inside never hear Ctrl-C, which a terminal sends to all; this one does afterwards."""
+    """Block Ctrl-C for processes started in the context; this process handles it afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

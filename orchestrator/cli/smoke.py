@@ -1,4 +1,4 @@
-"""Runs every arm to its first report before anything is written: `launch --smoke` and `check --run`."""
+"""Run every arm to its first report before files are written, for `launch --smoke` and `check --run`."""
 
 import sys
 from contextlib import redirect_stdout
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def smoke(plan: "Plan", data_dir: Path) -> None:
-    """Run every arm of `plan` to its first report, and show for each whether it came.
+    """Run every arm of `plan` to its first report, and print the result of each.
 
     Raises:
-        typer.Exit: With the exit code of bad input, if an arm has failed.
+        typer.Exit: An arm failed; the exit code is that of bad input.
     """
     from orchestrator.execution.trial.rehearsal import first_reports
 
@@ -31,7 +31,7 @@ def smoke(plan: "Plan", data_dir: Path) -> None:
     reports = first_reports(plan, data_dir)
     arms = {arm.name: arm for arm in plan.arms}
     for _ in arms:
-        with redirect_stdout(sys.stderr):  # what training code prints goes where messages go
+        with redirect_stdout(sys.stderr):  # output of training code goes to standard error
             found = next(reports)
         arm, seen[found.arm] = arms[found.arm], found
         failed = failed or bool(found.error)
@@ -43,7 +43,7 @@ def smoke(plan: "Plan", data_dir: Path) -> None:
 
 
 def _remarks(arm: "Arm", seen: "Mapping[str, FirstReport]") -> list[str]:
-    """Say what first reports show of seeds that have no effect, and of settings that are not read."""
+    """Return warnings about unseeded randomness and about settings that the code seems to ignore."""
     own = seen[arm.name]
     if own.metrics_again and (moved := _unlike(own.metrics, own.metrics_again)) == own.metrics.keys():
         names = ", ".join(sorted(moved))
@@ -65,5 +65,5 @@ def _remarks(arm: "Arm", seen: "Mapping[str, FirstReport]") -> list[str]:
 
 
 def _unlike(one: "Mapping[str, Any]", other: "Mapping[str, Any]") -> set[str]:
-    """Names of the values in `one` that `other` has not."""
+    """Return the names of values in `one` that are missing or different in `other`."""
     return {name for name, value in one.items() if repr(other.get(name)) != repr(value)}

@@ -1,4 +1,4 @@
-"""Which data a command of `haltsweep data` speaks of: those of a task, or all that a spec reads."""
+"""Resolve the argument of `haltsweep data` to the data of a task, or to all data of a spec."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,33 +23,40 @@ from trainables.training.config import TrainConfig
 
 SPEC_SUFFIXES = (".yaml", ".yml")
 STEPS_UNKNOWN = 10**6
-"""Where no spec says how long is trained: late enough for every curriculum to be over."""
+"""Training step for tasks without a spec, after the end of every curriculum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One task's data."""
+    """Data of one task."""
 
     config: Settings
     splits: tuple[SplitInfo, ...]
     batch_size: int
     steps: int
-    """Optimiser steps of a training."""
+    """Number of optimizer steps of a training."""
     batch_tokens: int | None = None
-    """Tokens of a batch, where batches are measured in these."""
+    """Tokens per batch; None if batch sizes are not measured in tokens."""
 
     @property
     def name(self) -> str:
-        """Of the task."""
+        """Name of the task."""
         return task_name(self.config)
 
 
 def subjects(
     what: str, overrides: Sequence[str], profile: str | None, only: Sequence[str] = ()
 ) -> list[Subject]:
-    """What `what` stands for: a task's name, or the path of a spec. Raises InputError.
+    """Return the data for a task's name or the path of a spec.
 
-    `overrides` are settings of the task, or overrides of the spec. `only`: these splits and no others.
+    Args:
+        what: Name of a task, or path of a spec.
+        overrides: Settings of the task, or overrides of the spec.
+        profile: Profile of the spec to apply.
+        only: Names of splits to select; empty for all.
+
+    Raises:
+        InputError: The argument is neither a task nor a spec, or a setting is invalid.
     """
     is_file = names_file(what)
     known = what in catalog.names("tasks") or (catalog.is_named("tasks", what) and not is_file)
@@ -95,7 +102,7 @@ def _of_task(name: str, overrides: Sequence[str]) -> Subject:
 
 
 def _of_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests: bool) -> list[Subject]:
-    """All data of the spec's arms, each once; `tests`: those that nobody is confirmed on as well."""
+    """Return all distinct data of the spec's arms, with unconfirmed test splits if `tests` is True."""
     found: dict[Settings, Subject] = {}
     source = read_spec(path, overrides, profile)
     faults = Faults(source)

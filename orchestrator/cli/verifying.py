@@ -1,4 +1,4 @@
-"""What `haltsweep verify` looks at, one part of a sweep after the other. Writes nothing."""
+"""Check the parts of a sweep for `haltsweep verify`, without writing anything."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,7 @@ TRY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A sweep whose plan, setup and ledger can be read."""
+    """A sweep with a readable plan, setup and ledger."""
 
     folder: SweepFolder
     plan: "Plan"
@@ -41,7 +41,7 @@ class Whole:
 
 
 def files(folder: SweepFolder) -> Iterator[Finding]:
-    """The files of the launch."""
+    """Yield findings on the files of the launch."""
     repair = f"`{command('verify', folder)} --repair` makes it again from spec.yaml"
     remedies = {folder.plan.name: f"{repair}, else restore it from a backup"}
     if editions(folder):
@@ -54,8 +54,10 @@ def files(folder: SweepFolder) -> Iterator[Finding]:
 
 
 def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
-    """What is wrong with launch.json or the list of data, which hold their digests; nothing where the
-    manifest is reported, too."""
+    """Yield findings on launch.json and the list of data, which contain their own digests.
+
+    Nothing is reported if the manifest is missing or already reported as damaged.
+    """
     from orchestrator.tracking.inputs import read_inputs
 
     try:
@@ -73,7 +75,7 @@ def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
 
 
 def report(folder: SweepFolder) -> Iterator[Finding]:
-    """The files of the report."""
+    """Yield findings on the files of the report."""
     remedy = f"`{command('report', folder)}` makes it again"
     if folder.report.is_dir():
         yield from _listed("report", folder.report, lambda _: remedy)
@@ -95,7 +97,7 @@ def _listed(what: str, folder: Path, remedy: Callable[[str], str]) -> Iterator[F
 
 
 def ledger(opened: "Ledger") -> Iterator[Finding]:
-    """Every row of the log."""
+    """Yield findings on every row of the event log."""
     faults = opened.verify()
     for fault in faults:
         yield Finding("ledger", "damaged", str(fault), "restore the ledger from a backup")
@@ -106,12 +108,12 @@ def ledger(opened: "Ledger") -> Iterator[Finding]:
 
 
 def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
-    """Trials that no command can read by the plan, since it lacks them."""
+    """Yield a finding if the ledger contains trials that are missing in the plan."""
     from orchestrator.plan.planned_trials import replacements
     from orchestrator.plan.serialise import read_plan
 
     asked = {event.trial_id for event in opened.events() if event.trial_id is not None}
-    # Read after the ledger: a sweep that is being extended gets its plan first.
+    # Read after the ledger, since an extension writes the plan before its events.
     plan = read_plan(folder)
     foreign = asked - {trial.trial_id for trial in plan.trials}
     if foreign and (foreign := foreign - {trial.trial_id for trial in replacements(plan)}):
@@ -125,7 +127,7 @@ def trials(opened: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
 
 
 def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
-    """Every file of every checkpoint."""
+    """Yield findings on every file of every checkpoint."""
     from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, store_at
 
     store, trials, sound = store_at(whole.setup.checkpoints, COMMAND_PATIENCE_S), whole.plan.trials, 0
@@ -144,7 +146,7 @@ def checkpoints(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
 
 
 def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
-    """What is wrong with it; empty if nothing is, None if it is gone: a running sweep deletes old ones."""
+    """Return a finding on a damaged checkpoint; empty if it is intact, None if it was deleted meanwhile."""
     from orchestrator.execution.checkpoints.worker_checkpoints import Damaged
 
     fault: Finding | Literal[""] = ""
@@ -160,12 +162,12 @@ def _fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
             return ""
         if not checkpoint.folder.is_dir():
             return None
-        time.sleep(TRY_S)  # perhaps it is being deleted
+        time.sleep(TRY_S)  # it may be in the process of being deleted
     return fault
 
 
 def data(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
-    """Every data set that the sweep's arms or trials read."""
+    """Yield findings on every data set that the sweep's arms or trials read."""
     if whole.setup.workload != DEFAULT_WORKLOAD:
         yield Finding("data", "absent", f"{whole.setup.workload} keeps its own")
         return
@@ -212,7 +214,7 @@ def _split(path: Path) -> Finding:
 
 
 def parquet(whole: Whole) -> Iterator[Finding]:
-    """Every Parquet file, compared with the ledger."""
+    """Yield findings on every Parquet file, compared with the ledger."""
     from orchestrator.tracking.parquet import check_files
 
     sync = f"`{command('sync', whole.folder)}` makes it again from the ledger"
@@ -227,7 +229,7 @@ def parquet(whole: Whole) -> Iterator[Finding]:
 
 
 def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
-    """Every run in MLflow, compared with the ledger."""
+    """Yield findings on every run in MLflow, compared with the ledger."""
     from orchestrator.cli.display.tracked import store_of, tracked
     from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
@@ -245,7 +247,7 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
         yield Finding("mlflow", "unknown", str(error))
         return
     sync = command("sync", whole.folder)
-    # What ends while MLflow is read cannot be in what was read of it.
+    # A trial that ends while MLflow is read may be missing in the result.
     before, held = whole.ledger.last_seq(), whole.ledger.held()
     written = tracked(whole.folder, uri, before)
     settled = not (held or written.active or written.behind)
@@ -257,7 +259,7 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
     if not kept:
         yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
         return
-    # Read after MLflow, which never knows more than the ledger.
+    # Read after MLflow, which is never ahead of the ledger.
     try:
         inputs = read_inputs(whole.folder)
     except StoreError as error:
@@ -273,7 +275,7 @@ def mlflow(whole: Whole, on_progress: OnProgress) -> Iterator[Finding]:
 
 
 def snapshot(whole: Whole) -> Iterator[Finding]:
-    """The snapshot in the ledger, against a fold of all events; nothing if there is none."""
+    """Yield a finding from comparing the snapshot in the ledger with a fold of all events."""
     from orchestrator.execution.sweep.sweep_fold import SweepFold, made_for
 
     remedy = f"no event is lost; `{command('verify', whole.folder, '--repair')}` deletes it"
@@ -296,7 +298,7 @@ def snapshot(whole: Whole) -> Iterator[Finding]:
 
 @contextmanager
 def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
-    """The ledger, or a copy of it where nobody may write beside it. Raises StoreError."""
+    """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
     from orchestrator.cli.reading import readable
     from orchestrator.files.sqlite_files import never_made
     from orchestrator.ledger.sql.engine import connect
@@ -305,6 +307,6 @@ def ledger_of(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]
     url = setup.ledger_url(folder)
     if url == folder.ledger_url and (gone := never_made(folder.ledger)):
         raise StoreError(f"the ledger {folder.ledger} must be there, and {gone}; restore a backup of it")
-    connect(url).dispose()  # refuses what is no file before it is copied
+    connect(url).dispose()  # fail for an invalid file before copying it
     with readable(url, folder) as place, Ledger.open(place, name) as ledger:
         yield ledger

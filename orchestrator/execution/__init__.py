@@ -1,1 +1,1 @@
-"""Feed the conductor: Ray Tune on a laptop or a cluster, or this very process."""
+"""Run the trials of a sweep with Ray Tune, on one machine or a cluster, or without Ray in this process."""

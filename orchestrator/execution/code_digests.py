@@ -1,4 +1,4 @@
-"""Digests of the training code of a sweep: its trials, on whatever machine, must run the same code."""
+"""Compute digests of the training code, which must be the same for all trials of a sweep on all machines."""
 
 import ast
 import hashlib
@@ -22,11 +22,11 @@ from trainables.custom.extensions import BadName
 from trainables.custom.source_files import OURS, source_files
 
 MISSING_REMEDY = "install it again, or put its folder on PYTHONPATH"
-"""What to do where custom code of a sweep is missing."""
+"""Advice in errors about missing custom code."""
 
 
 def tasks_and_models(plan: Plan, setup: Setup) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """Return the settings of every task and the names of every model; none for a custom trainable."""
+    """Return the settings of every task and the names of every model; both empty for a custom trainable."""
     if setup.workload != DEFAULT_WORKLOAD:
         return (), ()
     models = {arm.settings["model"]["name"] for arm in plan.arms}
@@ -34,12 +34,12 @@ def tasks_and_models(plan: Plan, setup: Setup) -> tuple[tuple[Mapping[str, Any],
 
 
 def task_names(tasks: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of tasks in order, each once."""
+    """Return the sorted names of tasks without duplicates."""
     return sorted({task["name"] for task in tasks})
 
 
 def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
-    """Return the provenance of the results of `plan`, as JSON values.
+    """Return the provenance of the results of `plan` as JSON values.
 
     Raises:
         InputError: Custom code is missing.
@@ -51,13 +51,18 @@ def origin_of(plan: Plan, setup: Setup) -> dict[str, Any]:
 
 
 def parts_of(plan: Plan, setup: Setup) -> dict[str, str]:
-    """Return the `code_parts` of a sweep. Raise InputError if custom code is missing."""
+    """Return the `code_parts` of a sweep. Raise `InputError` if custom code is missing."""
     tasks, models = tasks_and_models(plan, setup)
     return code_parts(setup.workload, task_names(tasks), models)
 
 
 def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> dict[str, str]:
-    """Return digests of all source files that trials run, by the part of the code that they belong to.
+    """Return digests of all source files that trials run, by part of the code.
+
+    Args:
+        workload: `module:name` of the trainable.
+        tasks: Names of tasks.
+        models: Names of models.
 
     Raises:
         InputError: Custom code is missing.
@@ -69,7 +74,7 @@ def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] =
 
 
 def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: Iterable[str]) -> list[str]:
-    """Return the modules of the trainable, of tasks and of models that are not built in."""
+    """Return the modules of the trainable, tasks and models that are not built in."""
     named = [catalog.load("tasks", name) for name in task_names(tasks)]
     named += [catalog.load("models", name) for name in models]
     modules = (workload.partition(":")[0], *(each.__name__ for each in named))
@@ -77,9 +82,14 @@ def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: It
 
 
 def require_same_code(plan: Plan, known: Sequence[Record], origin: Mapping[str, Any]) -> None:
-    """Check that trials of the sweep have run the custom training code of `origin`.
+    """Check that earlier trials of the sweep ran the same custom training code as `origin`.
 
-    Another version of haltsweep is allowed, and reports disclose it. Trials without digests are skipped.
+    Another version of haltsweep is allowed and disclosed in reports. Trials without digests are skipped.
+
+    Args:
+        plan: The plan of the sweep.
+        known: Trials in the ledger.
+        origin: Current provenance, as returned by `origin_of`.
 
     Raises:
         InputError: The code has changed.
@@ -105,7 +115,7 @@ def _digest(contents: Mapping[Path, bytes]) -> str:
 
 
 def _contents(files: Iterable[Path]) -> dict[Path, bytes]:
-    """Return the syntax trees of source files, which comments and formatting do not change."""
+    """Return the syntax tree of each source file, which does not depend on comments and formatting."""
     found = {}
     for file in files:
         found[file] = file.read_bytes()
@@ -133,5 +143,5 @@ def _built_in() -> dict[Path, bytes]:
 
 
 def _of_module(module: str) -> list[Path]:
-    """Return the source files of a custom trainable; none for the built-in one."""
+    """Return the source files of a custom trainable; empty for the built-in trainable."""
     return [] if module.partition(".")[0] in OURS else source_files(module)

@@ -1,7 +1,4 @@
-"""Builds the data of a sweep before its workers start, so that they do not all wait for one of them.
-
-What is in data that are there is found without building any.
-"""
+"""Build and check the data of a sweep before its workers start, so that no worker waits for a build."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,16 +22,27 @@ if TYPE_CHECKING:
     from trainables.task_protocol import SplitInfo
 
 OnData = Callable[[str, str, int, int], None]
-"""Called with task, split, splits ready and splits in all: before each is opened, and once at the end."""
+"""Callback with task, split, number of ready splits and total number of splits.
+
+It is called before each split is opened and once at the end.
+"""
 
 
 def build_datasets(
     plan: Plan, data_dir: Path, on_data: OnData | None = None, watcher: Watcher | None = None
 ) -> None:
-    """Every split that the arms of `plan` train on, validate with or are confirmed on.
+    """Build every split that the arms of `plan` train on, validate with or are confirmed on.
 
-    A search over settings of the task makes more data, which the trial that needs it first builds.
-    Raises InputError for data that cannot be made or read as asked.
+    A search over task settings needs further data, which the first trial that needs them builds.
+
+    Args:
+        plan: The plan of the sweep.
+        data_dir: Folder for datasets.
+        on_data: Callback for progress.
+        watcher: Receives the progress of each build.
+
+    Raises:
+        InputError: Data cannot be built or read with these settings.
     """
     from trainables.task_catalog import task_name
 
@@ -55,7 +63,7 @@ def build_datasets(
 
 
 def tasks_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
-    """Yield the task settings of all arms, and with `confirm.resample_data` those of all their seeds."""
+    """Yield the task settings of all arms, with `confirm.resample_data` also those of all confirm seeds."""
     for arm in plan.arms:
         yield arm.settings["task"]
         if plan.confirm is not None and plan.confirm.resample_data:
@@ -63,9 +71,9 @@ def tasks_of(plan: Plan) -> Iterator[Mapping[str, Any]]:
 
 
 def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
-    """What is measured on inputs that are trained on, a sentence a split; of tasks of others, once built.
+    """Yield a warning for each evaluated split that contains training inputs; build the data first.
 
-    Those of the box share no example, by their contract.
+    Only custom tasks are checked, since splits of built-in tasks share no examples by contract.
     """
     from trainables.catalog import is_outside
     from trainables.task_catalog import task_name
@@ -86,7 +94,10 @@ def repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
 
 
 def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
-    """What every arm reads of its task, once built. A search over settings of a task reads more."""
+    """Return the splits that each arm reads, by digest of its task settings; build missing data first.
+
+    A search over task settings reads further splits, which are not included.
+    """
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
@@ -110,9 +121,17 @@ def inputs_of(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
 
 
 def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str, str]) -> None:
-    """Raises InputError if trials have read splits in which there is something else now.
+    """Check that earlier trials of the sweep read splits with the same content as the current data.
 
-    `digests` are those of the data that are there. An extended sweep may read more than it did.
+    An extended sweep may read additional splits.
+
+    Args:
+        plan: The plan of the sweep.
+        known: Trials in the ledger.
+        digests: Digests of the current data, by task and split.
+
+    Raises:
+        InputError: The content of a split has changed.
     """
     changed = []
     for split, now in sorted(digests.items()):
@@ -131,13 +150,13 @@ def require_same_data(plan: Plan, known: Sequence[Record], digests: Mapping[str,
 
 
 def require_unchanged(plan: Plan, known: Sequence[Record], setup: Setup) -> None:
-    """`require_same_data` of what the trials of `plan` read, which is built first where it is not there."""
+    """Check the data that trials of `plan` read with `require_same_data`; build missing data first."""
     if setup.workload == DEFAULT_WORKLOAD:
         require_same_data(plan, known, digests_of(inputs_of(plan, setup.data_dir)))
 
 
 def require_files(plan: Plan) -> None:
-    """Raises InputError if files that the data of `plan` are read from are not there. Reads none of them."""
+    """Raise `InputError` if source files for the data of `plan` are missing, without reading any file."""
     if plan.trainable is None:
         require_task_files(arm.settings["task"] for arm in plan.arms)
 
@@ -145,12 +164,19 @@ def require_files(plan: Plan) -> None:
 def content_hashes(
     raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str], data_dir: Path
 ) -> dict[str, str]:
-    """Of every split that a sweep reads, what is in it, by name; built where it is missing.
+    """Return the content hash of every split that a sweep reads, by file name; build missing data first.
 
-    Raises InputError, DataError.
+    Args:
+        raw_tasks: Task settings.
+        confirmed: Names of test splits for confirm trials.
+        data_dir: Folder for datasets.
+
+    Raises:
+        InputError: Data cannot be built or read with these settings.
+        DataError: The disk cannot be read or written.
     """
     tasks = list(raw_tasks)
-    if not tasks:  # of own training code, which need not wait for ours to be loaded
+    if not tasks:  # custom training code does not need the built-in tasks, which are slow to import
         return {}
     from trainables.data.store import split_path
 
@@ -165,7 +191,7 @@ def content_hashes(
 
 
 def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
-    """As `require_files`, of the settings of tasks."""
+    """Raise `InputError` if source files for the data of these task settings are missing."""
     tasks = list(raw_tasks)
     if not tasks:
         return
@@ -181,7 +207,7 @@ def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
 def needed(
     raw_tasks: Iterable[Mapping[str, Any]], confirmed: Sequence[str]
 ) -> "Iterator[tuple[Settings, list[SplitInfo]]]":
-    """Each different task with the splits that a sweep reads of it, those not stored among them."""
+    """Yield each distinct task config with the splits that a sweep reads, including streamed splits."""
     from trainables.task_catalog import splits, task_config
 
     for raw in {canonical(raw): raw for raw in raw_tasks}.values():
@@ -190,7 +216,12 @@ def needed(
 
 
 def made(config: "Settings", split: str, data_dir: Path) -> "Split":
-    """The split, built first if it is not there. Raises InputError, DataError for the disk."""
+    """Return a split, building it first if it is missing.
+
+    Raises:
+        InputError: The split cannot be built with these settings.
+        DataError: The disk cannot be read or written.
+    """
     from trainables.data.store import open_split
     from trainables.task_catalog import task_name
 
@@ -201,7 +232,7 @@ def made(config: "Settings", split: str, data_dir: Path) -> "Split":
 
 
 def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
-    """Digests of the splits that the arms of `plan` read, by task and split; empty for own training code."""
+    """Return digests of the splits that the arms read, by task and split; empty for custom training code."""
     if setup.workload != DEFAULT_WORKLOAD:
         return {}
     from trainables.data.inventory import look_at
@@ -210,7 +241,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
 
     found: dict[str, set[str]] = defaultdict(set)
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    with suppress(ValueError, LookupError):  # a task of others that is not there any more
+    with suppress(ValueError, LookupError):  # a custom task that is no longer installed
         for config, infos in needed(tasks_of(plan), confirmed):
             for info in infos:
                 if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():

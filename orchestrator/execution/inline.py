@@ -1,4 +1,4 @@
-"""Runs a sweep without Ray, one trial at a time: for notebooks, debuggers and small machines."""
+"""Run a sweep without Ray, one trial at a time: for notebooks, debuggers and small machines."""
 
 import pdb  # noqa: T100 - a debugger is what is asked for
 import threading
@@ -20,9 +20,9 @@ from orchestrator.trials import Outcome, OutcomeKind
 
 INTERRUPTED = "the sweep was asked to stop"
 SHOWN = frozenset({OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY})
-"""Outcomes that an exception of the trial's own code leads to, other than by its design."""
+"""Outcomes caused by an unexpected exception in the code of the trial."""
 WAIT_S = 0.2
-"""Seconds between two checks for a request to stop, or for a ledger that was unreachable."""
+"""Seconds between two checks for a stop request, or for a ledger that was unreachable."""
 
 
 def run_inline(
@@ -42,27 +42,27 @@ def run_inline(
     keep: tuple[str, ...] = (),
     debug: bool = False,
 ) -> None:
-    """Run until the sweep is finished or drained.
+    """Run trials until the sweep is finished or drained.
 
     Args:
         recorder: The open sweep.
         workload: `module:name` of the trainable.
         data_dir: Folder for datasets, shared by all trials.
-        checkpoint_seconds: Least time between two checkpoints of a trial.
-        silence_s: Seconds without a report after which a trial has timed out; None for no limit.
-        checkpoints: URI of a store of checkpoints; None for the folder of the sweep.
-        on_change: Called after everything that is recorded.
-        stop: Once set, the running trial is saved at its next report and ends as stopped.
-        check: Called often; what it raises ends the run at once.
-        cpus: Cores, and threads of PyTorch.
-        launch_folder: What trials read by relative paths; by default the working directory.
-        working_folder: Whether each trial has a working folder of its own.
-        keep: Patterns of files of a trial that are kept.
-        debug: Run trials in this process, and open Python's debugger where one fails.
+        checkpoint_seconds: Minimum seconds between two checkpoints of a trial.
+        silence_s: Seconds without a report after which a trial times out; None for no limit.
+        checkpoints: URI of a checkpoint store; None for the folder of the sweep.
+        on_change: Called after every recorded change.
+        stop: Once set, the running trial writes a checkpoint at its next report and ends as stopped.
+        check: Called often; an exception that it raises ends the run at once.
+        cpus: Number of cores, and of threads of PyTorch.
+        launch_folder: Folder for relative paths in trials, by default the working directory.
+        working_folder: Whether each trial has a separate working folder.
+        keep: Patterns of files of a trial that are retained.
+        debug: Run trials in this process, and open Python's debugger when one fails.
 
     Raises:
         InputError: The trainable cannot be imported.
-        Unreachable: The store of checkpoints does not answer.
+        Unreachable: The store of checkpoints does not respond.
     """
     load_workload(workload)
     stop, folder = stop or threading.Event(), launch_folder or Path.cwd()
@@ -95,7 +95,7 @@ class _InlineRun:
     check: Callable[[], None]
 
     def trial(self, attempt: Attempt) -> None:
-        """One attempt, from start to its end or stop."""
+        """Run one attempt until it ends or is stopped."""
         if not self._wait_until_written():
             self._take(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
             return
@@ -143,7 +143,7 @@ class _InlineRun:
             self.changed()
 
     def _wait_until_written(self) -> bool:
-        """Nothing is started before; False if the sweep was asked to stop meanwhile."""
+        """Wait until the ledger contains all reports; return False if a stop is requested before."""
         while not self.recorder.written(WAIT_S):
             self.check()
             if self.stop.is_set():
@@ -152,7 +152,7 @@ class _InlineRun:
 
 
 class DebuggedSlot:
-    """Runs trials in this process, for a debugger. Changes that a trial makes to the process remain."""
+    """Slot that runs trials in this process for a debugger. Changes to the process persist after a trial."""
 
     def __init__(self, orders: JobEncoder, stop: threading.Event) -> None:
         """Create a slot that sets `stop` when the user leaves the debugger with `quit`."""
@@ -164,7 +164,7 @@ class DebuggedSlot:
         )
 
     def start(self, order: WorkerJob) -> None:
-        """As of Slot."""
+        """Start a trial with seeded random generators."""
         from trainables.custom.generator_state import seed_generators
 
         self._answer = Instruction()
@@ -172,7 +172,7 @@ class DebuggedSlot:
         seed_generators(order.job.seed)
         self._harness.start(order.job, order.checkpoints)
 
-    def next(self, timeout_s: float) -> Reply:  # noqa: ARG002 - it cannot be interrupted
+    def next(self, timeout_s: float) -> Reply:  # noqa: ARG002 - this call cannot be interrupted
         """Continue the trial until its next reply."""
         answer = self._answer
         if answer.stop is not None:
@@ -181,7 +181,7 @@ class DebuggedSlot:
         return self._harness.advance(is_recorded=answer.is_recorded)
 
     def instruct(self, instruction: Instruction) -> None:
-        """As of Slot."""
+        """Store the answer to the last reply of the trial."""
         self._answer = instruction
 
     def kill(self) -> None:
@@ -197,9 +197,9 @@ class DebuggedSlot:
 
 
 def _post_mortem(kind: OutcomeKind, error: BaseException) -> bool:
-    """Let somebody look at the frames of `error`, which ends a trial as `kind`; whether they gave `quit`.
+    """Open the debugger for the exception of a failed trial; return whether the user quits the sweep.
 
-    Anything else that leaves the debugger, such as `continue`, lets the sweep go on.
+    Every other way to exit the debugger, such as `continue`, resumes the sweep.
     """
     if kind not in SHOWN or error.__traceback__ is None:
         return False

@@ -1,4 +1,4 @@
-"""What people see of a sweep while it runs, shown no more often than they can read."""
+"""Create snapshots of a running sweep and limit how often they are displayed."""
 
 import time
 from collections.abc import Callable
@@ -14,64 +14,70 @@ from orchestrator.trials import Outcome
 from trainables.data.progress import Watcher
 
 VIEW_S = 0.2
-"""Least time between two snapshots."""
+"""Minimum seconds between two snapshots."""
 LOOK_SHARE = 20
-"""A look may take so many times less than the time to the next: of thousands of trials it takes longer."""
+"""Minimum time between two snapshots, as a multiple of the duration of the last one.
+
+With thousands of trials a snapshot takes longer.
+"""
 SETTLED_S = 1.0
-"""Between the end of a trial and the start of the next one in its slot nothing is shown, for at most so
-long: most changes are ends, and views drawn right after them would show a slot free that never is."""
+"""Maximum seconds between the end of a trial and the next start in its slot without a display.
+
+Most changes are ends of trials, and a display right after an end would show a slot as free that is filled at
+once.
+"""
 GAP_LOOK_S = 0.04
-"""Least time between two looks at such a slot."""
+"""Minimum seconds between two snapshots while such a slot is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A running sweep at one moment, for people to watch."""
+    """State of a running sweep at one moment, for display."""
 
     arms: tuple[Progress, ...]
-    """In the order of the plan."""
+    """Progress of each arm, in the order of the plan."""
     held_open_s: float
-    """Seconds the sweep was held open so far, over all sessions."""
+    """Seconds for which sessions had the sweep open."""
     draining: str
-    """Why nothing new is started; empty while something is."""
+    """Reason why no new trial is started; empty while trials are started."""
     outlook: Outlook = field(default_factory=Outlook)
 
     @property
     def running(self) -> int:
-        """Trials that workers have."""
+        """Number of trials that workers run."""
         return sum(each.running for each in self.arms)
 
     @property
     def waiting(self) -> int:
-        """Trials that neither run nor have ended."""
+        """Number of trials that neither run nor have ended."""
         return sum(each.planned - each.ended - each.running for each in self.arms)
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Whom to tell what while a sweep runs; all but `on_outage` are called in the launching thread."""
+    """Callbacks during a sweep. All except `on_outage` are called in the launching thread."""
 
     on_change: Callable[[Snapshot], None] = lambda _: None
     on_data: OnData = lambda *_: None
     building: Watcher = field(default_factory=Watcher)
-    """How far the split is that is being built, and who is waited for."""
+    """Watcher of the split being built, which also reports processes that are waited for."""
     on_starting: Callable[[str], None] = lambda _: None
-    """What is begun before trials can run: `starting Ray`."""
+    """Called with a step before trials can run, such as `starting Ray`."""
     on_trouble: Callable[[str], None] = lambda _: None
-    """Something went wrong, and the sweep goes on: Ray ended, or a node takes no trials."""
+    """Called with a warning while the sweep continues: Ray ended, or a node takes no trials."""
     on_failure: Callable[[str, Outcome], None] = lambda *_: None
-    """A trial failed, by its id, and the sweep goes on."""
+    """Called with the id and outcome of a failed trial while the sweep continues."""
     on_end: Callable[[], ArmSummary | None] = lambda: None
-    """Nothing more is written into the ledger: reports, and returns what MLflow shall show of the arms."""
+    """Called after the last ledger write: creates reports and returns the summary of the arms for MLflow."""
     on_tracking: Callable[[str], None] = lambda _: None
-    """The trials have ended, and MLflow is waited for: what it still lacks."""
+    """Called after the trials have ended, with the entries that MLflow still lacks."""
     on_outage: OnOutage = lambda _: None
-    """The ledger's database is away, or back."""
+    """Called when the database of the ledger becomes unreachable or reachable."""
 
 
 @dataclass(slots=True)
 class ThrottledView:
-    """Shows changes no more often than people can read; what was passed over is shown a little later."""
+    """View that limits the rate of displayed snapshots. Skipped changes are displayed later."""
 
     look: Callable[[], Snapshot]
     display: Callable[[Snapshot], None]
@@ -79,25 +85,25 @@ class ThrottledView:
     clock: Callable[[], float] = time.monotonic
     _looked_at: float = float("-inf")
     _look_s: float = 0.0
-    """How long the last look took."""
+    """Seconds that the last snapshot took."""
     _stale: bool = False
     _running: int = 0
-    """As last shown."""
+    """Number of running trials in the last displayed snapshot."""
     _gap_since: float | None = None
 
     def show(self) -> None:
-        """At once."""
+        """Display a snapshot now."""
         self._looked_at = self.clock()
         self._display(self.look())
 
     def changed(self) -> None:
-        """There is something new."""
+        """Note a change, and display it if the last snapshot is old enough."""
         self.begin()
         self._stale = True
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Called often."""
+        """Display noted changes if the last snapshot is old enough; must be called often."""
         began = self.clock()
         least = VIEW_S if self._gap_since is None else GAP_LOOK_S
         if self._stale and began - self._looked_at >= max(least, LOOK_SHARE * self._look_s):
@@ -108,7 +114,7 @@ class ThrottledView:
                 self._display(snapshot)
 
     def _in_between(self, snapshot: Snapshot) -> bool:
-        """Whether a trial has ended and the next one has not begun, though there is one."""
+        """Return whether a trial has ended and the next waiting trial has not started yet."""
         now = self.clock()
         if snapshot.running >= self._running or snapshot.draining or not snapshot.waiting:
             self._gap_since = None

@@ -1,7 +1,7 @@
-"""The session of a sweep: hands out attempts to a scheduler of workers, and records their reports.
+"""Provide attempts to a scheduler of workers and record their reports.
 
-The scheduler names its runs by keys; a trial gets another run if a worker refused it or died. The recorder
-makes all decisions.
+The scheduler names its runs by keys. A trial receives another run if a worker refused it or died. The
+recorder makes all decisions.
 """
 
 import threading
@@ -21,63 +21,63 @@ from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 
 
 class NoAttempt(Enum):
-    """Why there is no attempt to run."""
+    """Reason why no attempt can run now."""
 
     LATER = auto()
-    """No slot is free, or nothing can be handed out before something ends."""
+    """No slot is free, or the next attempt depends on the end of a running one."""
     NEVER = auto()
     """The sweep is over for this session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a scheduler needs at every turn of its loop."""
+    """Instructions for a scheduler at one turn of its loop."""
 
     silent: Sequence[str]
-    """Runs whose workers are to be killed."""
+    """Keys of runs whose workers must be killed."""
     draining: bool
     """Whether no further run may start."""
 
 
 class Hooks(Protocol):
-    """Calls of a scheduler; answered by the session, also from another process."""
+    """Calls of a scheduler to the session, possibly from another process."""
 
     def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
-        """Return an attempt for the new run `key` if one of the cluster's slots is free."""
+        """Return an attempt for the new run `key` if one of `num_slots` slots is free."""
 
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
-        """Record what a worker reported.
+        """Record the replies of a worker.
 
         Returns:
-            A `Stop` if the worker must end the trial, which is returned once; and whether the ledger contains
-            all reports. Until it does, the worker may write no checkpoint.
+            A `Stop`, returned once, if the worker must end the trial; and whether the ledger contains all
+            reports. Until it does, the worker must not write a checkpoint.
         """
 
     def tell(self, text: str) -> None:
-        """Show a warning to the user."""
+        """Display a warning to the user."""
 
     def turn(self, begun: Sequence[str]) -> Turn:
-        """Look after the session; called often, with the runs that workers have taken."""
+        """Update the session with the runs that workers have taken; must be called often."""
 
     def lost(self, key: str, reason: str, cause: DeathCause) -> None:
         """Record that the worker of a run died, or was killed because it was silent."""
 
     def refused(self, key: str) -> None:
-        """Give the run to another worker, since a worker did not begin it."""
+        """Assign the run to another worker, since a worker refused to start it."""
 
     def give_up(self) -> None:
-        """End the runs that no worker has begun, while the session drains."""
+        """End the runs that no worker has started, while the session drains."""
 
 
 @dataclass(slots=True)
 class Session:
-    """The run of a sweep by one driver."""
+    """One driver's execution of a sweep."""
 
     recorder: Recorder
     stop: threading.Event
-    """Set from outside, e.g. by a signal, to drain."""
+    """Event set from outside, e.g. by a signal, to drain the sweep."""
     changed: Callable[[], None] = lambda: None
-    """Called after everything that is recorded."""
+    """Called after every recorded change."""
     check: Callable[[], None] = lambda: None
     """Called often; raises if the session must end at once."""
     tell: Callable[[str], None] = lambda _: None
@@ -90,7 +90,7 @@ class Session:
     _again: deque[Attempt] = field(default_factory=deque)
     _heard_at: dict[str, float] = field(default_factory=dict)
     _silent: set[str] = field(default_factory=set)
-    """Runs that `silent` has returned."""
+    """Keys of runs that `silent` has returned."""
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Session:
         return tuple(self._running)
 
     def offer(self, key: str, num_slots: int) -> Attempt | NoAttempt:
-        """Return an attempt for the new run `key` if one of the cluster's slots is free."""
+        """Return an attempt for the new run `key` if one of `num_slots` slots is free."""
         self.tick()
         if not self._running and (self.recorder.finished or self.recorder.draining):
             self.give_up()
@@ -125,18 +125,18 @@ class Session:
             self.recorder.drain(INTERRUPTED)
 
     def reported(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
-        """See Hooks."""
+        """Record the replies of a worker. See `Hooks.reported`."""
         return self.heard(key, replies), self.recorder.written()
 
     def turn(self, begun: Sequence[str]) -> Turn:
-        """See Hooks."""
+        """Update the session with the runs that workers have taken. See `Hooks.turn`."""
         self.tick()
         for key in begun:
             self.began(key)
         return Turn(self.silent(), bool(self.recorder.draining))
 
     def heard(self, key: str, replies: Iterable[Reply]) -> Stop | None:
-        """Record what a worker reported. Return a `Stop`, once, if the worker must end the trial."""
+        """Record the replies of a worker. Return a `Stop`, once, if the worker must end the trial."""
         attempt = self._running[key]
         self._heard_at[key] = self.clock()
         stop: Stop | None = None
@@ -159,7 +159,7 @@ class Session:
         return stop
 
     def began(self, key: str) -> None:
-        """Note that a worker has taken the run, and must report from now on."""
+        """Note that a worker has taken the run, and must report regularly from now on."""
         if key in self._running and key not in self._heard_at:
             self._heard_at[key] = self.clock()
 
@@ -175,7 +175,7 @@ class Session:
         return found
 
     def lost(self, key: str, reason: str, cause: DeathCause) -> None:
-        """See Hooks."""
+        """Record that the worker of a run died, or was killed because it was silent."""
         attempt = self._running.pop(key)
         self._stopping.discard(key)
         self._heard_at.pop(key, None)
@@ -199,12 +199,12 @@ class Session:
                 self.refused(key)
 
     def refused(self, key: str) -> None:
-        """See Hooks."""
+        """Assign the run to another worker, since a worker refused to start it."""
         self._again.append(self._running.pop(key))
         self._heard_at.pop(key, None)
 
     def give_up(self) -> None:
-        """See Hooks."""
+        """End the runs that no worker has started, while the session drains."""
         left = [*self._running.values(), *self._again]
         self._running.clear()
         self._heard_at.clear()

@@ -1,8 +1,8 @@
-"""Handles Ctrl-C during a launch: the first one drains the sweep, the second one ends the process.
+"""Handle Ctrl-C during a launch: the first signal drains the sweep, the second one ends the process.
 
-Python calls handlers between two steps of the main thread, which may be in compiled code for minutes. So a
-thread receives signals too, through a pipe. It announces them, and ends a process that does not end by itself
-after the second one. Files and ledger survive that as they survive `kill -9`.
+Python calls signal handlers between two bytecode instructions of the main thread, which may run compiled code
+for minutes. So a thread also receives signals, through a pipe. It announces them, and ends a process that
+does not exit after the second one. Files and ledger remain valid, as after `kill -9`.
 """
 
 import os
@@ -17,9 +17,9 @@ from os import _exit  # `os._exit` raises while custom code is planned
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""SIGTERM is what a batch system sends before it kills, SIGHUP what a terminal sends that is closed."""
+"""Handled signals. Batch systems send SIGTERM before they kill, and closed terminals send SIGHUP."""
 AT_ONCE_S, DEAF_S, LEAVE_S = 0.2, 5.0, 15.0
-"""Seconds after the second signal: for its handler, for one step of the main thread, and for all cleanup."""
+"""Seconds after the second signal: for its handler, for one step of the main thread, and for cleanup."""
 INTERRUPTED = 130
 SHOW_CURSOR = b"\x1b[?25h"
 
@@ -28,7 +28,7 @@ class Heard(Enum):
     """Effect of a signal."""
 
     DRAIN = auto()
-    """The first signal: running trials are saved at their next report."""
+    """The first signal during trials: running trials write checkpoints at their next report."""
     LEAVE = auto()
     """The first signal while no trial runs: the process stops its work."""
     HURRY = auto()
@@ -36,24 +36,24 @@ class Heard(Enum):
 
 
 class Interrupts:
-    """The signals so far, and what they do."""
+    """State of the signals received so far, with their handlers."""
 
     def __init__(self, on_signal: Callable[[Heard], None]) -> None:
         """Create a state without signals; `on_signal` is called in another thread."""
         self.stop = threading.Event()
-        """Set by the first signal, or by other code that wants the sweep to drain."""
+        """Set by the first signal, or by other code to drain the sweep."""
         self.hurry = threading.Event()
         """Set by the second signal."""
         self._on_signal = on_signal
         self._gentle = self._shields = self._handled = 0
         self._raised = self._pending = False
         self._first: Heard | None = None
-        """Effect of the first signal, if its handler has run."""
+        """Effect of the first signal, once its handler has run."""
         self._left = threading.Event()
 
     @contextmanager
     def draining(self) -> Iterator[None]:
-        """Have the first signal set `stop` and raise nothing; elsewhere it raises KeyboardInterrupt."""
+        """Make the first signal only set `stop` inside the context; elsewhere it raises KeyboardInterrupt."""
         self._gentle += 1
         try:
             yield
@@ -83,7 +83,7 @@ class Interrupts:
             self._raise()
 
     def listen(self, ear: socket.socket) -> None:
-        """Announce signals from the pipe, in a thread, until the pipe is closed."""
+        """Announce signals from the pipe until it is closed; run in a separate thread."""
         count = 0
         while numbers := ear.recv(1):
             if numbers[0] not in SIGNALS:
@@ -99,7 +99,7 @@ class Interrupts:
                 threading.Thread(target=self._hasten, daemon=True).start()
 
     def leave(self) -> None:
-        """Note that the main thread has left the context."""
+        """Record that the main thread has left the context of `interrupts`."""
         self._left.set()
 
     def _meaning(self) -> Heard:
@@ -111,7 +111,7 @@ class Interrupts:
 
     def _hasten(self) -> None:
         if not self._left.wait(AT_ONCE_S) and not (self._raised or self._pending):
-            # The handler was called once for two signals.
+            # Two signals arrived, but Python called the handler only once.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         if self._left.wait(DEAF_S) or (self._raised and self._left.wait(LEAVE_S)):
             return
@@ -123,10 +123,10 @@ _CURRENT: Interrupts | None = None
 
 @contextmanager
 def interrupts(on_signal: Callable[[Heard], None] | None = None) -> Iterator[Interrupts]:
-    """Handle signals in the context.
+    """Handle signals inside the context.
 
-    A nested context yields the outer state. Outside the main thread, where Python allows no handlers, only
-    other code sets the events.
+    A nested context yields the state of the outer one. Outside the main thread, where Python allows no
+    handlers, only other code sets the events.
 
     Args:
         on_signal: Called in another thread with the effect of each signal.
@@ -172,7 +172,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def as_interrupt(stop: threading.Event) -> Callable[[object], None]:
-    """Return a function for other threads that has the effect of Ctrl-C on this thread.
+    """Return a function for other threads that interrupts this thread like Ctrl-C.
 
     If this is not the main thread, the function sets `stop`, since only the main thread handles signals.
     """
@@ -183,7 +183,7 @@ def as_interrupt(stop: threading.Event) -> Callable[[object], None]:
 
 
 def end_process(code: int) -> None:
-    """End this process at once, from any thread, and show the cursor of the terminal again."""
+    """End this process at once, from any thread, and show the terminal cursor again."""
     with suppress(OSError):
         if os.isatty(1):
             os.write(1, SHOW_CURSOR + b"\r\n")

@@ -1,4 +1,4 @@
-"""How many trials fit on a cluster or on this machine at once, and whether one can run there at all."""
+"""Count how many trials fit on a cluster or this machine, and check whether a trial can run there."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,22 +13,24 @@ from search_spaces.paths import lookup
 from trainables.training.config import ON_CUDA
 
 EPSILON = 1e-4
-"""Ray counts resources in ten-thousandths."""
+"""Smallest amount of a resource that Ray counts."""
 Driver = Literal["ray", "inline"]
 PRECISION = "train.precision"
 
 
 def slots(nodes: Iterable[Mapping[str, float]], wanted: Resources) -> int:
-    """Return how many trials fit on `nodes` (`CPU` and `GPU` of each) at once; a trial never spans nodes.
+    """Return how many trials fit on `nodes` at once; a trial never spans nodes.
 
-    A trial takes a share of one GPU, or whole ones.
+    Args:
+        nodes: Amounts of `CPU` and `GPU` of each node.
+        wanted: Resources of a trial: a share of one GPU, or one or more complete GPUs.
     """
     room = sum(_on_node(node, wanted) for node in nodes)
     return room if wanted.max_concurrent is None else min(room, wanted.max_concurrent)
 
 
 def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int:
-    """As `slots`. Raises InputError if not even one trial fits."""
+    """Return how many trials fit on `nodes` at once. Raise `InputError` if no trial fits."""
     room = slots(nodes, wanted)
     if not room:
         given = "; ".join(
@@ -42,7 +44,7 @@ def require_room(nodes: Sequence[Mapping[str, float]], wanted: Resources) -> int
 
 
 def this_machine(num_cpus: int | None) -> dict[str, float]:
-    """What a Ray of this machine's own has: `num_cpus`, else all CPUs, and the GPUs that torch may use."""
+    """Return CPUs and GPUs of a private Ray: `num_cpus` or all CPUs, and the GPUs that PyTorch can use."""
     import torch
 
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -66,7 +68,7 @@ def _times(total: float, part: float) -> int:
 
 
 def require_means(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
-    """Raises InputError if this machine, with `num_cpus`, lacks what a trial of `plan` asks for."""
+    """Raise `InputError` if this machine, limited to `num_cpus`, cannot run a trial of `plan`."""
     if driver == "ray":
         require_room([this_machine(num_cpus)], plan.resources)
     if plan.trainable is None:
@@ -74,7 +76,10 @@ def require_means(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
 
 
 def missing_gpus(plan: Plan, driver: Driver) -> str:
-    """What to say where `inline`, which gives trials what there is, has fewer GPUs than one asks for."""
+    """Return a warning if `inline` has fewer GPUs than a trial requests; otherwise an empty string.
+
+    Driver `inline` runs trials on the available devices.
+    """
     asked = plan.resources.gpus
     if driver != "inline" or not asked or ceil(asked) <= (there := this_machine(None)["GPU"]):
         return ""
@@ -96,7 +101,7 @@ def _require_precision(plan: Plan) -> None:
 
 
 def _precision_on_cuda(arm: Arm) -> str | None:
-    """A precision of `arm` that needs a CUDA device, if there is one."""
+    """Return a precision of `arm` that needs a CUDA device; None if no precision does."""
     if PRECISION not in arm.space.paths:
         values: tuple[Any, ...] = (lookup(arm.settings, PRECISION),)
     else:

@@ -1,21 +1,21 @@
-"""Unix time that never jumps, for moments whose differences count."""
+"""Provide Unix time that never jumps, for measuring time differences."""
 
 import time
 from collections.abc import Callable
 
 
 def steady_clock() -> Callable[[], float]:
-    """Return a clock that shows Unix time now and from then on advances by one second a second.
+    """Return a clock that starts at the current Unix time and then advances one second per second.
 
-    If the system's clock is set, the returned clock does not follow. It continues while the machine is
-    suspended, where the system can measure that.
+    Later changes of the system clock have no effect. The clock continues while the machine is suspended if
+    the system supports that.
     """
     offset = time.time() - _elapsed_s()
     return lambda: offset + _elapsed_s()
 
 
 def _elapsed_s() -> float:
-    """Return seconds since an arbitrary moment, by a clock that is never set."""
+    """Return seconds since an arbitrary moment, by a clock that is never adjusted."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

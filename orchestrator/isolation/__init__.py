@@ -1,1 +1,1 @@
-"""Runs user code in child processes of a server process that runs no trial itself."""
+"""Run user code in child processes of a server process that runs no trial itself."""

@@ -1,4 +1,4 @@
-"""Sets up every child process before it calls its function, and cleans up afterwards."""
+"""Set up every child process before it calls its function, and clean up afterwards."""
 
 import atexit
 import ctypes
@@ -22,11 +22,11 @@ from orchestrator.isolation.messages import ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
 
 LOWEST_DESCRIPTOR = 200
-"""Lowest number of descriptors that this module opens, above the numbers that user code may close."""
+"""Lowest descriptor number that this module opens, above the numbers that user code may close."""
 OOM_SCORE = 500
-"""When memory runs out, Linux kills the process with the higher score first: a child before its launcher."""
+"""OOM score of children, so that Linux kills a child before its launcher when memory runs out."""
 EXIT_S = 10
-"""Seconds that exit handlers of user code may take."""
+"""Maximum seconds for exit handlers of user code."""
 PR_SET_PDEATHSIG = 1
 END_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """Signals that ask a process to end. Training code may handle them, e.g. by raising an exception."""
@@ -37,8 +37,8 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
 
     Args:
         order: The function and its payload.
-        connection: Descriptor of the connection that the function gets.
-        output: Descriptor of the log file; None if standard output is the log file already.
+        connection: Descriptor of the connection that is passed to the function.
+        output: Descriptor of the log file; None if standard output already is the log file.
         files: Files of the launch folder.
     """
     exit_code = 1
@@ -63,7 +63,7 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
     for stream in (sys.stdout, sys.stderr):
         with suppress(BaseException):
             stream.flush()
-    if exit_code and number:  # user code handled the signal by ending the function
+    if exit_code and number:  # user code responded to the signal by ending the function
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     os._exit(exit_code)
@@ -71,13 +71,13 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
 
 @dataclass
 class _SignalRecorder:
-    """Recorder of signals with a Python handler. It stops if a library replaces the wakeup descriptor."""
+    """Recorder of signals with a Python handler, inactive once a library replaces the wakeup descriptor."""
 
     descriptor: int | None = None
     numbers: bytes = b""
 
     def begin(self) -> None:
-        """Start to record signals that this process receives."""
+        """Start recording signals that this process receives."""
         for each in (ours := os.pipe()):
             os.set_blocking(each, False)
         self.descriptor, writing = (
@@ -95,7 +95,7 @@ _received = _SignalRecorder()
 def received_signal() -> int:
     """Return the number of a received signal in `END_SIGNALS` that user code handled; 0 if there is none."""
     if _received.descriptor is not None:
-        with suppress(OSError):  # there is nothing to read, or user code has closed it
+        with suppress(OSError):  # the pipe is empty, or user code has closed it
             _received.numbers += os.read(_received.descriptor, io.DEFAULT_BUFFER_SIZE)
     return next((each for each in _received.numbers if each in END_SIGNALS), 0)
 
@@ -147,7 +147,7 @@ def _remove_exit_handlers() -> None:
 
 
 def die_with_parent(number: int) -> None:
-    """Have Linux send this process the signal `number` when its parent ends; elsewhere do nothing."""
+    """Make Linux send this process the signal `number` when its parent ends; do nothing elsewhere."""
     if sys.platform != "linux":
         return
     parent = os.getppid()

@@ -1,10 +1,10 @@
-"""Logs of the output of a trial: one per attempt, of limited size, next to the trial's checkpoints.
+"""Write logs of the output of trials: one per attempt, of limited size, next to the checkpoints.
 
     logs/<trial id>/attempt-1.raw   output while the attempt runs; it remains if the worker is killed
     logs/<trial id>/attempt-1.log   readable log after the attempt: secrets masked, control characters escaped
 
 The process writes directly to the raw log, so that output survives a crash. Only the owner can read the two
-files. An attempt that prints nothing has no log. If a log cannot be written, the trial runs without it.
+files. An attempt without output has no log. If a log cannot be written, the trial runs without it.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class ChildLog:
-    """The log of a child while it runs."""
+    """Log of a child while it runs."""
 
     def __init__(self, file: Path | None) -> None:
         """Open the raw log of `file`. Without a file, or if it cannot be created, output is discarded."""
@@ -48,17 +48,17 @@ class ChildLog:
             self._file.drop_middle()
 
     def close(self) -> None:
-        """Turn the raw log into a readable log, after the process has ended."""
+        """Convert the raw log to a readable log, after the process has ended."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 def read(file: Path) -> str | None:
-    """Return the log in `file`, or its raw log if a worker was killed; None if there is none.
+    """Return the log in `file`, or its raw log if a worker was killed; None if neither exists.
 
     Raises:
-        OSError: The log cannot be read.
+        OSError: The log is not readable.
     """
     for path in (file, file.with_suffix(RAW)):
         if own_file(path):
@@ -68,7 +68,7 @@ def read(file: Path) -> str | None:
 
 
 def seal_abandoned(folder: Path) -> None:
-    """Turn raw logs of killed workers into readable logs. The trial must not be running."""
+    """Convert raw logs of killed workers to readable logs. The trial must not be running."""
     for path in folder.glob(f"*{RAW}"):
         if own_file(path):
             _seal(path)
@@ -95,13 +95,13 @@ class _RawFile:
             raise FileExistsError(f"{path} must be a file, and is {kind}")
 
     def drop_middle(self) -> None:
-        """Drop the middle if the log is too long. Output that is printed meanwhile may be lost."""
+        """Drop the middle if the log is too long. Output written at the same time may be lost."""
         with contextlib.suppress(OSError):
             size = os.fstat(self.descriptor).st_size
             if size <= RAW_BYTES:
                 return
             tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
-            # Our descriptor can only append, so a second one overwrites the middle.
+            # The first descriptor can only append, so a second one overwrites the middle.
             other = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 begin = os.pread(self.descriptor, GAP_LENGTH_MAX, HEAD_BYTES)
@@ -112,13 +112,13 @@ class _RawFile:
                 os.close(other)
 
     def close(self) -> None:
-        """Close the log and turn it into a readable one."""
+        """Close the log and convert it to a readable log."""
         os.close(self.descriptor)
         _seal(self._path)
 
 
 def _opened(file: Path | None) -> _RawFile | None:
-    """Open a raw log; None if the folder of the sweep is not visible on this machine."""
+    """Open a raw log; return None if the folder of the sweep is missing on this machine."""
     if file is None or not file.parent.parent.parent.is_dir():
         return None
     try:
@@ -131,19 +131,19 @@ def _opened(file: Path | None) -> _RawFile | None:
 
 
 def _seal(raw: Path) -> None:
-    """Turn a raw log into a readable log; remove an empty one."""
+    """Convert a raw log to a readable log; delete an empty one."""
     with contextlib.suppress(OSError):
         content = raw.read_bytes()
         if content:
-            clear_unfinished(raw.with_suffix(".log"))  # left by a process that was killed here
+            clear_unfinished(raw.with_suffix(".log"))  # file of a process that was killed at this point
             write_atomically(raw.with_suffix(".log"), as_text(content), mode=PRIVATE)
         raw.unlink()
         if not content:
-            raw.parent.rmdir()  # fails if there are logs of earlier attempts
+            raw.parent.rmdir()  # fails if logs of earlier attempts exist
 
 
 def _gap(left_out: int, begin: bytes) -> bytes:
-    """Return the line that replaces dropped bytes, and adds the count of an earlier such line in `begin`."""
+    """Return the line that replaces dropped bytes, including the count of an earlier line in `begin`."""
     if earlier := _GAP.match(begin):
         left_out += int(earlier[1].replace(b",", b"")) - len(earlier[0])
     return f"\n... {left_out:,} bytes left out ...\n".encode()

@@ -1,4 +1,4 @@
-"""Controls a server process: starts it, runs one child after the other in it, and ends it."""
+"""Start a server process, run children in it one after another, and end it."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, S
 MODULE = "orchestrator.isolation.server"
 HASH_SEED = "PYTHONHASHSEED"
 END_S = 15.0
-"""Seconds that a server may take to end its child and itself."""
+"""Maximum seconds for a server to end its child and itself."""
 
 
 def settings_here(
@@ -39,9 +39,9 @@ def settings_here(
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     environment = _with_hash_seed() | dict.fromkeys(names, str(threads))
-    # Otherwise torch.cuda.is_available() would initialise CUDA, and the server could not fork any more.
+    # Otherwise torch.cuda.is_available() would initialise CUDA, after which the server could not fork.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    if environment.get("MLFLOW_TRACKING_URI") == "none":  # haltsweep: no tracking; MLflow: a folder
+    if environment.get("MLFLOW_TRACKING_URI") == "none":  # MLflow would use a folder named `none`
         del environment["MLFLOW_TRACKING_URI"]
     if hides_gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -64,12 +64,15 @@ def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None
 
 
 def _with_hash_seed() -> dict[str, str]:
-    """Return the environment; with its hash seed, sets of strings have the same order in all trials."""
+    """Return the environment with a fixed hash seed, so that sets of strings have a fixed order."""
     return {HASH_SEED: "0", **os.environ}
 
 
 class ChildServer:
-    """Runs one child at a time: `start`, then `receive` and `send` in turn until the child has ended."""
+    """Owner of a server that runs one child at a time.
+
+    Call `start`, then `receive` and `send` in turn until the child has ended.
+    """
 
     start_process: Callable[[Connection], "subprocess.Popen[bytes] | None"] = staticmethod(start_interpreter)
 
@@ -86,7 +89,7 @@ class ChildServer:
         self._control, theirs = Pipe()
         with theirs:
             self._process = self.start_process(theirs)
-        with suppress(OSError):  # a dead server is detected by the next read
+        with suppress(OSError):  # the next read detects a dead server
             self._control.send(self._settings)
 
     def start(self, order: ChildOrder) -> None:
@@ -133,7 +136,7 @@ class ChildServer:
             self.await_end()
 
     def await_end(self) -> None:
-        """Wait until the child has ended, and drop its remaining messages."""
+        """Wait until the child has ended, and discard its remaining messages."""
         self._close_child()
         until = time.monotonic() + END_S
         while self._is_running and self._control is not None:

@@ -1,4 +1,4 @@
-"""Calls functions before Python code of this process changes a file, by audit events and `torch.save`."""
+"""Call functions before Python code of this process changes a file, by audit events and `torch.save`."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 NO_DESCRIPTOR = (-1, None)
-"""Values of `dir_fd` in audit events if a path is relative to the working directory."""
+"""Values of `dir_fd` in audit events for a path relative to the working directory."""
 REPLACED = frozenset({"os.rename", "os.link", "os.symlink"})
 """Audit events whose second argument is the path that is created or replaced."""
 REMOVED = frozenset({"os.remove", "shutil.rmtree"})
@@ -20,12 +20,15 @@ PROGRAMS_STARTED = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn",
 
 @dataclass(frozen=True)
 class FileListener:
-    """Functions to call before a file changes; an exception from them prevents the change."""
+    """Callbacks before a file changes; an exception from a callback prevents the change."""
 
     on_write: Callable[[str], None]
-    """Called with the path of a file whose content changes; a link stands for its target."""
+    """Called with the path of a file whose content changes; a link denotes its target."""
     on_replace: Callable[[str], None]
-    """Called with the path of an entry that is renamed to, replaced or removed; a link stands for itself."""
+    """Called with the path of an entry that is replaced, removed or the target of a rename.
+
+    A link denotes itself.
+    """
     on_program: Callable[[], None]
     """Called before another program starts; changes by that program are not reported."""
 
@@ -50,7 +53,7 @@ class FileListener:
         sys.addaudithook(hook)
 
     def _wrap_torch_save(self) -> bool:
-        """Have `torch.save`, which opens files in native code, report them; return whether it is imported."""
+        """Wrap `torch.save`, which opens files in native code; return whether torch is imported."""
         torch: Any = sys.modules.get("torch")
         save = getattr(torch, "save", None)
         if save is None:
@@ -92,7 +95,7 @@ def _is_path(path: object) -> bool:
 
 
 def _files_of(folder: str) -> list[str]:
-    """Return all files below a folder; none for a link, since `shutil.rmtree` refuses links."""
+    """Return all files below a folder; empty for a link, since `shutil.rmtree` refuses links."""
     if Path(folder).is_symlink():
         return []
     return [str(Path(root, name)) for root, _, names in os.walk(folder) for name in names]

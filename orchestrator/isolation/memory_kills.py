@@ -1,8 +1,8 @@
-"""Finds out whether a process was killed because memory ran out (OOM kill), which its signal does not show.
+"""Detect whether a process was killed because memory ran out (OOM kill), which its signal does not show.
 
-Linux counts its OOM kills, per control group and for the whole machine. Kills by daemons such as earlyoom
-and systemd-oomd are not counted, so a kill while little memory is available counts as an OOM kill too. If no
-counter can be read, only the available memory decides.
+Linux counts its OOM kills, per control group and for the complete machine. Kills by daemons such as earlyoom
+and systemd-oomd are not counted. So a kill while little memory is available counts as an OOM kill, too. If no
+counter is readable, only the available memory decides.
 """
 
 import re
@@ -15,7 +15,7 @@ import psutil
 LOW_MEMORY = 0.1
 """Fraction of available memory below which daemons may kill processes."""
 REMEMBERED = 20
-"""Number of remembered readings: a large process may end seconds after the system has killed it."""
+"""Number of stored readings, since a large process may end seconds after the system has killed it."""
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 CONTROLLER = "memory"
 
@@ -27,8 +27,8 @@ class MemoryKills:
         """Take the first reading.
 
         Args:
-            counter: File with a line `oom_kill NUMBER`; None if there is none.
-            available: Returns the fraction of memory that is available.
+            counter: File with a line `oom_kill NUMBER`; None if no such file exists.
+            available: Returns the fraction of available memory.
         """
         self._counter, self._available = counter, available
         self._readings: deque[tuple[int, float]] = deque(maxlen=REMEMBERED)
@@ -39,7 +39,7 @@ class MemoryKills:
         self._readings.append((self._count(), self._available()))
 
     def happened(self) -> bool:
-        """Return whether the kill of a process just now was an OOM kill."""
+        """Return whether a process that was killed just now was killed by an OOM kill."""
         memory_was_low = self._readings[-1][1] < LOW_MEMORY
         return memory_was_low or self._count() > self._readings[0][0]
 
@@ -57,7 +57,7 @@ def memory_kills() -> MemoryKills:
 
 
 def counter_file(root: Path) -> Path | None:
-    """Return the file below `root` that counts OOM kills, if possible of this process's control group."""
+    """Return the file below `root` that counts OOM kills, preferably of this process's control group."""
     try:
         groups = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -66,7 +66,7 @@ def counter_file(root: Path) -> Path | None:
     places: list[Path] = []
     for line in groups:
         _, controllers, group = line.split(":", 2)
-        # In a container the path may be the machine's, while only the container's group is mounted.
+        # In a container, the path may be that on the machine, while only the container's group is mounted.
         inside = [group.strip("/"), ""]
         if controllers == "":
             places += [mount / each / "memory.events" for each in inside]

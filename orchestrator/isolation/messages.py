@@ -1,4 +1,4 @@
-"""Messages between the owner of a server process and the server."""
+"""Define messages between the owner of a server process and the server."""
 
 import signal
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Settings for all children of a server; the first message to it."""
+    """Settings for all children of a server; the first message to the server."""
 
     module: str
-    """The user's module, imported by the server, so that each child starts with it freshly imported."""
+    """The user's module, which the server imports once for all children."""
     preloaded: tuple[str, ...]
     """Modules of haltsweep that children need."""
     sys_path: tuple[str, ...]
@@ -38,18 +38,18 @@ class ChildOrder:
 
 @dataclass(frozen=True, slots=True)
 class ServerReady:
-    """The server has imported the module."""
+    """Message that the server has imported the module."""
 
     spawn_reason: str = ""
-    """Why children are fresh interpreters instead of forks; empty if they are forks."""
+    """Reason why children are fresh interpreters instead of forks; empty if they are forks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
-    """The child has ended, and so have all of its descendants."""
+    """Message that the child and all of its descendants have ended."""
 
     exit_code: int
-    """As in `subprocess`: a negative number is the signal that ended the process."""
+    """Exit code as in `subprocess`: a negative number is the signal that ended the process."""
     is_oom_kill: bool = False
     """Whether the system killed the child because memory ran out."""
 

@@ -1,8 +1,8 @@
-"""A server process that has one thread and has imported the user's module.
+"""Run a single-threaded server process that has imported the user's module and forks children.
 
 Each child is a fork of the server, so that a child starts in tens of milliseconds with freshly imported
 modules. If the import starts threads or initialises CUDA, or the platform cannot fork safely, each child is a
-fresh interpreter instead. When a child ends, the server kills all descendants of the child.
+fresh interpreter instead. When a child ends, the server kills all of its descendants.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ from trainables.custom.source_files import mentions
 CHECK_S = 0.5
 """Seconds between two checks of a child's log size and of memory."""
 POLL_S = 0.02
-"""Seconds between two checks for the end of a process, if the platform cannot wait for it."""
+"""Seconds between two checks for the end of a process on platforms that cannot wait for it."""
 KILL_S, KILL_POLL_S = 10.0, 0.002
 """Seconds to wait for killed processes, and seconds between two checks."""
 LINUX = sys.platform == "linux"
@@ -44,7 +44,7 @@ CUDA_DEVICE = "/dev/nvidia-uvm"
 """Device file that a process keeps open after it has initialised CUDA."""
 TORCH = "torch"
 MEMORY_SIGNALS = frozenset({-signal.SIGKILL, -signal.SIGTERM})
-"""Signals that the system, and daemons that watch memory, send when memory runs out."""
+"""Signals sent by the system, and by daemons that monitor memory, when memory runs out."""
 
 
 def main(descriptor: int) -> None:
@@ -54,8 +54,8 @@ def main(descriptor: int) -> None:
 
 def serve(control: Connection) -> None:
     """Read the settings, import the module, and run children until the other end is closed."""
-    with suppress(OSError):  # the process leads a group already
-        os.setsid()  # so that Ctrl-C reaches the owner alone, which saves running trials
+    with suppress(OSError):  # the process already leads a group
+        os.setsid()  # Ctrl-C must reach only the owner, which makes running trials write checkpoints
     if LINUX:
         _adopt_orphans()
         _fork_from_reaper(control)
@@ -99,7 +99,7 @@ def prepare(module: str) -> str:
         return f"processes cannot be forked safely on {sys.platform}"
     if TORCH in sys.modules or mentions(module, TORCH):
         importlib.import_module("torch")
-        # The first optimiser of a process imports torch._dynamo, which takes longer than a short trial.
+        # The first optimizer of a process imports torch._dynamo, which takes longer than a short trial.
         importlib.import_module("torch._dynamo")
     if _uses_cuda():
         return f"importing {module} initialises CUDA"
@@ -126,7 +126,7 @@ class _Server:
     def run(self) -> None:
         while (order := self._control.recv()) is not None:
             if not isinstance(order, ChildOrder):
-                continue  # the child ended before it could be killed
+                continue  # a request to kill a child that had already ended
             connection = recv_handle(self._control)
             log = ChildLog(order.log)
             try:
@@ -184,7 +184,7 @@ class _Server:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
                     with suppress(OSError):
-                        os.killpg(child, signal.SIGKILL)  # platforms that cannot adopt orphans
+                        os.killpg(child, signal.SIGKILL)  # for platforms without adoption of orphans
                     code = os.waitstatus_to_exitcode(status)
                     return ChildEnded(code, code in MEMORY_SIGNALS and kills.happened())
                 kills.look()
@@ -207,7 +207,7 @@ def _adopt_orphans() -> None:
 
 
 def _fork_from_reaper(control: Connection) -> None:
-    """Fork, and return in the child, which is the server; the parent kills orphans after the server's end."""
+    """Fork and return in the child, which is the server; the parent kills orphans after the server's end."""
     server = os.fork()
     if not server:
         _adopt_orphans()
@@ -243,7 +243,7 @@ def end_descendants() -> None:
             if os.waitpid(-1, os.WNOHANG)[0]:
                 continue
         except ChildProcessError:
-            return  # there is no child
+            return  # no child is left
         kill_descendants()
         time.sleep(KILL_POLL_S)
 

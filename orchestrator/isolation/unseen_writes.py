@@ -1,4 +1,4 @@
-"""Finds file changes that raise no audit event: changes by other programs and by native code."""
+"""Detect file changes that raise no audit event: changes by other programs and by native code."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ NATIVE_WRITERS = frozenset({"polars", "duckdb", "pyarrow.csv"})
 
 
 def may_write_unseen() -> bool:
-    """Return whether a module has been imported that changes files of any name without an audit event."""
+    """Return whether an imported module may change arbitrary files without an audit event."""
     return any(name in NATIVE_WRITERS or name.rpartition(".")[2] in STARTERS for name in tuple(sys.modules))
 
 
@@ -23,7 +23,7 @@ def version_of(path: str) -> Version:
     """Return the version of a file, which differs after a change of the file.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file is not readable.
     """
     found = Path(path).stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -35,8 +35,8 @@ def versions_below(
     """Return the versions of files below a folder, breadth first.
 
     Args:
-        root: The folder; a missing one holds no files.
-        is_ignored: Whether to leave out a file or a folder. Links are left out, too.
+        root: The folder; a missing folder counts as empty.
+        is_ignored: Whether to exclude a file or a folder. Links are always excluded.
         most: Maximum number of entries to read; further folders are skipped.
 
     Returns:
@@ -66,7 +66,7 @@ def versions_below(
 def written_by_session() -> tuple[Path, ...]:
     """Return the files that processes of this login session (`os.getsid`) have open for writing.
 
-    For example the file that standard output was redirected to, by `> launch.log` or `| tee launch.log`.
+    An example is the target of `> launch.log` or `| tee launch.log`.
     """
     session, found = os.getsid(0), set[Path]()
     for process in _numbered(Path("/proc")):

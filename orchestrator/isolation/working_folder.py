@@ -1,13 +1,13 @@
-"""The working folder of a trial: the trial reads files of the launch folder there, and writes its own.
+"""Provide the working folder of a trial, with the files of the launch folder and the trial's own files.
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
-symbolic links to large files, source files and folders of source files. Links next to the private
-folder make paths such as `../data` readable. New files belong to the trial. A trial that writes to a file
-that existed at launch ends with an error, since other trials would read the old content. An absolute path
-names the same file in all trials, so only the first trial may write that file.
+symbolic links to large files, source files and folders of source files. Links next to the private folder make
+paths such as `../data` readable. New files belong to the trial. A trial that writes to a file that existed at
+launch ends with an error, since other trials would read the old content. An absolute path denotes the same
+file in all trials, so only the first trial may write that file.
 
-Other programs and native code raise no audit events. When a trial ends, their changes are found by comparing
-the files of the launch folder. Source files and databases are not compared.
+Other programs and native code raise no audit events. Their changes are detected at the end of a trial by
+comparing the files of the launch folder. Source files and databases are not compared.
 """
 
 import fcntl
@@ -42,34 +42,37 @@ DEEPEST = 20
 LEVELS_ABOVE = 2
 """Number of parents of the launch folder whose entries are linked."""
 PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__", "mlruns", "mlartifacts"})
-"""Names of folders that are linked; hidden folders, virtual environments and sweeps are linked too."""
+"""Names of linked folders; hidden folders, virtual environments and sweeps are linked, too."""
 SWEEP, ENVIRONMENT = "plan.json", "pyvenv.cfg"
 """Files that mark the folder of a sweep and a virtual environment."""
 SOURCES = frozenset(
     {".c", ".cfg", ".cpp", ".cu", ".css", ".h", ".html", ".ini", ".ipynb", ".jinja", ".js", ".lock", ".md"}
     | {".py", ".pyi", ".rst", ".sh", ".tex", ".toml", ".ts", ".typed", ".yaml", ".yml"}
 )
-"""Suffixes of source files, which trials are expected to read only."""
+"""Suffixes of source files, which trials are expected only to read."""
 MODELS = frozenset(
     {".arrow", ".bin", ".ckpt", ".feather", ".h5", ".joblib", ".npy", ".npz", ".onnx", ".parquet", ".pickle"}
     | {".pkl", ".pt", ".pth", ".safetensors"}
 )
-"""Suffixes of files that libraries may write in native code, so that no audit event is raised."""
+"""Suffixes of files that libraries may write in native code, without an audit event."""
 DATABASES = (".db", ".sqlite", ".sqlite3", "-journal", "-shm", "-wal")
-"""Ends of names of database files, which several processes may write, e.g. MLflow's database."""
+"""Suffixes of database files, which several processes may write, e.g. MLflow's database."""
 Mode = Literal["private", "shared"]
 LOCKS_FOLDER = "written"
 """Folder of locks, next to the temporary folders of running trials."""
 PROGRAMS_STARTED = "programs-started"
 """File in the temporary folder of a trial that has started other programs."""
 REFUSED = "refused-write"
-"""File in the temporary folder of a trial with the message of a refused write, which user code may catch."""
+"""File in a trial's temporary folder with the message of a refused write.
+
+User code may catch the exception of the refusal, so the message is also stored.
+"""
 SYSTEM = ("/dev", "/proc", "/run", "/sys", sys.prefix, sys.base_prefix)
 """Folders whose files all processes may write."""
 LOCK_FILE = ".lock"
 """Suffix of files that many processes open for writing to lock another file."""
 UNSURE_PREFIX = b"unseen:"
-"""Prefix of a recorded writer: the trial may have written the file. Without the prefix it certainly has."""
+"""Prefix of a recorded writer that only may have written the file."""
 CWD = 9
 """Position of the argument `cwd` of `subprocess.Popen`."""
 PRIVATE_REMEDY = (
@@ -83,7 +86,7 @@ RENAME_REMEDY = (
 
 
 class SharedFileWritten(Exception):
-    """A trial writes, or has written, to a file that other trials share."""
+    """Raised if a trial writes, or has written, a file that other trials share."""
 
 
 @dataclass(slots=True)
@@ -99,7 +102,7 @@ class LaunchFiles:
 
     @classmethod
     def of(cls, root: Path) -> "LaunchFiles":
-        """List `root` breadth first; a missing folder counts as empty."""
+        """Return the content of `root`, breadth first; a missing folder counts as empty."""
         found = cls(root)
         bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
         large: set[str] = set()
@@ -139,7 +142,7 @@ class LaunchFiles:
         return found
 
     def _link_whole(self, names: Set[str]) -> None:
-        """Link folders of the launch folder in place of their content.
+        """Link folders of the launch folder instead of their content.
 
         A link to a subfolder would hide its files from `Path.rglob` and `os.walk`, which follow no links.
         """
@@ -148,10 +151,10 @@ class LaunchFiles:
         self.linked += sorted(names)
 
     def _link_above(self, most: int) -> None:
-        """Link the entries of the folders above, for paths such as `../data`; at most `most` entries.
+        """Link at most `most` entries of the parent folders, for paths such as `../data`.
 
         If a folder next to the launch folder contains only files, the trial gets a real folder with links to
-        the files. New files in the folder then belong to the trial.
+        the files. New files in that folder then belong to the trial.
         """
         here = self.root.resolve()
         for level in range(1, LEVELS_ABOVE + 1 if here.is_dir() else 0):
@@ -187,7 +190,7 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 
 
 def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
-    """Return the size of a regular file or a link to one; None for anything else."""
+    """Return the size in bytes of a regular file or a link to one; None for anything else."""
     try:
         found = entry.stat()
     except OSError:
@@ -210,7 +213,7 @@ def _is_sweep(entry: "os.DirEntry[str]") -> bool:
 
 
 def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
-    """Return whether a folder and its subfolders hold only source files."""
+    """Return whether a folder and its subfolders contain only source files."""
     waiting = [entries]
     while waiting:
         if not (found := waiting.pop()):
@@ -226,7 +229,7 @@ def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
 
 @dataclass
 class WorkingFolder:
-    """The working folder of the trial that this process runs."""
+    """Working folder of the trial that this process runs."""
 
     files: LaunchFiles
     mode: Mode
@@ -236,7 +239,7 @@ class WorkingFolder:
     """Files and folders that all processes may write: the sweep's folder, the datasets' folder, open logs."""
     _versions: dict[str, Version] = field(default_factory=dict)
     _before: dict[str, Version] = field(default_factory=dict)
-    """Files of the launch folder when the trial began, by absolute path."""
+    """Versions of the launch folder's files at the start of the trial, by absolute path."""
     _held: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -263,9 +266,9 @@ class WorkingFolder:
         listener.listen()
 
     def _redirect(self) -> None:
-        """Use private counterparts of the launch folder's folders in `os.chdir` and `Popen(cwd=...)`.
+        """Replace folders of the launch folder by private counterparts in `os.chdir` and `Popen(cwd=...)`.
 
-        Many scripts change to the folder of their own file, and then write by relative paths.
+        Many scripts change to the folder of their own file and then write to relative paths.
         """
         chdir, start_program = os.chdir, subprocess.Popen.__init__
 
@@ -284,14 +287,14 @@ class WorkingFolder:
         subprocess.Popen.__init__ = start_privately  # type: ignore[assignment, method-assign]
 
     def _private(self, folder: Any) -> Any:
-        """Return the private counterpart of a folder; the folder itself if there is none."""
+        """Return the private counterpart of a folder, or the folder itself if it has none."""
         real = "" if isinstance(folder, int) else os.path.realpath(os.fsdecode(folder))
         if not real or not _is_below(real, self._root) or _is_below(real, os.path.realpath(self.scratch)):
             return folder
         return self._counterpart(os.path.relpath(real, self._root)) or folder
 
     def _counterpart(self, folder: str) -> str:
-        """Return the private path of a subfolder; empty if there is none. Links on the way become folders."""
+        """Return the private path of a subfolder, or an empty text. Links on the path become real folders."""
         path = str(self.path)
         for part in folder.split(os.sep):
             path = os.path.normpath(os.path.join(path, part))
@@ -326,7 +329,7 @@ class WorkingFolder:
     def require_unwritten(self) -> None:
         """Raise SharedFileWritten if the trial wrote a file that existed at launch."""
         for path in self._versions:
-            # The trial may delete its copy.
+            # A trial may delete its copy of a file.
             if os.path.exists(os.path.join(self.path, path)) and self.is_of_trial(path):
                 raise SharedFileWritten(_changed_message(path))
         if (self.scratch / REFUSED).is_file():
@@ -341,7 +344,7 @@ class WorkingFolder:
         return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
 
     def _is_ignored(self, entry: "os.DirEntry[str]") -> bool:
-        """Return whether changes of a file or folder of the launch folder are allowed."""
+        """Return whether changes of a file or folder in the launch folder are allowed."""
         if not self._is_shared(entry.path) or _is_tool(entry.name):
             return True
         if entry.is_dir():
@@ -353,7 +356,7 @@ class WorkingFolder:
             pass
 
     def is_of_trial(self, path: str) -> bool:
-        """Return whether the trial wrote the file at `path`; if not, it is a copy from the launch folder.
+        """Return whether the trial wrote the file at `path`; otherwise it is a copy from the launch folder.
 
         Args:
             path: Path of a file, relative to the working folder.
@@ -361,7 +364,7 @@ class WorkingFolder:
         return version_of(os.path.join(self.path, path)) != self._versions.get(path)
 
     def _check_private(self, path: str) -> None:
-        """Raise SharedFileWritten if `path` leads out of the trial's folder to a file of other trials."""
+        """Raise `SharedFileWritten` if `path` is outside the trial's folder and belongs to other trials."""
         real, scratch = os.path.realpath(path), os.path.realpath(self.scratch)
         if _is_below(real, scratch):
             return
@@ -370,16 +373,21 @@ class WorkingFolder:
             self._claim(real)
 
     def _check_replaced(self, path: str) -> None:
-        """Check an entry of a folder that the trial is about to replace or remove."""
+        """Check an entry of a folder before the trial replaces or removes it."""
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         if not _is_below(real, os.path.realpath(self.scratch)):
             self._check_outside(path, real)
 
     def _check_outside(self, path: str, real: str) -> None:
-        """Check a change outside the trial's folder: `path` as the trial wrote it, `real` without links."""
+        """Check a change outside the trial's folder.
+
+        Args:
+            path: Path in the call of the trial.
+            real: Absolute path with all links resolved.
+        """
         if os.path.isabs(path):
             if _is_below(real, self._root) or os.path.splitext(real)[1] in MODELS:
-                self._claim(real)  # elsewhere, other files are replaced in caches
+                self._claim(real)  # other absolute paths are replaced in caches
         elif _is_below(real, self._root) or _is_below(os.path.abspath(path), os.path.realpath(self.scratch)):
             shared = os.path.relpath(real, self._root)
             self._refuse(
@@ -388,7 +396,7 @@ class WorkingFolder:
             )
 
     def _check_shared(self, path: str) -> None:
-        """Raise SharedFileWritten if another running trial has written the file."""
+        """Raise `SharedFileWritten` if another running trial has written the file."""
         real = os.path.realpath(path)
         if not self._is_shared(real) or real in self._held:
             return
@@ -405,12 +413,12 @@ class WorkingFolder:
         self._held[real] = lock
 
     def _claim(self, real: str) -> None:
-        """Record the trial as the writer of a file. Raise SharedFileWritten if another trial wrote it."""
+        """Record the trial as the writer of a file. Raise `SharedFileWritten` if another trial wrote it."""
         name = os.path.relpath(real, self._root) if _is_below(real, self._root) else real
         if self._is_exempt(real) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
         if os.path.isdir(real) or (name == real and any(_is_below(real, each) for each in SYSTEM)):
-            return  # a folder is opened for writing to create a temporary file without a name
+            return  # a folder is opened for writing to create an unnamed temporary file
         if self._record_writer(real, self._trial) not in (b"", self._trial, UNSURE_PREFIX + self._trial):
             self._refuse(
                 f"{name} was already written by another trial, and its absolute path names the same file in "
@@ -418,13 +426,13 @@ class WorkingFolder:
             )
 
     def _refuse(self, message: str) -> NoReturn:
-        """Raise SharedFileWritten now, and again when the trial ends."""
+        """Raise `SharedFileWritten` now and, by a stored message, when the trial ends."""
         with open(self.scratch / REFUSED, "w", encoding="utf-8") as refused:
             refused.write(message)
         raise SharedFileWritten(message)
 
     def _claim_unseen(self, real: str) -> None:
-        """Raise SharedFileWritten if another trial may have read or written a file of unknown writer."""
+        """Raise `SharedFileWritten` if another trial may have read or written a file of unknown writer."""
         writer = self._record_writer(real, UNSURE_PREFIX + self._trial)
         if writer == self._trial or (writer and not writer.startswith(UNSURE_PREFIX)):
             return  # Python code of the recorded trial wrote the file
@@ -439,11 +447,11 @@ class WorkingFolder:
 
     @property
     def _trial(self) -> bytes:
-        """Id of the trial, the same at each attempt."""
+        """Id of the trial, the same for each attempt."""
         return self.scratch.name.rpartition("-")[0].encode()
 
     def _record_writer(self, real: str, writer: bytes) -> bytes:
-        """Record the writer of a file unless it has one; return the earlier record, empty if none."""
+        """Record the writer of a file unless one is recorded; return the earlier record, empty if none."""
         lock = self._lock_of(real)
         fcntl.flock(lock, fcntl.LOCK_EX)
         before = os.read(lock, 100)
@@ -475,7 +483,7 @@ class WorkingFolder:
 
 
 def _is_tool(name: str) -> bool:
-    """Return whether a folder of this name holds caches and settings of tools."""
+    """Return whether a folder of this name contains caches or settings of tools."""
     return name in PROGRAMS or name.startswith(".")
 
 

@@ -1,1 +1,1 @@
-"""Projections of the ledger: MLflow runs and Parquet files, rebuildable at any time."""
+"""Project the ledger to MLflow runs and Parquet files, which can be rebuilt at any time."""

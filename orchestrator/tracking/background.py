@@ -1,6 +1,6 @@
-"""Starts, watches and ends the follower, the process that writes MLflow and Parquet in the background.
+"""Start, watch and end the follower, the process that writes MLflow and Parquet in the background.
 
-The launcher imports this module, so it imports neither MLflow nor pyarrow.
+The launcher imports this module, so the module imports neither MLflow nor pyarrow.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ LOG = "tracking.log"
 LEDGER_VARIABLE = "HALTSWEEP_FOLLOWER_LEDGER"
 URI_VARIABLE = "HALTSWEEP_FOLLOWER_URI"
 PARQUET_BEHIND = 3
-"""Exit code of a follower that has brought MLflow up to date and could not write the Parquet files."""
+"""Exit code of a follower that updated MLflow but could not write the Parquet files."""
 FINISH = b"f"
-"""Byte on the follower's standard input: write everything and end."""
+"""Byte on the follower's standard input: write everything and exit."""
 DETACH = b"d"
-"""Byte on the follower's standard input: nobody waits any more, so end after one more try."""
+"""Byte on the follower's standard input: no process waits any more, so exit after one more attempt."""
 OUTAGE_S = 5.0
 POLL_S = 0.1
 MAX_RESTARTS = 5
-"""Number of times that a follower that was killed is started again to finish."""
+"""Maximum number of restarts of a killed follower that has to finish."""
 OnWait = Callable[[str], None]
-"""Called often while MLflow is waited for, with a description of the work that is left."""
+"""Called often while a session waits for MLflow, with a description of the remaining work."""
 
 
 class Follower:
-    """The background writer of a sweep."""
+    """Handle of the background writer of a sweep."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Follower:
         Args:
             start: Starts its process, with a pipe as standard input.
             folder: Folder of the sweep.
-            summary: File from which it reads the summary of the arms when it is asked to finish.
+            summary: File for the summary of the arms, which the writer reads when it is asked to finish.
         """
         self._start = start
         self._folder = folder
@@ -56,16 +56,16 @@ class Follower:
         self._process = start()
         self._restarts = 0
         self.detached = False
-        """Whether it still writes although this process no longer waits for it."""
+        """Whether the writer continues although this process no longer waits for it."""
 
     @property
     def pid(self) -> int:
-        """Id of the process that runs now."""
+        """Id of the current process."""
         return self._process.pid
 
     @property
     def parquet_behind(self) -> bool:
-        """Whether it has ended with MLflow up to date and the Parquet files not."""
+        """Whether the writer ended with MLflow up to date but not the Parquet files."""
         return self._process.returncode == PARQUET_BEHIND
 
     def drain(
@@ -75,16 +75,16 @@ class Follower:
         waiting: OnWait = lambda _: None,
         summary: ArmSummary | None = None,
     ) -> TrackingState | None:
-        """Have it write everything in the ledger and end; return None if MLflow has it, else how far it came.
+        """Make the writer write all events and exit; return None if MLflow has all of them, else its state.
 
         Call this after the sweep was closed and its lease released. Ctrl-C ends the wait and is not raised.
 
         Args:
             timeout_s: Seconds until the writer is left to finish by itself (`detached`).
-            outage_s: Seconds after which a writer that reports nothing but an outage of MLflow is killed;
-                `haltsweep sync` catches up.
-            waiting: Called often, with a description of the work that is left.
-            summary: Written to the arms' runs. The files of the sweep are uploaded then too.
+            outage_s: Seconds after which a writer that only reports an outage of MLflow is killed; `haltsweep
+                sync` catches up.
+            waiting: Called often, with a description of the remaining work.
+            summary: Summary for the arms' runs. With a summary, the files of the sweep are uploaded, too.
         """
         why = ""
         try:
@@ -106,26 +106,27 @@ class Follower:
         return replace(state, error=state.error or early)
 
     def kill(self) -> None:
-        """End it at once and for good. Nothing is lost, since the ledger has everything."""
+        """End the writer at once and permanently. No data are lost, since the ledger has all events."""
         self._process.kill()
         self._process.wait()
         self._close_pipe()
         self._summary.close()
 
     def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> None:
-        """Wait until it has ended or reports an outage; detach it after `timeout_s`."""
-        # The writer's times are only compared with each other, since the system's clock may be set meanwhile.
+        """Wait until the writer has ended or reports an outage; detach it after `timeout_s`."""
+        # Times of the writer are only compared with each other, since the system clock may be changed
+        # meanwhile.
         before, began = _failed_at(read_state(self._folder)), time.monotonic()
         failed_s: float | None = None
         self._send(FINISH)
         while (waited := time.monotonic() - began) < timeout_s:
             if (code := self._process.poll()) is not None:
-                # An error would occur again. A killed process is started again.
+                # An error would recur, but a killed process is restarted.
                 if code >= 0 or not self._restart():
                     return
                 self._send(FINISH)
             state = read_state(self._folder)
-            # After an outage, MLflow is written to for as long as it takes.
+            # Once an outage is over, writing to MLflow may take as long as it needs.
             failing = state is not None and state.error and _failed_at(state) != before
             failed_s = failed_s or waited if failing else None
             if failed_s is not None and waited - failed_s >= outage_s:
@@ -137,11 +138,11 @@ class Follower:
         self._send(DETACH)
         self._close_pipe()
         self._summary.close()
-        # If this process lives on, as a notebook does, it reads the exit code, or a zombie would be left.
+        # If this process continues, as a notebook does, the wait prevents a zombie.
         threading.Thread(target=self._process.wait, name="detached follower", daemon=True).start()
 
     def _send(self, what: bytes) -> None:
-        # The end of the pipe is no sign, since a forked child may hold it open.
+        # Closing the pipe is no signal, since a forked child may keep it open.
         assert self._process.stdin is not None, "a follower is started with a pipe"
         with contextlib.suppress(OSError):
             self._process.stdin.write(what)
@@ -149,19 +150,19 @@ class Follower:
 
     def _close_pipe(self) -> None:
         if self._process.stdin is not None:
-            # What was buffered for a dead process cannot be delivered.
+            # Data buffered for a dead process cannot be delivered.
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
     def _restart(self) -> bool:
-        """Start it anew; return whether that was possible and not done too often."""
+        """Restart the writer; return whether that was possible within `MAX_RESTARTS`."""
         if self._restarts == MAX_RESTARTS:
             return False
         self._restarts += 1
         self._close_pipe()
         try:
             self._process = self._start()
-        except OSError:  # the folder is gone, or the machine is full
+        except OSError:  # the folder was deleted, or the machine is full
             return False
         return True
 
@@ -175,7 +176,7 @@ def _doing(state: TrackingState | None) -> str:
 
 
 def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
-    """Start to write the ledger to MLflow in the background, until drained or until this process ends.
+    """Start writing the ledger to MLflow in the background, until drained or until this process ends.
 
     Args:
         folder: Folder of the sweep, with its plan.
@@ -198,7 +199,7 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
 
     def start() -> "subprocess.Popen[bytes]":
         with (folder.root / LOG).open("ab") as log:
-            # In a session of its own, since Ctrl-C is for the launcher, which closes the sweep first.
+            # Use a separate session: Ctrl-C must reach only the launcher, which closes the sweep first.
             return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
                 command,
                 stdin=subprocess.PIPE,
@@ -206,7 +207,7 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
                 stderr=log,
                 start_new_session=True,
                 pass_fds=(summary.fd,),
-                # URLs may hold passwords, and every user of the machine can read arguments.
+                # URLs may contain passwords, and every user of the machine can read arguments.
                 env={**os.environ, LEDGER_VARIABLE: ledger_url, URI_VARIABLE: uri},
             )
 

@@ -1,4 +1,4 @@
-"""Computes the learning curves of an arm: metrics of its confirm trials, averaged over seeds."""
+"""Compute the learning curves of an arm: metrics of its confirm trials, averaged over seeds."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from trainables.protocol import Measurement
 
 @dataclass(slots=True)
 class ArmCurves:
-    """Adds up the measurements of finished confirm trials.
+    """Sums of the measurements of finished confirm trials.
 
-    A curve is logged when all seeds of the sweep have ended, under a name with their number. Seeds that are
-    added later make another curve.
+    A curve is logged when all seeds of the sweep have ended, under a name with their number. Seeds added
+    later create another curve.
     """
 
     _open: dict[str, dict[int, Measurement]] = field(default_factory=dict)
-    """Measurements by open trial and step."""
+    """Measurements by running trial and step."""
     _sums: dict[str, dict[int, tuple[int, float]]] = field(default_factory=dict)
     """Number of trials and sum of their values, by metric and step."""
     _finished: int = 0
@@ -39,9 +39,9 @@ class ArmCurves:
                     self._sums[name][step] = (count + 1, total + value)
 
     def points(self, at_ms: int) -> list[Point]:
-        """Return the means over all finished trials; nothing if they were returned before.
+        """Return the means over all finished trials; empty if they were returned before.
 
-        A mean needs a value of every trial at its step. A curve needs two different means.
+        A mean is computed only for a step with a value of every trial. A curve needs two different means.
         """
         if self._finished <= self._published:
             return []

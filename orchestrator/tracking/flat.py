@@ -1,4 +1,4 @@
-"""Makes flat tables of trials and measurements for people, with one column for each field and metric.
+"""Create flat tables of trials and measurements for people, with one column per field and metric.
 
 The Parquet files are for programs: their schema is the same for every sweep.
 """
@@ -37,7 +37,7 @@ TRIALS = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
-"""Columns of every sweep; columns of this sweep's fields and metrics follow."""
+"""Columns of every sweep; columns for fields and metrics of the sweep follow."""
 MEASURED = pa.schema(
     [
         ("trial_id", pa.string()),
@@ -84,7 +84,7 @@ def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Tabl
 
 
 def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
-    """Return one row for each trial, step and metric in the log."""
+    """Return one row per trial, step and metric in the log."""
     known = {each.trial_id: each for each in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
@@ -138,7 +138,7 @@ def _moment(at: float | None) -> datetime | None:
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
-    """Return a column of one type; of JSON if the values have several types."""
+    """Return a column of one type, or of JSON strings if the values have several types."""
     kinds = {type(value) for value in values if value is not None}
     for allowed, kind in (
         ({bool}, pa.bool_()),

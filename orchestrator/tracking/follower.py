@@ -1,8 +1,8 @@
-"""The background writer, a process that keeps MLflow and Parquet up to date with the ledger.
+"""Keep MLflow and Parquet up to date with the ledger in a background process.
 
-So the process that runs the sweep neither waits for MLflow nor fails with it. The follower ends when it is
-asked to finish on its standard input and has written everything. If nobody waits for it any more, it tries
-once and ends; the next session or `haltsweep sync` catches up.
+The process that runs the sweep therefore neither waits for MLflow nor fails with it. The follower exits after
+a request to finish on its standard input, once everything is written. If no process waits for it any more, it
+makes one more attempt and exits. The next session or `haltsweep sync` then catches up.
 """
 
 import argparse
@@ -33,20 +33,20 @@ from orchestrator.tracking.summary import ArmSummary, read_summary
 from orchestrator.tracking.sync import artifact_root
 
 POLL_S = 0.3
-"""Seconds between two looks at the ledger: a run gets at most one request in that time."""
+"""Seconds between two polls of the ledger, in which a run gets at most one request."""
 PARQUET_S = 30.0
 PARQUET_SHARE = 20
-"""The inverse of the share of the time that Parquet may take."""
+"""Minimum time between two Parquet writes, as a multiple of the duration of a write."""
 BACKOFF_S = (1.0, 60.0)
-"""First and longest wait after an outage, in seconds."""
+"""Shortest and longest wait after an outage, in seconds."""
 NOTE_S = 0.5
-"""Least seconds between two notes of what MLflow is asked for."""
+"""Minimum seconds between two progress notes."""
 LOCK_WAIT_S = 600.0
 NICENESS = 5
 
 
 class FollowerLoop:
-    """Writes the ledger of one sweep to MLflow and Parquet until it is asked to finish."""
+    """Loop that writes the ledger of one sweep to MLflow and Parquet until it is asked to finish."""
 
     def __init__(
         self,
@@ -103,8 +103,9 @@ class FollowerLoop:
     def _track(self, *, force: bool, last: bool) -> bool:
         """Try to write new events; return whether MLflow has all of them.
 
-        After an outage, nothing is tried for a while unless `force`. The `last` time, the summary of the arms
-        and the files of the sweep are written too.
+        Args:
+            force: Whether to try even during the wait after an outage.
+            last: Whether to write the summary of the arms and the files of the sweep, too.
         """
         if time.monotonic() < self._not_before and not force:
             return False
@@ -120,15 +121,15 @@ class FollowerLoop:
                     self._note_progress,
                     inputs=read_inputs(self._folder),
                 )
-                look_as_usual()  # MLflow is imported
+                look_as_usual()  # restore usual garbage collection, since MLflow is imported now
                 if self._state.error:
-                    self._note(error="")  # MLflow answers again
+                    self._note(error="")  # MLflow responds again
             self._writer.update()
             if last and (summary := self._summary()) is not None:
                 self._writer.publish(summary)
                 self._writer.upload(self._folder)
         except StoreError as error:
-            # It is unknown how much of the failed request MLflow took. A new writer looks it up.
+            # MLflow may have executed part of the failed request. A new writer looks up which part.
             self._writer = None
             self._not_before = time.monotonic() + self._wait_s
             self._wait_s = min(2 * self._wait_s, BACKOFF_S[1])
@@ -148,7 +149,7 @@ class FollowerLoop:
             print(error, file=sys.stderr, flush=True)
 
     def _note_progress(self, doing: str) -> None:
-        """Note what MLflow is asked for, which may take long."""
+        """Note the current request to MLflow, which may take long."""
         if time.monotonic() - self._noted_at >= NOTE_S:
             self._noted_at = time.monotonic()
             self._note(doing=doing)
@@ -161,12 +162,12 @@ class FollowerLoop:
 def main() -> int:
     """Run `python -m orchestrator.tracking.follower FOLDER PARENT_PID SUMMARY_FD`, with URLs in variables.
 
-    Standard error goes to a file in the sweep's folder, so it is redacted.
+    Standard error is written to a file in the sweep's folder, so it is redacted.
     """
     with redacted_stderr():
         try:
             return _follow()
-        except Exception:  # Python would print it without redaction
+        except Exception:  # Python would print the exception without redaction
             traceback.print_exc()
             return 1
 
@@ -205,7 +206,7 @@ class _StandardInput:
     def __init__(self) -> None:
         self._finish_asked = False
         self.detached = False
-        """Whether nobody waits for the follower any more."""
+        """Whether no process waits for the follower any more."""
 
     def __call__(self, seconds: float) -> bool:
         """Wait for up to `seconds` and return whether the follower is asked to finish."""

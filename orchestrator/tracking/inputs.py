@@ -1,4 +1,4 @@
-"""List of the datasets that the trials of a sweep read, with digests of their content."""
+"""List the datasets that the trials of a sweep read, with digests of their content."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -19,16 +19,16 @@ LATE = frozenset({"confirm", "cross", "posthoc"})
 
 
 class Input(NamedTuple):
-    """One split of one dataset."""
+    """One split of a dataset."""
 
     name: str
-    """`<task>/<split>`."""
+    """Task and split as `<task>/<split>`."""
     digest: str
-    """Digest of its content, as the data store computes it."""
+    """Digest of the content, computed by the data store."""
     context: str
-    """train, valid or test."""
+    """Use of the split: train, valid or test."""
     place: str
-    """File, relative to the folder of all datasets."""
+    """Path of the file, relative to the folder of all datasets."""
 
     @property
     def source(self) -> str:
@@ -37,18 +37,18 @@ class Input(NamedTuple):
 
 
 Inputs = Mapping[str, Sequence[Input]]
-"""Datasets by the digest of their task's settings."""
+"""Splits by the digest of their task's settings."""
 
 
 def inputs_for(
     inputs: Inputs, settings: Mapping[str, Any], phase: str = "confirm", splits: Collection[str] | None = None
 ) -> tuple[Input, ...]:
-    """Return the datasets that a trial reads; none if they are not known.
+    """Return the datasets that a trial reads; empty if they are unknown.
 
     Args:
         inputs: Datasets of the sweep.
         settings: Settings of the trial.
-        phase: Phase of the trial: test splits are read after the search only.
+        phase: Phase of the trial; only phases after the search read test splits.
         splits: Test splits that the trial reads; None for all.
     """
     known = inputs.get(digest(settings.get("task")), ())
@@ -75,18 +75,18 @@ def data_read(record: Record) -> Mapping[str, str]:
 
 
 def apart(digests: str) -> frozenset[str]:
-    """Split a text of `digests_of` into its digests."""
+    """Return the separate digests in a string from `digests_of`."""
     return frozenset(digests.split(JOINT))
 
 
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:
-    """Write the list to the sweep's folder. Raises OSError."""
+    """Write the list to the sweep's folder. Raise `OSError` if that fails."""
     values = {task: [list(each) for each in some] for task, some in sorted(inputs.items())}
     write_atomically(folder.root / FILE, sealed({"inputs": values}))
 
 
 def read_inputs(folder: SweepFolder) -> Inputs:
-    """Return the list; empty if there is none. Raises StoreError if it is damaged."""
+    """Return the list; empty if the file is missing. Raise `StoreError` if it is damaged."""
     try:
         values = unsealed(read_ordinary(folder.root / FILE))["inputs"]
         return {task: tuple(Input(*map(str, each)) for each in some) for task, some in values.items()}

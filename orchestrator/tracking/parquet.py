@@ -1,9 +1,9 @@
-"""Parquet files as a projection of the log: what notebooks and other tools read.
+"""Write Parquet files as a projection of the log, for notebooks and other tools.
 
-Measurements are cut into blocks of `BLOCK` positions of the log, one file a block. Only the newest block is
-ever rewritten, so what is written does not grow with the sweep, and no row can be in two files. Every file is
-made from the ledger, and replaced unless it is there byte for byte; it says in its metadata up to which
-position it was made.
+Measurements are split into blocks of `BLOCK` positions of the log, with one file per block. Only the newest
+block is rewritten. So the cost of a write does not grow with the sweep, and no row can be in two files. Every
+file is created from the ledger, and replaced only if its content changed. Its metadata contain the position
+of the newest event in it.
 """
 
 import json
@@ -28,7 +28,7 @@ from trainables.protocol import Measurement
 
 SCHEMA_VERSION = 1
 BLOCK = 10_000
-"""Number of positions of the log that a measurements file covers."""
+"""Number of positions of the log in a measurements file."""
 _VERSION, POSITION = b"haltsweep.schema", b"haltsweep.position"
 
 _METRICS = pa.map_(pa.string(), pa.float64())
@@ -55,9 +55,12 @@ RECORDS = pa.schema(
         ("provenance", pa.string()),
     ]
 )
-"""One row a trial. `assignment`, `overrides`, `settings`, `provenance` are JSON; times are Unix seconds."""
+"""Schema of the records, one row per trial.
+
+`assignment`, `overrides`, `settings` and `provenance` are JSON; times are Unix seconds.
+"""
 REPEAT = pa.field("repeat", pa.int64())
-"""Column of `RECORDS` in sweeps whose searches are repeated."""
+"""Additional column of `RECORDS` in sweeps with repeated searches."""
 MEASUREMENTS = pa.schema(
     [
         ("trial_id", pa.dictionary(pa.int32(), pa.string())),
@@ -68,20 +71,20 @@ MEASUREMENTS = pa.schema(
         ("value", pa.float64()),
     ]
 )
-"""One row per trial, step and metric.
+"""Schema of the measurements, one row per trial, step and metric.
 
 A retried trial may have several rows for a step: the newest `at` counts.
 """
 _MOST_SURPLUS = 64 * 1024
-"""Bytes that a file may unpack to beyond twice those of our own."""
+"""Maximum unpacked bytes of a file beyond twice the size of the expected file."""
 _BATCH = 1000
-"""Rows that are compared at once: bounds the memory that a repeated long text takes."""
+"""Number of rows that are compared at once, which bounds the memory for repeated long texts."""
 _LONG = frozenset({"packages", "code_diff"})
 _JSON = ("assignment", "overrides", "settings", "provenance")
 
 
 class ParquetFiles:
-    """The Parquet files of one sweep, brought up to date from its log."""
+    """Parquet files of one sweep, brought up to date from its log."""
 
     def __init__(self, folder: SweepFolder, plan: Plan, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -91,7 +94,7 @@ class ParquetFiles:
         self._made: set[Path] = set()
 
     def update(self) -> int:
-        """Write the events since the last call; return the number of files written. Raises StoreError."""
+        """Write the events since the last call; return the number of written files. Raise `StoreError`."""
         try:
             return self._update()
         except OSError as error:
@@ -127,14 +130,14 @@ class ParquetFiles:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A table made from the ledger, with its file."""
+    """A table created from the ledger, with the path of its file."""
 
     file: Path
     table: pa.Table
     up_to: int
 
     def encoded(self) -> bytes:
-        """The bytes of its file, always the same for the same pyarrow."""
+        """Return the bytes of the file, which are always the same for the same version of pyarrow."""
         metadata = {_VERSION: str(SCHEMA_VERSION), POSITION: str(self.up_to)}
         sink = pa.BufferOutputStream()
         table = self.table.replace_schema_metadata(metadata)
@@ -143,7 +146,7 @@ class Made:
 
 
 class Tables:
-    """The tables of a sweep, updated event by event."""
+    """Tables of a sweep, updated event by event."""
 
     def __init__(self, folder: SweepFolder, plan: Plan) -> None:
         self._folder = folder
@@ -184,7 +187,7 @@ class Tables:
         return Made(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
 
     def records(self) -> Made:
-        """Return the table of records, one row a trial."""
+        """Return the table of records, one row per trial."""
         records = self._fold.records()
         rows = [to_row(record) | {"repeat": record.repeat} for record in records]
         schema = RECORDS.append(REPEAT) if any(each.repeat for each in records) else RECORDS
@@ -192,14 +195,14 @@ class Tables:
 
 
 def read_records(folder: SweepFolder) -> list[Record]:
-    """Return the written records. Raises StoreError if they are missing, damaged or of another version."""
+    """Return the written records. Raise `StoreError` if they are missing, damaged or of another version."""
     return [from_row(row) for row in read_table(folder, folder.records).to_pylist(maps_as_pydicts="strict")]
 
 
 def to_row(record: Record) -> dict[str, Any]:
     """Return the column values of a record."""
     row = {name: getattr(record, name) for name in RECORDS.names}
-    # Long, and the same in all rows of a session: provenance.json and the ledger have them.
+    # Long values that are the same in all rows of a session; provenance.json and the ledger have them.
     row["provenance"] = {name: each for name, each in record.provenance.items() if name not in _LONG}
     for name in _JSON:
         row[name] = canonical(row[name])
@@ -231,7 +234,7 @@ def _measured(measurement: Measurement | None) -> dict[str, Any] | None:
 
 
 def read_table(folder: SweepFolder, file: Path) -> pa.Table:
-    """Return the table of a file. Raises StoreError if it is missing, damaged or of another version."""
+    """Return the table of a file. Raise `StoreError` if it is missing, damaged or of another version."""
     return _opened(file, _content(folder, file)).read()
 
 
@@ -243,7 +246,7 @@ def _content(folder: SweepFolder, file: Path) -> bytes:
 
 
 def _opened(file: Path, content: bytes) -> pq.ParquetFile:
-    """Return a file of which only the footer is read. Raises StoreError if it is not haltsweep's."""
+    """Return a file after reading only its footer. Raise `StoreError` if haltsweep did not write it."""
     try:
         opened = pq.ParquetFile(pa.BufferReader(content))
     except (OSError, pa.ArrowInvalid) as error:
@@ -264,9 +267,9 @@ def _no_file_of_ours(file: Path, error: Exception) -> StoreError:
 
 
 def _says(content: bytes, made: Made) -> bool:
-    """Whether a file holds the table that the ledger gives. Takes little more memory than that table.
+    """Return whether a file contains the table from the ledger, with little more memory than that table.
 
-    A few kilobytes may unpack to gigabytes. What a file declares is compared before it is unpacked.
+    A few kilobytes may unpack to gigabytes, so the declared size of a file is compared before it is unpacked.
     """
     own = made.encoded()
     if content == own:
@@ -287,7 +290,7 @@ def _says(content: bytes, made: Made) -> bool:
 
 
 def _unpacked(opened: pq.ParquetFile) -> int:
-    """Return the bytes that the pages of a file unpack to, as its footer declares."""
+    """Return the unpacked size of a file's pages in bytes, as declared in its footer."""
     groups = opened.metadata
     return sum(groups.row_group(each).total_byte_size for each in range(groups.num_row_groups))
 
@@ -298,9 +301,9 @@ def _same(one: pa.Table, other: pa.Table) -> bool:
 
 
 def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, str]:
-    """Return the fault of each existing Parquet file; an empty text for a sound file.
+    """Return the fault of each existing Parquet file; an empty text for an intact file.
 
-    A file made from the first events of the log is sound.
+    A file created from only the first events of the log is intact.
     """
     there = [*sorted(folder.measurements.glob("*.parquet")), *[folder.records] * folder.records.exists()]
     found: dict[Path, str] = {}

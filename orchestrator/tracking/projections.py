@@ -1,4 +1,4 @@
-"""Digests of the Parquet files, by which a reader notices files that were changed or damaged."""
+"""Store digests of the Parquet files, by which readers detect changed or damaged files."""
 
 import time
 from pathlib import Path
@@ -13,22 +13,22 @@ from trainables.atomic import write_atomically
 LIST = "projections.json"
 TRIES = 20
 TRY_S = 0.1
-"""Seconds between two tries to read: a file and its digest are replaced one after the other."""
+"""Seconds between two attempts to read, since a file and its digest are replaced one after the other."""
 
 
 class Projections:
-    """Writes the Parquet files of a sweep and the list of their digests."""
+    """Writer of the Parquet files of a sweep and of the list of their digests."""
 
     def __init__(self, folder: SweepFolder) -> None:
         self._folder = folder
         self._digests = read_digests(folder)
         for place in (folder.root, folder.measurements):
             for left in (*place.glob(".*.parquet.*"), *place.glob(f".{LIST}.*")):
-                if own_file(left):  # of a writer that was killed: there is one at a time
+                if own_file(left):  # a file of a killed writer, since only one writer runs at a time
                     left.unlink(missing_ok=True)
 
     def holds(self, file: Path, content: bytes) -> bool:
-        """Return whether the file has this content and is in the list."""
+        """Return whether the file has this content and a matching digest in the list."""
         wanted = digest_of(content)
         try:
             there = digest_of(read_ordinary(file))
@@ -37,14 +37,14 @@ class Projections:
         return there == wanted == self._digests.get(self._name(file))
 
     def put(self, file: Path, content: bytes) -> None:
-        """Replace the file. Raises OSError."""
+        """Replace the file. Raise `OSError` if that fails."""
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, content)
         self._digests[self._name(file)] = digest_of(content)
         self._write()
 
     def drop_others(self, kept: set[Path]) -> int:
-        """Delete all measurements files but those `kept`; return how many."""
+        """Delete all measurements files except those in `kept`; return the number of deleted files."""
         others = [
             file
             for file in self._folder.measurements.glob("*.parquet")
@@ -67,7 +67,7 @@ class Projections:
 
 
 def read_digests(folder: SweepFolder) -> dict[str, str]:
-    """Return digests by name relative to the folder; none if the list is missing or damaged."""
+    """Return digests by name relative to the folder; empty if the list is missing or damaged."""
     try:
         return dict(unsealed(read_ordinary(folder.root / LIST))["files"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -75,7 +75,12 @@ def read_digests(folder: SweepFolder) -> dict[str, str]:
 
 
 def read_sound(folder: SweepFolder, file: Path) -> bytes:
-    """Return the content of a Parquet file. Raises OSError, StoreError if it was changed or damaged."""
+    """Return the content of a Parquet file. Raise `StoreError` if it was changed or damaged.
+
+    Raises:
+        OSError: The file is not readable.
+        StoreError: The file was changed or damaged.
+    """
     name = file.relative_to(folder.root).as_posix()
     for left in reversed(range(TRIES)):
         content = read_ordinary(file)

@@ -1,6 +1,6 @@
-"""Progress note and lock of the process that writes MLflow and Parquet.
+"""Store the progress note and the lock of the process that writes MLflow and Parquet.
 
-The note is for the launcher and for `status`. One process of this machine writes at a time.
+The launcher and `status` read the note. Only one process of this machine writes at a time.
 """
 
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ class TrackingState:
     newest: int = 0
     """Position of the newest event that the writer has read from the ledger."""
     doing: str = ""
-    """Request to MLflow and how much is left; empty between two looks at the ledger."""
+    """Current request to MLflow and the remaining work; empty between two polls of the ledger."""
     failed_at: float = 0.0
     """Unix time in seconds of MLflow's last failure; 0 if there was none."""
     store: str = ""
-    """URI of the MLflow, without passwords."""
+    """URI of MLflow, without passwords."""
 
     def waited_for(self, now: float) -> str:
-        """Return what the writer waits for, for how long, and how much is left."""
+        """Return what the writer waits for, the waiting time and the remaining work."""
         left = self.newest - self.position
         asked = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
         parts = (asked, f"{amount(left, 'event')} to go" if left > 0 else "", self.error)
@@ -50,7 +50,7 @@ class TrackingState:
 
 
 def read_state(folder: SweepFolder) -> TrackingState | None:
-    """Return the last note; None if there is none or it is damaged."""
+    """Return the last note; None if it is missing or damaged."""
     try:
         return from_json_values(TrackingState, unsealed(read_ordinary(folder.root / STATE)))
     except (OSError, ValueError, TypeError):
@@ -58,22 +58,22 @@ def read_state(folder: SweepFolder) -> TrackingState | None:
 
 
 def write_state(folder: SweepFolder, state: TrackingState) -> None:
-    """Write a note, if the disk takes it."""
+    """Write a note; ignore errors of the disk."""
     with suppress(OSError):
         write_atomically(folder.root / STATE, sealed(to_json_values(state)))
 
 
 def is_writing(folder: SweepFolder) -> bool:
-    """Return whether a process of this machine writes MLflow or Parquet now."""
+    """Return whether a process of this machine is writing MLflow or Parquet."""
     try:
         return is_held(folder.root / LOCK)
-    except OSError:  # of another user
+    except OSError:  # the lock belongs to another user
         return False
 
 
 @contextmanager
 def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
-    """Hold the lock of the sweep folder `root`. Raises StoreError if another keeps it for `wait_s`."""
+    """Hold the lock of the sweep folder `root`. Raise `StoreError` if it is not free within `wait_s`."""
 
     def refuse(holder: str) -> None:
         raise StoreError(
@@ -88,7 +88,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
     except OSError as error:
         raise _not_made(file, error) from error
     try:
-        clear_unfinished(root / STATE)  # of a writer that was killed
+        clear_unfinished(root / STATE)  # remove unfinished files of a killed writer
         yield
     finally:
         lock.__exit__(None, None, None)

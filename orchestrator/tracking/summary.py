@@ -1,4 +1,4 @@
-"""Hands a report's metrics and tags of the arms to the background writer of MLflow."""
+"""Pass a report's metrics and tags of the arms to the background writer of MLflow."""
 
 import json
 import os
@@ -8,21 +8,21 @@ from dataclasses import asdict, dataclass, field
 from typing import IO
 
 END = b"\n"
-"""End of a complete summary: JSON has no line feed inside."""
+"""End of a complete summary, which is unambiguous because JSON has no line feed inside."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSummary:
-    """Metrics and tags of the arms' runs in MLflow, as a report gives them."""
+    """Metrics and tags from a report for the arms' runs in MLflow."""
 
     metrics: Mapping[str, Mapping[str, float]]
-    """Values by arm and name, in the order in which they are written."""
+    """Values by arm and name, in the order of writing."""
     tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Texts by arm and name."""
 
 
 class SummaryFile:
-    """A file without a name that hands a summary to another process, which may be started anew.
+    """Unnamed file that passes a summary to another process, which may be restarted.
 
     A pipe would block this process while the other one does not read.
     """
@@ -43,6 +43,6 @@ class SummaryFile:
 
 
 def read_summary(fd: int) -> ArmSummary | None:
-    """Return the summary in the file; None if there is none or an incomplete one."""
+    """Return the summary in the file; None if it is missing or incomplete."""
     text = os.pread(fd, os.fstat(fd).st_size, 0)
     return ArmSummary(**json.loads(text)) if text.endswith(END) else None

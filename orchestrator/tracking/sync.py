@@ -1,4 +1,4 @@
-"""Brings MLflow and the Parquet files of a sweep up to date with its ledger."""
+"""Bring MLflow and the Parquet files of a sweep up to date with its ledger."""
 
 import time
 from pathlib import Path
@@ -23,9 +23,9 @@ def sync(
     summary: ArmSummary | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> Counts:
-    """Bring the Parquet files and the MLflow at `uri` up to date; return the number of items written.
+    """Bring the Parquet files and the MLflow store at `uri` up to date; return the number of written items.
 
-    The Parquet files come first, so an MLflow outage does not delay them.
+    The Parquet files are written first, so that an MLflow outage does not delay them.
 
     Args:
         folder: Folder of the sweep, with its report and files, which become artifacts.
@@ -35,7 +35,7 @@ def sync(
         on_progress: Called before each request to MLflow.
 
     Raises:
-        StoreError: A store fails (TrackingOutage if it is MLflow), or the sweep's own process is writing.
+        StoreError: A store fails (`TrackingOutage` for MLflow), or the sweep's own process is writing.
     """
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):

@@ -1,1 +1,1 @@
-"""One module per command of `haltsweep`."""
+"""Implement one command of `haltsweep` per module."""

@@ -1,4 +1,4 @@
-"""`haltsweep best`: the spec of the winner, runnable as it is, and where its checkpoints lie."""
+"""Implement `haltsweep best`, which prints a runnable spec of the best config and its checkpoint paths."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 64
 OF_ONE_ARM = ("seeds", "splits", "resample_data", "halting_examples")
-"""What of `confirm` holds of one arm with one assignment: there is no other to stop before, or to average."""
+"""Fields of `confirm` that also apply to a spec with one arm and one set of params."""
 
 
 def best(
@@ -65,7 +65,7 @@ def _state(found: "Winner", report: "Report") -> Iterator[str]:
 
 
 def _said_of(found: "Winner", report: "Report") -> str:
-    """What the verdict is of, where several assignments of the arm were confirmed."""
+    """Return the scope of the verdict if several sets of params of the arm were confirmed."""
     if report.assignments == 1:
         return ""
     if not report.points:
@@ -74,7 +74,7 @@ def _said_of(found: "Winner", report: "Report") -> str:
 
 
 def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
-    """Where the weights of its trials are."""
+    """Yield the locations of the checkpoints of the winner's trials."""
     from orchestrator.execution.checkpoints.checkpoint_uris import below
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.identity import checkpoint_name
@@ -95,7 +95,7 @@ def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
 
 
 def _content(spec: "Spec", found: "Winner", arm: "Arm") -> dict[str, Any]:
-    """What is asked for: these settings alone, on the seeds of confirm, measured and judged as they were."""
+    """Return a spec with only the winner's settings and with the original confirm seeds and metrics."""
     from orchestrator.plan.display.format import setting_words
     from search_spaces.paths import MISSING, lookup
 
@@ -120,7 +120,7 @@ def _content(spec: "Spec", found: "Winner", arm: "Arm") -> dict[str, Any]:
 
 
 def _answer(asked: Mapping[str, Any], found: "Winner") -> dict[str, Any]:
-    """The answer as asked for, of what the winner's confirm trials measured."""
+    """Return the original `answer` section, restricted to metrics of the winner's confirm trials."""
     of_several = {"also", "pool", "variance"}
     answer = {key: value for key, value in asked.get("answer", {}).items() if value and key not in of_several}
     if found.by == "confirm":
@@ -130,7 +130,7 @@ def _answer(asked: Mapping[str, Any], found: "Winner") -> dict[str, Any]:
 
 
 def _left_out(asked: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """What of the sweep's spec a spec of one arm with one assignment has no use for."""
+    """Yield a sentence with the parts of the sweep's spec that do not apply to a single config."""
     gone: list[str] = []
     if asked.get("confirm", {}).get("best") == 1:
         asked = {**asked, "confirm": {**asked["confirm"], "best": None}}
@@ -148,7 +148,7 @@ def _left_out(asked: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[
 
 
 def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
-    """That the spec no longer says which values of its answer are good, where only its search did."""
+    """Yield a warning if only the omitted search section stated which metric values are better."""
     if found.by != "confirm" or found.goal is None or report.quantity(found.metric).better is not None:
         return
     _, quantity = split_and_quantity(found.metric)

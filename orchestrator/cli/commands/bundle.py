@@ -1,4 +1,4 @@
-"""`haltsweep bundle`: a sweep as one archive, from which another machine makes the same report."""
+"""Implement `haltsweep bundle`, which packs a sweep into one archive with a reproducible report."""
 
 import json
 from collections import Counter
@@ -55,7 +55,7 @@ def bundle(
 
 
 def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
-    """What is bundled, by name; what may be large lies in the folder `place`."""
+    """Return the contents of the bundle by name; large files are written to the folder `place`."""
     from orchestrator.bundle import contents
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.extend_folder import editions
@@ -88,9 +88,14 @@ def _files(sweep: "Opened", place: Path) -> "dict[str, bytes | Path]":
 def report_files(
     plan: "Plan", events: "Iterable[Event]", place: Path
 ) -> "tuple[dict[str, Path], Sequence[Record]]":
-    """The report of these events, made anew in the folder `place`, by name in a bundle; and the records.
+    """Create the report from events in the folder `place`; return its files by bundle name, and the records.
 
-    Of the events those alone are kept that curves are drawn of.
+    Only the events that are needed for curves are retained in memory.
+
+    Args:
+        plan: The plan of the sweep.
+        events: All events of the ledger.
+        place: Existing folder for the report.
     """
     from orchestrator.bundle.contents import REPORT
     from orchestrator.conductor.budget import budget_end
@@ -118,10 +123,18 @@ def report_files(
 
 
 def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
-    """Whether a bundle is as it was written, and its report what follows from its ledger.
+    """Yield findings on whether a bundle is unchanged and its report follows from its ledger.
 
-    Runs nothing of it, unless trials are to `rerun`, and writes nothing but into a folder of its own. Raises
-    InputError for what is none.
+    Nothing in the bundle is executed unless `rerun` is positive. Files are written only to a temporary
+    folder.
+
+    Args:
+        path: The bundle.
+        rerun: Number of confirm trials to rerun; 0 for none.
+        data_dir: Folder for datasets of rerun trials.
+
+    Raises:
+        InputError: The file is not a bundle.
     """
     from orchestrator.bundle import archive, contents
     from orchestrator.files.findings import Finding
@@ -139,12 +152,12 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
             yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
             plan, events = contents.read_plan(folder), Counter[str]()
             sessions: list[Mapping[str, Any]] = []
-            again = folder / "made-again"  # no name that a bundle can hold
+            again = folder / "made-again"  # a name that no bundle can contain
             passing = _counted(contents.read_events(folder), events, sessions)
             made, known = report_files(plan, passing, again)
             message = f"{amount(events.total(), 'event')}, each chained to the one before"
             yield Finding("ledger", "sound", message)
-        except Exception as error:  # plan and events may be anything that has the right digests
+        except Exception as error:  # plan and events may have any content with correct digests
             message = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             yield Finding("bundle", "damaged", f"no report can be made of it: {message}", "ask for it again")
             return
@@ -159,7 +172,7 @@ def findings(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
 def _counted(
     events: "Iterable[Event]", found: Counter[str], sessions: "list[Mapping[str, Any]]"
 ) -> "Iterator[Event]":
-    """The same events, counted in `found` as they pass by; what opened `sessions` is kept."""
+    """Yield the events; count their kinds in `found` and append opening payloads to `sessions`."""
     from orchestrator.ledger.events import EventKind
 
     for each in events:
@@ -172,7 +185,7 @@ def _counted(
 def _agreeing(
     folder: Path, plan: "Plan", sessions: "Sequence[Mapping[str, Any]]", digests: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
-    """Spec, plan and data beside the ledger."""
+    """Yield findings on whether spec, plan and data agree with the ledger."""
     from orchestrator.bundle.contents import data_fault, disagreements
     from orchestrator.files.findings import Finding
 
@@ -186,7 +199,7 @@ def _agreeing(
 
 
 def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, Any]") -> "Iterator[Finding]":
-    """The report in the bundle beside the one that was made anew."""
+    """Yield a finding from comparing the report in the bundle with a newly created one."""
     from orchestrator.bundle import contents
     from orchestrator.files.file_digests import file_digest
     from orchestrator.files.findings import Finding
@@ -195,7 +208,7 @@ def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, A
     kept = {f"{contents.REPORT}/{each.name}": file_digest(each) for each in there}
     now = {name: file_digest(each) for name, each in made.items()}
     other = [name for name in sorted(kept | now) if kept.get(name) != now.get(name)]
-    other = [name for name in other if not name.endswith("/manifest.json")]  # it follows from the others
+    other = [name for name in other if not name.endswith("/manifest.json")]  # depends on the other files
     if not other:
         yield Finding(
             "report", "sound", f"{amount(len(made), 'file')} made again from the ledger, byte for byte"
@@ -212,7 +225,7 @@ def _compared(folder: Path, made: "Mapping[str, Path]", listing: "Mapping[str, A
 
 
 def _unlike_versions(environment: Path) -> list[str]:
-    """What draws and writes reports, where the bundle was made with another version of it."""
+    """Return libraries that affect reports and had another version when the bundle was created."""
     from importlib import metadata
 
     lines = environment.read_text("utf-8", errors="replace").splitlines()

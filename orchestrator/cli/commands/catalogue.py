@@ -1,4 +1,4 @@
-"""`haltsweep models`, `tasks`, `spaces`: what a spec can name, with every field, default and source."""
+"""Implement `haltsweep models`, `tasks` and `spaces`, which list the names, fields and defaults for specs."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainables.task_protocol import SplitInfo
 
 LONG = 10**6
-"""A bound on tokens beyond this says nothing."""
+"""Limit on lengths in tokens, above which an upper bound is not displayed."""
 
 Name = Annotated[str | None, typer.Argument(help="Show the fields of this one; without it, list all.")]
 
@@ -59,7 +59,7 @@ def _describe(kind: "Kind", name: str) -> str:
 
 
 def _summary(describe: Callable[[], str], origin: str) -> str:
-    """One line about a listed entry; for one from outside where it is from, and why it cannot be used."""
+    """Return a one-line summary of an entry, with its source or import error if it is custom."""
     from trainables.custom.extensions import OURS, BadName
 
     try:

@@ -1,4 +1,4 @@
-"""`haltsweep check`, `plan`, `schema`: all that can be known before anything starts. Nothing is written."""
+"""Implement `haltsweep check`, `plan` and `schema`, which inspect specs without writing files."""
 
 import json
 import sys
@@ -83,7 +83,7 @@ def plan(
 
 
 def _tell_what_is_missing(made: "Plan") -> None:
-    """What a launch here would refuse. A plan may be made where there are no data and no GPU."""
+    """Print why a launch on this machine would fail, since a plan needs neither data nor a GPU."""
     from orchestrator.execution.datasets import require_files
     from orchestrator.execution.slots import require_means
 

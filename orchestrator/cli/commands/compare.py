@@ -1,4 +1,4 @@
-"""`haltsweep compare`: sweeps side by side, and what differs between them."""
+"""Implement `haltsweep compare`, which displays sweeps side by side with their differences."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -96,7 +96,7 @@ def _show(found: "Comparison") -> None:
 
 
 def _tests(found: "Comparison") -> Iterator[str]:
-    """Yield why outcomes have no difference, and on which splits test examples were not compared."""
+    """Yield why outcomes have no difference, and for which splits the examples were not compared."""
     for each in found.arms:
         if each.different_tests:
             yield f"no difference in {each.metric}: {each.different_tests}"
@@ -106,7 +106,7 @@ def _tests(found: "Comparison") -> Iterator[str]:
 
 
 def _unmatched(found: "Comparison") -> Iterator[str]:
-    """Arms without one of the same content in the other sweep; a name may be in both all the same."""
+    """Yield lines on arms without an arm of equal content in the other sweep, including equal names."""
     if both := [arm for arm in found.alone[0] if arm in found.alone[1]]:
         yield f"of one name and different content: {', '.join(both)}"
     for name, arms in zip((found.first, found.second), found.alone, strict=True):

@@ -1,4 +1,4 @@
-"""`haltsweep data`: build, show and verify data sets. Imports nothing heavy: help must come at once."""
+"""Implement `haltsweep data`; no slow imports at module level, since the help must appear at once."""
 
 import time
 from collections import Counter
@@ -61,7 +61,7 @@ def _refuse_streamed(chosen: "list[Subject]", asked: list[str] | tuple[str, ...]
 
 
 def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
-    """One split, and one line about it."""
+    """Build one split and print a line about it."""
     from trainables.data.store import open_sealed, split_path
 
     path = _path(subject, split, root)
@@ -74,7 +74,7 @@ def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
 
 
 def _path(subject: "Subject", split: str, root: Path) -> Path:
-    """Raises InputError for source files that are not there."""
+    """Return the path of a split. Raise `InputError` if its source files are missing."""
     from trainables.data.store import split_path
 
     try:
@@ -84,7 +84,7 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
 
 
 def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
-    """The split, built first if it is not there. Raises InputError and StoreError."""
+    """Return a split, building it first if it is missing. Raise `InputError` or `StoreError`."""
     from orchestrator.execution.datasets import made
     from trainables.data.store import DataError
 

@@ -1,4 +1,4 @@
-"""`haltsweep doctor`: what this machine offers and what would stop a sweep, each with what to do about it."""
+"""Implement `haltsweep doctor`, which checks this machine and states remedies for faults."""
 
 import os
 import shutil
@@ -21,14 +21,14 @@ PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "sqlalch
 LOW_DISK_BYTES = 2 * 2**30
 ANSWER_S = 5.0
 PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
-"""Where database servers listen unless their URL says otherwise."""
+"""Default ports of database servers."""
 
 Severity = Literal["ok", "note", "fault"]
 
 
 @dataclass(frozen=True, slots=True)
 class MachineCheck:
-    """One thing looked at."""
+    """Result of one check of the machine."""
 
     what: str
     verdict: Severity
@@ -141,7 +141,7 @@ def _reach(what: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
 
 
 def _ask_tracking(uri: str) -> None:
-    """Raises InputError for a file store, OSError or ValueError for a server that does not answer."""
+    """Raise `InputError` for a file store, and `OSError` or `ValueError` for an unreachable server."""
     from urllib.request import urlopen
 
     from orchestrator.tracking.mlflow.mlflow_runs import check_uri
@@ -149,7 +149,7 @@ def _ask_tracking(uri: str) -> None:
     check_uri(uri)
     parts = urlsplit(uri)
     if parts.scheme in {"http", "https"}:
-        place = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # urllib knows no passwords in URLs
+        place = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # urllib supports no passwords
         urlopen(f"{parts.scheme}://{place}/health", timeout=ANSWER_S).close()  # noqa: S310 - scheme is checked  # nosec B310
     elif parts.hostname and (port := parts.port or PORTS.get(parts.scheme.partition("+")[0])):
         socket.create_connection((parts.hostname, port), ANSWER_S).close()

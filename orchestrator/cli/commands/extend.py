@@ -1,4 +1,4 @@
-"""`haltsweep extend`: add arms, seeds, trials or readings to a sweep; only the difference runs."""
+"""Implement `haltsweep extend`, which adds arms, seeds, trials or re-evaluations to a sweep."""
 
 import shlex
 import sys
@@ -98,14 +98,14 @@ def extend(
 
 
 def _split(asked: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The spec, if one is named first, and overrides."""
+    """Split arguments into the path of a spec, if the first one is a path, and overrides."""
     if asked and "=" not in asked[0]:
         return Path(asked[0]), list(asked[1:])
     return None, list(asked)
 
 
 def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trials: int | None) -> list[str]:
-    """What `--seeds` and `--trials` ask for, as overrides."""
+    """Return the overrides for `--seeds` and `--trials`."""
     found = [] if trials is None else [f"search.trials_per_arm={trials}"]
     if seeds is None:
         return found
@@ -130,7 +130,7 @@ def _options(plan: "Plan", records: "Sequence[Record]", seeds: str | None, trial
 
 
 def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | None) -> list[str]:
-    """What `--repeats` asks for, as an override."""
+    """Return the override for `--repeats`."""
     if repeats is None:
         return []
     if plan.search is None:
@@ -140,7 +140,7 @@ def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | No
 
 
 def _refuse_twice(plan: "Plan", records: "Sequence[Record]", what: str, more: int) -> None:
-    """Raise InputError if added seeds have not run yet: who repeats a command means the same ones."""
+    """Raise `InputError` if added seeds have not run yet, since a repeated command means the same seeds."""
     if not plan.extended:
         return
     launched = set(plan.extended[0].seeds)
@@ -160,7 +160,7 @@ def _refuse_twice(plan: "Plan", records: "Sequence[Record]", what: str, more: in
 
 
 def _split_options(plan: "Plan", splits: str | None) -> list[str]:
-    """What `--splits` asks for, as an override."""
+    """Return the override for `--splits`."""
     from orchestrator.spec.overrides import render
 
     if splits is None:
@@ -181,9 +181,9 @@ def _split_options(plan: "Plan", splits: str | None) -> list[str]:
 def _refuse_unplanned(
     folder: SweepFolder, old: "Plan", changes: Sequence[str], profile: str | None, begun: "Begun"
 ) -> None:
-    """Raise InputError for changes of the sweep's own spec that cannot be taken up, before what takes time.
+    """Raise `InputError` for forbidden changes of the sweep's own spec, before the slow planning.
 
-    Of another spec it is known once that is planned: only then it holds what other sweeps have found.
+    Another spec can only be checked after planning, which adds results of other sweeps to it.
     """
     from orchestrator.plan.extension.extending import changes_allowed
     from orchestrator.spec.load import load_spec
@@ -197,7 +197,7 @@ def _refuse_unplanned(
 def _planned(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
-    """The spec that asks for more, and its plan as if it were launched."""
+    """Return the extended spec and its plan, as for a launch."""
     from orchestrator.cli.planning import planned
     from orchestrator.execution.sweep.launch_folder import read_setup
     from trainables.custom.extensions import look_in
@@ -219,7 +219,7 @@ def _extended(
     changed_code: bool,
     on_fenced: "OnFenced | None",
 ) -> "Plan":
-    """The plan with more in it, written unless that is not wanted. Raises InputError for what cannot be."""
+    """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
     from orchestrator.execution.checkpoints.kept_checkpoints import require_checkpoints
     from orchestrator.execution.code_digests import origin_of, require_same_code
     from orchestrator.execution.datasets import require_unchanged
@@ -235,7 +235,7 @@ def _extended(
     setup = read_setup(folder)
     refuse_copy(folder, setup)
     with Ledger.open(setup.ledger_url(folder), old.name) as ledger:
-        # Whoever runs the sweep must not go on by the old plan.
+        # Hold the lease, since no session may continue with the old plan.
         lease = ledger.claim(Holder.current(), on_fenced=on_fenced) if write else None
         try:
             if read_plan(folder) != old:
@@ -261,7 +261,7 @@ def _extended(
 
 
 def _unreadable(record: "Record") -> bool:
-    """Whether it ended, and not as what can be read again."""
+    """Return whether the trial ended without a checkpoint that can be re-evaluated."""
     from orchestrator.trials import OutcomeKind
 
     kind = record.outcome
@@ -297,7 +297,13 @@ def _extension(plan: "Plan", known: "Sequence[Record]", changes: Sequence[str]) 
 
 
 def _tell(old: "Plan", made: "Plan", ended: "Collection[str]") -> None:
-    """What is added, what else goes on with it, and what that does to claims; `ended` are trials by id."""
+    """Print the added trials, the unended earlier trials, and the effect on claims.
+
+    Args:
+        old: Plan before the extension.
+        made: Plan after the extension.
+        ended: Ids of trials with a final outcome.
+    """
     extension = made.extended[-1]
     for change in extension.changes:
         say(change)
@@ -308,7 +314,7 @@ def _tell(old: "Plan", made: "Plan", ended: "Collection[str]") -> None:
         f"{made.name}: {amount(sum(added.values()), 'trial')} to run beside {len(known):,}"
         + (f" ({what})" if what else "")
     )
-    if left := known.difference(ended):  # as where a budget that was used up is raised
+    if left := known.difference(ended):  # for example after a used-up budget was raised
         say(f"{len(left):,} of those {len(known):,} have not ended: what may still run of them goes on too")
     if extension.seen and added["confirm"]:
         complain(
@@ -318,10 +324,20 @@ def _tell(old: "Plan", made: "Plan", ended: "Collection[str]") -> None:
 
 
 def arms_of(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
-    """`arms.NAME={...}` for each of `names`, a list with commas, as the spec at `path` has it.
+    """Return overrides `arms.NAME={...}` that copy arms from the spec at `path`.
 
-    An arm is a change of the sweep's baseline, not of the one beside it: where these differ it is said.
-    Raises InputError, SpecError.
+    The changes of an arm apply to the sweep's baseline. If the baseline of the spec differs, a warning is
+    printed.
+
+    Args:
+        path: Spec that contains the arms.
+        names: Comma-separated names of arms.
+        folder: Folder of the sweep.
+        profile: Profile of the spec to apply.
+
+    Raises:
+        InputError: The spec is missing or lacks an arm.
+        SpecError: The spec is invalid.
     """
     from orchestrator.spec.differences import differences
     from orchestrator.spec.load import load_spec

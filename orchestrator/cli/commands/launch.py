@@ -1,4 +1,4 @@
-"""`haltsweep launch` and `resume`: run a sweep to its end, then show what came of it."""
+"""Implement `haltsweep launch` and `resume`, which run a sweep to its end and print its results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Driver(StrEnum):
-    """What runs the trials."""
+    """Driver that runs the trials."""
 
     RAY = "ray"
     INLINE = "inline"
@@ -200,9 +200,10 @@ def resume(
 
 
 def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scratch: bool) -> "Retry | None":
-    """Return what `--retry` asks for; None where nothing is left to run.
+    """Return the trials selected by `--retry`; None without `--retry`, or if no trial is left to run.
 
-    Raises InputError for names of nothing that can be retried.
+    Raises:
+        InputError: A name matches no trial that can be retried.
     """
     from orchestrator.cli.reading import opened
     from orchestrator.conductor.retrying import Retry, choose
@@ -229,7 +230,7 @@ def _retry(folder: SweepFolder, plan: "Plan", asked: Sequence[str], *, from_scra
 
 
 def _tell_edited_spec(folder: SweepFolder) -> None:
-    """Who edits the sweep's own spec may think that this changes what runs."""
+    """Print a warning if the sweep's own spec was edited, since the edit has no effect."""
     if read_manifest(folder.root) is not None and damaged_files(folder.root).get(folder.spec.name):
         complain(
             f"{folder.spec} was changed since the launch, and what runs is still what was planned then; "
@@ -238,7 +239,7 @@ def _tell_edited_spec(folder: SweepFolder) -> None:
 
 
 def _setup(plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver) -> "Setup":
-    """Of what runs the trials of `plan`; modules from outside may be in the current directory."""
+    """Return the setup for trials of `plan`; the current directory may contain custom modules."""
     from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 
     code, workload = str(Path.cwd()), plan.trainable or DEFAULT_WORKLOAD
@@ -286,7 +287,7 @@ def _tell_missing_gpus(plan: "Plan", driver: Driver) -> None:
 
 
 def _checkpoints(uri: str | None, name: str) -> str | None:
-    """The place for a sweep's checkpoints below `uri`. Raises InputError, before anything is made."""
+    """Return the URI for a sweep's checkpoints below `uri`. Raise `InputError` for an unusable URI."""
     from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
 
     if uri is None:
@@ -296,9 +297,9 @@ def _checkpoints(uri: str | None, name: str) -> str | None:
 
 
 def _check_stores(setup: "Setup") -> None:
-    """Refuse stores that cannot be used before a folder is made. Raises InputError, StoreError.
+    """Raise `InputError` or `StoreError` for unusable stores, before a folder is created.
 
-    An MLflow server that is away keeps nobody from training: it is caught up with later.
+    An unreachable MLflow server does not block training, since it is synchronised later.
     """
     from orchestrator.ledger.sql.engine import ask
     from orchestrator.tracking.mlflow.mlflow_runs import check_uri
@@ -312,7 +313,7 @@ def _check_stores(setup: "Setup") -> None:
 def _run(
     plan: "Plan", folder: SweepFolder, start: "Callable[..., SweepResult]", *, debug: bool = False
 ) -> None:
-    """Run with a live view, or plain lines beside a debugger; then report. The exit code says how it went."""
+    """Run a sweep with a live view, or plain lines for a debugger, then report and exit with its code."""
     from orchestrator.cli.commands.track import summary_of
     from orchestrator.cli.display.progress import View, first_failure
     from orchestrator.execution.live_view import Listeners
@@ -365,7 +366,7 @@ def _go_on(folder: SweepFolder) -> str:
 
 
 def _report(folder: SweepFolder) -> "Report":
-    """Write the report of what there is."""
+    """Write the report of the current results."""
     from orchestrator.cli.commands.track import write_report
     from orchestrator.cli.reading import opened
 
@@ -374,7 +375,7 @@ def _report(folder: SweepFolder) -> "Report":
 
 
 def _show(report: "Report") -> list[str]:
-    """Show its headline, and return what it says in words."""
+    """Print the headline tables, and return the verdicts as sentences."""
     from orchestrator.report.caveats.notes import in_words
     from orchestrator.report.caveats.notices import notices
     from orchestrator.report.writers.tables import as_rich, headlines
@@ -389,7 +390,7 @@ def _show(report: "Report") -> list[str]:
 
 
 def _tell(folder: SweepFolder, finish: "SweepResult") -> None:
-    """What came of it, where it is, and what to do next."""
+    """Print the results of the session, their location, and next steps."""
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.tracking.state import read_state
 

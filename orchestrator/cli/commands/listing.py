@@ -1,4 +1,4 @@
-"""`haltsweep list`: every sweep of a folder, and of a database, one line each."""
+"""Implement `haltsweep list`, which prints one line per sweep of a folder and of a database."""
 
 import time
 from collections.abc import Iterator
@@ -23,22 +23,22 @@ QUESTION_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sweep, as far as it could be read."""
+    """Summary of one sweep, as far as it is readable."""
 
     name: str
     state: SweepState
     arms: int | None = None
     ended: int | None = None
-    """Trials that have ended for good."""
+    """Number of trials with a final outcome."""
     planned: int | None = None
-    """None where the folder, and with it the plan, is not here."""
+    """Number of planned trials; None if the folder with the plan is on another machine."""
     failed: int | None = None
     heard_at: float | None = None
     """Unix time in seconds of the newest event or heartbeat."""
     question: str = ""
     folder: str | None = None
     why: str = ""
-    """Why it cannot be read."""
+    """Reason why the sweep is not readable."""
 
 
 def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = False) -> None:
@@ -55,7 +55,7 @@ def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = Fals
 
 
 def found_in(root: Path, storage: str | None) -> Iterator[Row]:
-    """The sweeps of a folder by name, then those of the database at `storage` that have no folder here."""
+    """Yield the sweeps in folders by name, then sweeps in the database `storage` without a folder."""
     from orchestrator.ledger.summary import summaries
 
     known = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
@@ -68,7 +68,7 @@ def found_in(root: Path, storage: str | None) -> Iterator[Row]:
 
 
 def folders(root: Path) -> list[SweepFolder]:
-    """Whatever may be a sweep; files, hidden folders and folders of something else are none."""
+    """Return the folders in `root` that may contain a sweep, except hidden ones."""
     try:
         names = sorted(root.iterdir()) if root.is_dir() else []
     except OSError as error:
@@ -84,16 +84,16 @@ def _may_be_sweep(path: Path) -> bool:
             return False
         found = SweepFolder(path)
         return any(file.exists() for file in (found.plan, found.ledger, found.spec))
-    except OSError:  # a folder that nobody may look into
+    except OSError:  # a folder that this user may not read
         return True
 
 
 def _read(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
     try:
         return _sound(folder, known)
-    except Exception as error:  # one that is damaged, in whatever way, must not hide the others
+    except Exception as error:  # a damaged sweep must not hide the others
         why = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
-        foreign = (PermissionError, InputError)  # another user's, or its ledger on another user's server
+        foreign = (PermissionError, InputError)  # the folder, or the ledger's server, is another user's
         forbidden = isinstance(error, foreign) or isinstance(error.__cause__, PermissionError)
         state = SweepState.FOREIGN if forbidden else SweepState.DAMAGED
         return Row(folder.name, state, folder=str(folder.root), why=why)
@@ -134,7 +134,7 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
 
 
 def _elsewhere(summary: "Summary") -> Row:
-    """Of a sweep of the database whose folder is on another machine: how much is planned is not known."""
+    """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
     ended, failed = summary.num_ended, summary.num_failed
     planned = ended if summary.done else ended + 1
     state = state_of(held=summary.held, planned=planned, ended=ended, failed=failed)

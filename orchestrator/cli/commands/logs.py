@@ -1,4 +1,4 @@
-"""`haltsweep logs`: what a trial printed, and why each attempt at it ended."""
+"""Implement `haltsweep logs`, which prints the output of a trial and why each of its attempts ended."""
 
 import shlex
 from collections.abc import Sequence
@@ -27,17 +27,17 @@ LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class AttemptLog:
-    """One run of a trial by one worker."""
+    """One run of a trial by one worker, with its output."""
 
     number: int
     started_at: float
     ended_at: float | None = None
     outcome: str | None = None
-    """None while it runs, or where its worker and the launcher died together."""
+    """Outcome; None while the attempt runs, or if worker and launcher died together."""
     reason: str = ""
     file: str = ""
     output: str | None = None
-    """What it printed, with its traceback; None if nothing is kept."""
+    """Output of the attempt with its traceback; None if no output is stored."""
 
 
 def logs(
@@ -69,7 +69,11 @@ def logs(
 
 
 def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
-    """The trial with that id, beginning of an id, or `place`. Raises InputError with the nearest."""
+    """Return the trial with that id, unique prefix of an id, or `place`.
+
+    Raises:
+        InputError: No trial or several trials match; the message lists similar names.
+    """
     by_name = {each.place: each for each in trials}
     by_id = {each.trial_id: each for each in trials}
     exact = by_id.get(text) or by_name.get(text)
@@ -128,7 +132,7 @@ def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
 
 
 def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
-    """By the ledger, with what is kept of their output."""
+    """Return the attempts in the ledger, with their stored output."""
     from orchestrator.isolation.child_log import read
     from orchestrator.ledger.events import EventKind
 

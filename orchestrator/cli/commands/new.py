@@ -1,4 +1,4 @@
-"""`haltsweep new`: a spec to begin with, written into the current directory."""
+"""Implement `haltsweep new`, which writes a first spec into the current directory."""
 
 from collections.abc import Mapping
 from itertools import takewhile
@@ -15,13 +15,13 @@ from search_spaces.wording import hint
 
 HOME = Path(orchestrator.__file__).parent
 BOX = HOME.parent / "experiments"
-"""Beside the packages, in a checkout and in an installed wheel."""
+"""Folder of built-in specs, next to the packages in a checkout and in an installed wheel."""
 OWN = "own"
 OWN_FILES = ("digits.yaml", "digits.py.txt")
-"""A spec for one's own training code, and that code; `.txt` keeps it from being a module of ours."""
+"""A spec for custom training code, and that code; `.txt` prevents its import as a module."""
 FIRST = "quickstart"
 FOLDED = (">", "|")
-"""How a text begins in YAML whose lines are those that follow."""
+"""First characters of a YAML text whose lines follow below."""
 
 
 def new(
@@ -68,7 +68,7 @@ def _write(files: Mapping[Path, str]) -> None:
 
 
 def _question(spec: Path) -> str:
-    """What a spec asks, read without a parser."""
+    """Return the question of a spec without parsing the YAML file."""
     lines = iter(spec.read_text("utf-8").splitlines())
     for line in lines:
         if line.startswith("question:"):

@@ -1,4 +1,4 @@
-"""`haltsweep records`: trials or measurements on standard output, for pandas and other tools."""
+"""Implement `haltsweep records`, which prints trials or measurements for pandas and other tools."""
 
 import os
 import sys
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of texts that a spreadsheet would take for formulas."""
+"""Prefixes of texts that spreadsheets interpret as formulas."""
 
 
 class Format(StrEnum):
-    """How a table is written."""
+    """File format of a table."""
 
     CSV = "csv"
     PARQUET = "parquet"
@@ -63,9 +63,9 @@ def records(
 
 
 def _csv(table: "pa.Table") -> bytes:
-    """UTF-8 with a header; texts in quotes, null as nothing between two commas.
+    """Return the table as UTF-8 CSV with a header, quoted texts, and empty fields for null.
 
-    Texts that begin like a formula get an apostrophe in front, except numbers.
+    A text that begins like a formula gets a leading apostrophe unless it is a number.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -81,7 +81,7 @@ def _csv(table: "pa.Table") -> bytes:
 
 
 def _guarded(text: str | None) -> str | None:
-    """The text with an apostrophe in front if a spreadsheet would compute it; numbers stay as they are."""
+    """Return the text, with a leading apostrophe if a spreadsheet would evaluate it as a formula."""
     if text is None or not text.startswith(FORMULA):
         return text
     try:
@@ -102,9 +102,9 @@ def _parquet(table: "pa.Table") -> bytes:
 
 @contextmanager
 def _reader_may_leave() -> Iterator[Any]:
-    """A reader that has enough, such as `head`, is no failure of ours."""
+    """Ignore a closed pipe, for example from `head`."""
     try:
         yield
     except BrokenPipeError:
-        # Python would try to write what is left when it ends, and complain.
+        # Otherwise Python would write the remaining output at exit and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

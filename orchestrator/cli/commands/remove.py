@@ -1,4 +1,4 @@
-"""`haltsweep remove`: take a sweep away, after showing what goes with it."""
+"""Implement `haltsweep remove`, which deletes a sweep after listing the data that will be deleted."""
 
 import os
 import sys
@@ -47,20 +47,20 @@ def remove(
 
 @dataclass(frozen=True, slots=True)
 class _SweepToRemove:
-    """What is to be removed."""
+    """Sweep to remove."""
 
     name: str
     runs: Path
     folder: SweepFolder | None
-    """None where only the rows of a database are here."""
+    """Folder of the sweep; None if only its rows in a database are on this machine."""
     setup: "Setup | None"
-    """None where launch.json is damaged, and the ledger taken to be in the folder."""
+    """Setup of the sweep; None if launch.json is damaged, which assumes a ledger in the folder."""
     storage: str | None
-    """URL of a ledger outside of the folder."""
+    """URL of a ledger outside the folder."""
 
 
 def _finished_leftovers(root: Path) -> bool:
-    """Whether a removal that was killed on the way was all there was to do, and is done."""
+    """Finish killed removals of the sweep; return whether nothing else is left to remove."""
     from orchestrator.execution.sweep.removal import finish, leftovers
 
     found = leftovers(root) if root.name not in {"", "..", "."} else []
@@ -73,7 +73,11 @@ def _finished_leftovers(root: Path) -> bool:
 
 
 def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
-    """By name or folder; a damaged sweep too. Raises InputError with the nearest and all names."""
+    """Return the sweep by name or folder, even if it is damaged.
+
+    Raises:
+        InputError: No sweep matches; the message lists similar names.
+    """
     from orchestrator.cli.commands.listing import folders
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 
@@ -100,7 +104,12 @@ def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
 
 
 def _confirm(subject: _SweepToRemove, uri: str | None) -> None:
-    """Show what goes, and ask. Raises InputError where nobody can be asked, Exit if the answer is no."""
+    """Print what will be deleted and ask for confirmation.
+
+    Raises:
+        InputError: No terminal is available for the question.
+        typer.Exit: The answer is no.
+    """
     if not sys.stdin.isatty():
         raise InputError(
             f"to remove {subject.name!r} somebody must agree, and there is no terminal to ask on; "
@@ -150,14 +159,14 @@ def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> Non
 
 
 def _size(folder: Path) -> tuple[int, int]:
-    """Files and bytes below `folder`; no link is followed."""
+    """Return the number of files and bytes below `folder`, without following links."""
     files = size = 0
     for place, _, names in os.walk(folder):
         for name in names:
             files += 1
             try:
                 size += (Path(place) / name).lstat().st_size
-            except OSError:  # gone meanwhile
+            except OSError:  # the file was deleted meanwhile
                 continue
     return files, size
 

@@ -1,4 +1,4 @@
-"""`haltsweep status`: how far a sweep is, whether it runs, and what failed."""
+"""Implement `haltsweep status`, which prints the progress, state and failures of a sweep."""
 
 import json
 import time
@@ -32,22 +32,22 @@ MOST_REASONS = 3
 
 
 class SweepState(StrEnum):
-    """What state a sweep is in, in one word; written here and nowhere else."""
+    """State of a sweep in one word, the only definition of these words."""
 
     RUNNING = "running"
     UNFINISHED = "unfinished"
-    """Nobody runs it and something is left to do: `haltsweep resume` goes on."""
+    """No process runs the sweep, and trials are left: `haltsweep resume` continues."""
     FINISHED = "finished"
     FAILED = "failed"
     """Every trial has ended, and every one of them failed."""
     DAMAGED = "damaged"
-    """It cannot be read."""
+    """The sweep is not readable."""
     FOREIGN = "not allowed"
-    """This user may not read it."""
+    """This user may not read the sweep."""
 
 
 def state_of(*, held: bool, planned: int, ended: int, failed: int) -> SweepState:
-    """Of a sweep that can be read."""
+    """Return the state of a readable sweep."""
     if held:
         return SweepState.RUNNING
     if ended < planned:
@@ -128,7 +128,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
 
 
 def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str, failing: str) -> list[str]:
-    """Return what is known of a silent holder, and how to go on."""
+    """Return lines about a silent holder and about the next command."""
     lines = [silence] if silence else []
     if failing:
         lines.append(stopped_by_error(failing, folder))
@@ -140,10 +140,9 @@ def _next_steps(folder: SweepFolder, state: SweepState, silence: str, spent: str
 
 
 def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
-    """What the report says before any number and of every arm, if it is of all trials, of which so many have
-    `ended`.
+    """Return warnings and verdicts of the report, if it covers all `ended` trials.
 
-    Nothing without a report, or one from before there were verdicts.
+    An outdated report gives a hint to renew it. A missing report, or one without verdicts, gives no lines.
     """
     try:
         written = json.loads((folder.report / "report.json").read_bytes())

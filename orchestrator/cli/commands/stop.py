@@ -1,4 +1,4 @@
-"""`haltsweep stop`: have a running sweep drained, from any shell or machine that reaches its ledger."""
+"""Implement `haltsweep stop`, which drains a running sweep from any machine that reaches its ledger."""
 
 import getpass
 import os
@@ -54,7 +54,7 @@ def stop(
 
 @contextmanager
 def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
-    """The sweep's ledger, and what to type to go on. Where its folder is not here, `storage` is enough."""
+    """Yield the sweep's ledger and the command to resume. Without the folder, `storage` suffices."""
     from orchestrator.cli.reading import opened
     from orchestrator.ledger.store import Ledger
 
@@ -73,13 +73,13 @@ def _found(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledg
 def _who() -> str:
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have no name
+    except (OSError, KeyError):  # the user of a container may have no name
         user = f"user {os.getuid()}"
     return f"{user} on {socket.gethostname()} (process {os.getpid()})"
 
 
 def _wait(ledger: "Ledger", asked: "Lease", timeout_s: float) -> None:
-    """Until the session that was asked is over. Raises StoreError after `timeout_s` seconds."""
+    """Wait until the session that was asked to stop is over. Raise `StoreError` after `timeout_s` seconds."""
     began = shown_at = time.monotonic()
     while (lease := ledger.lease()) is not None and lease.token == asked.token and ledger.held():
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""`haltsweep report` and `sync`: what is made from the ledger, at any time, as often as one likes."""
+"""Implement `haltsweep report` and `sync`, which compute reports and MLflow runs from the ledger."""
 
 import sys
 import time
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class Figures(StrEnum):
-    """As what figures are written into files."""
+    """File format of figures."""
 
     SVG = "svg"
     PDF = "pdf"
 
 
 WATCH_S = 10.0
-"""Least time between two reports of a sweep that runs."""
+"""Minimum seconds between two reports of a running sweep."""
 WATCH_SHARE = 9
-"""A report may take so many times less than the time until the next."""
+"""Minimum pause between two reports, as a multiple of the duration of the last one."""
 
 
 def report(
@@ -97,7 +97,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
                 require_known(setup.tracking_uri, "--tracking")
             uri = tracking or setup.tracking_uri or tracking_uri(None, root)
             check_uri(uri)
-            if setup.storage is None:  # else both have the same to write
+            if setup.storage is None:  # else both write the same runs from one ledger
                 refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
             written = publish(sweep, write_report(sweep), uri, waiting.update)
     say(f"{sweep.plan.name}: {written}")
@@ -111,14 +111,19 @@ def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
 def write_while_running(
     sweep: "Opened", write: Callable[[], "Report"], sleep: Callable[[float], None] = time.sleep
 ) -> "Report":
-    """Write the report now, and again whenever something has happened, until nobody runs the sweep.
+    """Write the report now and after every new event until the sweep ends; return the last report.
 
-    A report takes at most a tenth of the time.
+    Writing reports takes at most a tenth of the time.
+
+    Args:
+        sweep: The sweep.
+        write: Writes a report and returns it.
+        sleep: Waits for a number of seconds.
     """
     page = sweep.folder.report / "report.html"
     while True:
         began = time.monotonic()
-        # Whether it is over is asked first: what happened last is then in what is written.
+        # Check for the end before writing, so that the last report includes the last events.
         held, seen = sweep.ledger.held(), sweep.ledger.last_seq()
         made = write()
         if not held:
@@ -133,7 +138,7 @@ def write_while_running(
 def write_report(
     sweep: "Opened", *, figures: Literal["svg", "pdf"] | None = None, latex: bool = False
 ) -> "Report":
-    """The report of all that the ledger holds, put into the sweep's folder."""
+    """Create the report of the complete ledger, write it to the sweep's folder and return it."""
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write
@@ -147,7 +152,7 @@ def write_report(
 
 
 def summary_of(made: "Report") -> "ArmSummary":
-    """What MLflow shows of the arms."""
+    """Return the summary of the arms for MLflow."""
     from orchestrator.report.results.summary import arm_metrics, arm_tags
     from orchestrator.tracking.summary import ArmSummary
 
@@ -157,9 +162,13 @@ def summary_of(made: "Report") -> "ArmSummary":
 def publish(
     sweep: "Opened", made: "Report", uri: str, on_progress: Callable[[str], None] = lambda _: None
 ) -> str:
-    """Parquet and MLflow in line with ledger and report; what was written, in words.
+    """Bring Parquet and MLflow up to date with ledger and report; return a sentence on what was written.
 
-    `on_progress` hears what MLflow is being asked for.
+    Args:
+        sweep: The sweep.
+        made: The current report.
+        uri: URI of MLflow.
+        on_progress: Called with the current request to MLflow.
     """
     from orchestrator.tracking.sync import sync as project
 

@@ -1,4 +1,4 @@
-"""`haltsweep ui`: the MLflow UI on this machine, opened at a sweep."""
+"""Implement `haltsweep ui`, which opens the MLflow UI at a sweep on this machine."""
 
 import html
 import os
@@ -61,7 +61,7 @@ def ui(
     from orchestrator.tracking.mlflow.server import serving
 
     artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
-    with suppress(sqlite3.Error):  # read-only: shown as it is
+    with suppress(sqlite3.Error):  # a read-only store is displayed unchanged
         follow_move(uri, artifacts)
     with ended_by_signals(), serving(uri, artifacts, port) as server:
         page = _show(server.url, folder)
@@ -73,14 +73,14 @@ def ui(
 
 
 def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
-    """`--tracking`, else where the sweep was launched to track, else where this machine tracks."""
+    """Return `--tracking`, or the URI of the sweep's launch, or the default of this machine."""
     from orchestrator.errors import StoreError
     from orchestrator.execution.sweep.launch_folder import read_setup
 
     if given is None and folder is not None:
         try:
             launched = read_setup(folder).tracking_uri
-        except StoreError:  # launched by other means than the command line
+        except StoreError:  # launched without the command line
             launched = None
         if launched is not None:
             require_known(launched, "--tracking")
@@ -90,7 +90,7 @@ def _uri(folder: SweepFolder | None, root: Path, given: str | None) -> str:
 
 
 def _check_uri(uri: str) -> None:
-    """Refuse what cannot be shown. MLflow would make an empty store where there is none."""
+    """Raise `InputError` for a missing store, since MLflow would create an empty one."""
     from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 
     check_uri(uri)
@@ -103,7 +103,7 @@ def _check_uri(uri: str) -> None:
 
 
 def _show(server: str, folder: SweepFolder | None) -> str:
-    """Print the addresses of a sweep, or of all; return the one for the browser."""
+    """Print the addresses of one or all sweeps; return the address for the browser."""
     from orchestrator.tracking.mlflow.links import find_links, without_user
 
     if folder is None:
@@ -121,17 +121,17 @@ def _show(server: str, folder: SweepFolder | None) -> str:
 
 
 def _can_browse() -> bool:
-    """Whether a browser has a screen to open on; those that run inside a terminal cannot show MLflow."""
+    """Return whether a graphical browser can open; text browsers cannot display MLflow."""
     screen = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return sys.stdout.isatty() and bool(screen)
 
 
 @contextmanager
 def _redirect(page: str, folder: Path) -> Iterator[Path | None]:
-    """Write a file that leads a browser to `page`, since every user can read the arguments of a browser.
+    """Yield a temporary file that redirects a browser to `page`, or None if it cannot be written.
 
-    The file is in `folder` if that exists, since a browser in a sandbox cannot read temporary files. Yields
-    None if the file cannot be written.
+    The arguments of a browser process are readable for every user, so `page` with its token is not passed as
+    one. The file is in `folder` if that exists, since a sandboxed browser cannot read temporary files.
     """
     with ExitStack() as stack:
         try:
@@ -150,7 +150,7 @@ def _redirect(page: str, folder: Path) -> Iterator[Path | None]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """The block ends quietly on Ctrl-C, SIGTERM or a closed terminal; a second one changes nothing."""
+    """Exit the context quietly on Ctrl-C, SIGTERM or a closed terminal; ignore a second signal."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
         for each in ENDS:

@@ -1,4 +1,4 @@
-"""`haltsweep verify`: whether everything that a sweep has kept is what was written."""
+"""Implement `haltsweep verify`, which checks whether the files and stores of a sweep are as written."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -75,7 +75,7 @@ def verify(
 
 
 def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:
-    """Raises InputError for an option that is for the other kind."""
+    """Raise `InputError` for an option that does not apply to a bundle or to a sweep."""
     if is_bundle and repair:
         raise InputError(f"--repair is for sweeps, and {name} is a file; leave it out")
     if rerun and not is_bundle:
@@ -83,7 +83,7 @@ def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) ->
 
 
 def findings(folder: SweepFolder) -> Iterator[Finding]:
-    """Everything, in the order in which it is looked at."""
+    """Yield findings on all parts of a sweep, in the order of the checks."""
     from orchestrator.cli import verifying
     from orchestrator.cli.display.waiting import Waiting
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
@@ -97,7 +97,7 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
         setup = read_setup(folder)
         plan = read_plan(folder)
     except StoreError:
-        pass  # reported among the files
+        pass  # reported by the check of the files
     with Waiting("Ctrl-C ends the check", "checking") as waiting:
         try:
             with verifying.ledger_of(folder, setup or Setup(folder.root), folder.name) as ledger:
@@ -121,7 +121,7 @@ def findings(folder: SweepFolder) -> Iterator[Finding]:
 
 
 def _sum(bad: Sequence[Finding]) -> str:
-    """What cannot be looked at, such as an MLflow that is away, is not reported as damage."""
+    """Return a summary of the faults; unchecked parts, such as an unreachable MLflow, are not damage."""
     damaged = sum(each.verdict == "damaged" for each in bad)
     unknown = len(bad) - damaged
     parts = [
@@ -141,13 +141,14 @@ def _delete_snapshot(folder: SweepFolder) -> None:
     from orchestrator.ledger.store import Ledger
 
     with suppress(StoreError), Ledger.open(read_setup(folder).ledger_url(folder), folder.name) as ledger:
-        ledger.delete_snapshot()  # of a ledger that cannot be opened, the check says why
+        ledger.delete_snapshot()  # the check reports why a ledger cannot be opened
 
 
 def _repair_plan(folder: SweepFolder) -> None:
-    """Make plan.json again if it is damaged. Raises StoreError if that does not give the plan as launched.
+    """Recreate a damaged plan.json from the spec; restore an extended plan from its stored edition.
 
-    An extended plan is not made again: editions of it are kept.
+    Raises:
+        StoreError: The recreated plan differs from the launched plan.
     """
     from orchestrator.execution.sweep.extend_folder import complete
     from orchestrator.execution.sweep.launch_folder import read_setup

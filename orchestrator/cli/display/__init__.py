@@ -1,1 +1,1 @@
-"""Shows values on a terminal: tables, progress, waiting."""
+"""Display tables, progress and waiting on a terminal."""

@@ -1,4 +1,4 @@
-"""Shows work on data while it goes on: a bar on a terminal, a line now and then elsewhere."""
+"""Display the progress of data builds: a bar on a terminal, occasional lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 SHOWN_AFTER_S = 2.0
-"""What is done sooner needs no bar."""
+"""Seconds of work before progress is printed in a log."""
 PLAIN_EVERY_S = 10.0
-"""Least time between two lines in a log."""
+"""Minimum seconds between two lines in a log."""
 
 
 class Bars:
-    """One bar at a time, on standard error, for whatever is built or read while it is watched."""
+    """Progress bars on standard error, one at a time, for data that are built or read."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class Bars:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Inside, progress that is reported is shown as that of `name`."""
+        """Display progress reported inside the context as progress of `name`."""
         from trainables.data.progress import Watcher, watched_by
 
         self._name, self._began, self._shown_at = name, self._clock(), float("-inf")
@@ -78,5 +78,5 @@ class Bars:
 
 
 def share(done: int, total: int) -> str:
-    """`45%`."""
+    """Return the ratio as a percentage, e.g. `45%`."""
     return f"{done / total:.0%}" if total else "100%"

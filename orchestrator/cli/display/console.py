@@ -1,7 +1,7 @@
-"""Where people are spoken to: one console for answers, one for errors, JSON for scripts.
+"""Print messages: one console for answers, one for errors, and JSON for scripts.
 
-Whatever is printed is shown as text: control characters as escapes, nothing read as markup, no password of
-a URL.
+All output is printed as plain text: control characters are escaped, markup is not interpreted, and passwords
+in URLs are masked.
 """
 
 import json
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
 
 _DRAWN = threading.Event()
 PLAIN_WIDTH = 160
-"""Columns when nobody is watching: a log or a pipe has no width of its own."""
+"""Columns of output to a log or a pipe, which has no width."""
 _PART = re.compile(r"[^-_/.,=\[\] ]*[-_/.,=\[\] ]*")
 
 
 @cache
 def out() -> "Console":
-    """Standard output; plain and wide when it is not a terminal."""
+    """Return the console for standard output, with `PLAIN_WIDTH` columns if it is not a terminal."""
     return _console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 @cache
 def err() -> "Console":
-    """Standard error."""
+    """Return the console for standard error, with `PLAIN_WIDTH` columns if it is not a terminal."""
     return _console(width=None if sys.stderr.isatty() else PLAIN_WIDTH, stderr=True)
 
 
 def say(text: str) -> None:
-    """One line of plain text, no markup read into it, never wrapped."""
+    """Print a line of plain text to standard output, without wrapping."""
     out().print(visible(redact(text)), soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """An error or a warning, as written; above what is drawn, where both are on a terminal."""
+    """Print an error or a warning, above a live display if both are on a terminal."""
     terminal = sys.stderr.isatty()
     console = out() if terminal and _DRAWN.is_set() else err()
     console.print(visible(redact(text)), soft_wrap=True, style="red" if terminal else None)
 
 
 def drawn(*, begins: bool) -> None:
-    """Something that moves is drawn on standard output from now on, or no more."""
+    """Record that a live display on standard output begins or ends."""
     (_DRAWN.set if begins else _DRAWN.clear)()
 
 
 def emit_json(value: Any) -> None:
-    """For scripts: nothing else is on standard output. NaN and infinities, which JSON lacks, are texts."""
+    """Print a value as JSON for scripts; NaN and infinities, which JSON lacks, become strings."""
     sys.stdout.write(json.dumps(_finite(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
@@ -72,13 +72,13 @@ def _finite(value: Any) -> Any:
 
 
 class Visible:
-    """A renderable whose texts hold no control characters; those of Rich itself are no texts."""
+    """Renderable whose texts contain no control characters, except those that Rich adds."""
 
     def __init__(self, inner: "RenderableType") -> None:
         self._inner = inner
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Segment]":
-        """Rich's own name for it."""
+        """Render with escaped control characters; the name is fixed by Rich."""
         from rich.segment import Segment
 
         for segment in console.render(self._inner, options):
@@ -98,16 +98,16 @@ def _console(*, width: int | None, stderr: bool = False) -> "Console":
 
 
 class Name:
-    """The name of an arm, shown in as many lines as its column needs.
+    """Name of an arm, displayed in as many lines as its column needs.
 
-    Names have no spaces, so a column that is too narrow breaks them at their parts.
+    Names have no spaces, so a column that is too narrow breaks them at punctuation.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def lines(self, width: int) -> "Iterator[str]":
-        """Of at most `width` characters each; a part that is longer is cut."""
+        """Yield lines of at most `width` characters; a longer part is split."""
         line = ""
         for part in _PART.findall(self._text):
             if line and len(line) + len(part) > width:
@@ -121,13 +121,13 @@ class Name:
             yield line
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
-        """Rich's own name for it."""
+        """Render the lines of the name; the method name is fixed by Rich."""
         from rich.text import Text
 
         yield Text("\n".join(self.lines(max(1, options.max_width))))
 
     def __rich_measure__(self, console: "Console", options: "ConsoleOptions") -> "Measurement":
-        """Rich's own name for it."""
+        """Return the minimum and maximum width; the method name is fixed by Rich."""
         from rich.measure import Measurement
 
         longest = max(map(len, _PART.findall(self._text)))

@@ -1,4 +1,4 @@
-"""Lengths and labels as a figure: one row a split, both histograms as shares of the split."""
+"""Draw lengths and labels as a figure, one row per split, with histograms as shares of the split."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ LABELS_DRAWN = 20
 LENGTH_COLOUR, LABEL_COLOUR, FLOOR_COLOUR = "#0072B2", "#009E73", "#D55E00"
 ROW_INCHES = 1.7
 SHORT_NAME = 3
-"""Longer names of labels are written aslant."""
+"""Maximum length of label names that are drawn horizontally."""
 
 
 def draw(found: Sequence[Shown], path: Path) -> None:
-    """Write the figure as PNG. Raises OSError if `path` cannot be written."""
+    """Write the figure as PNG. Raise `OSError` if `path` cannot be written."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -49,7 +49,7 @@ def _lengths(axis: "Axes", each: Shown) -> None:
 
 
 def _labels(axis: "Axes", each: Shown) -> None:
-    """Shares of labels; of tasks whose answers are written, how long these are."""
+    """Draw the shares of labels, or the lengths of answers for tasks with text answers."""
     facts = each.facts
     if facts.answer_lengths is not None:
         _histogram(axis, facts.answer_lengths, LABEL_COLOUR)
@@ -71,13 +71,13 @@ def _labels(axis: "Axes", each: Shown) -> None:
 
 
 def _histogram(axis: "Axes", values: np.ndarray, colour: str) -> None:
-    """Shares of whole numbers; bins are whole numbers wide, so that none is empty for its place alone."""
+    """Draw shares of integers, with integer bin widths so that no bin is empty only because of rounding."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = int(values.min()), int(values.max())
     width = max(1, -(-(high - low + 1) // LENGTH_BINS))
     edges = np.arange(low, high + width + 1, width) - 0.5
     axis.hist(values, bins=edges.tolist(), weights=np.full(len(values), 1 / len(values)), color=colour)
-    # A single length would be drawn as wide as the panel.
+    # Without limits, a single length would be drawn as wide as the panel.
     axis.set_xlim(min(edges[0], low - 5), max(edges[-1], high + 5))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,4 +1,4 @@
-"""Data sets in words: tables and small histograms for terminals, plain values for scripts."""
+"""Format data sets as tables and small histograms for terminals, and as plain values for scripts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,35 +18,42 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 SEED = 0
-"""Whose order examples are taken from, and whose batch is drawn."""
+"""Seed for the order of displayed examples and for the displayed batch of a streamed split."""
 DRAWN = 512
-"""Samples of the batch that stands for a streamed split."""
+"""Number of samples in the batch that represents a streamed split."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
 COLUMNS = 40
 LABELS_SHOWN = 12
 TEXT_SHOWN = 400
-"""Characters of an example on a terminal."""
+"""Maximum number of characters of an example on a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A split as it is shown."""
+    """A split with its statistics and examples, for display."""
 
     subject: Subject
     info: SplitInfo
     facts: Facts
     examples: tuple[Example, ...]
     content_hash: str
-    """Empty for a streamed split."""
+    """Content hash; empty for a streamed split."""
 
     @property
     def title(self) -> str:
-        """`listops/train`."""
+        """Task and split, e.g. `listops/train`."""
         return f"{self.subject.name}/{self.info.name}"
 
 
 def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -> Shown:
-    """What is shown of a split; None stands for one that is drawn anew for every batch."""
+    """Return a split for display.
+
+    Args:
+        subject: The task.
+        info: Description of the split.
+        split: The stored split; None for a streamed split.
+        wanted: Maximum number of examples.
+    """
     if split is None:
         batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
         rows = tuple(examples(batch, subject.config))[:wanted]
@@ -60,7 +67,7 @@ def shown(subject: Subject, info: SplitInfo, split: Split | None, wanted: int) -
 
 
 def as_plain(each: Shown) -> dict[str, Any]:
-    """For scripts."""
+    """Return JSON values for scripts."""
     lengths, facts = each.facts.lengths, each.facts
     values, counts = np.unique(lengths, return_counts=True)
     return {
@@ -83,7 +90,7 @@ def as_plain(each: Shown) -> dict[str, Any]:
 
 
 def render(found: Sequence[Shown]) -> "Iterator[RenderableType]":
-    """A table of all splits, then histograms and examples of each."""
+    """Yield a table of all splits, then histograms and examples of each."""
     from rich.text import Text
 
     yield _table(found)
@@ -134,7 +141,7 @@ def _cells(each: Shown) -> Iterator[str]:
 
 
 def sparkline(values: np.ndarray) -> str:
-    """A histogram of whole numbers in one line; what occurs at all is seen."""
+    """Return a one-line histogram of integers, in which every non-empty bin is visible."""
     low, high = int(values.min()), int(values.max())
     columns = min(COLUMNS, high - low + 1)
     counts, _ = np.histogram(values, bins=columns, range=(low, high + 1))
@@ -143,7 +150,7 @@ def sparkline(values: np.ndarray) -> str:
 
 
 def label_words(labels: Mapping[str, int]) -> str:
-    """Shares in the order of classes; the commonest ones where there are many."""
+    """Return shares of labels in the order of classes, or only the most frequent of many labels."""
     total = sum(labels.values())
     chosen = list(labels.items())
     if len(chosen) > LABELS_SHOWN:
@@ -154,17 +161,17 @@ def label_words(labels: Mapping[str, int]) -> str:
 
 
 def cut(text: str) -> str:
-    """At most `TEXT_SHOWN` characters of it."""
+    """Return at most `TEXT_SHOWN` characters of a text."""
     left = len(text) - TEXT_SHOWN
     return text if left <= 0 else f"{text[:TEXT_SHOWN]} ... and {left:,} characters more"
 
 
 def line_of(found: Found, *, removed: bool) -> str:
-    """One line of `haltsweep data verify`."""
+    """Return one output line of `haltsweep data verify`."""
     verdict = f"{found.verdict}, removed" if removed else found.verdict
     return f"{verdict}: {found.path}: " + (found.reason or f"{found.size:,} bytes, {found.content_hash}")
 
 
 def found_as_plain(found: Found, *, removed: bool) -> dict[str, Any]:
-    """The same for scripts."""
+    """Return the values of `line_of` for scripts."""
     return asdict(found) | {"path": str(found.path), "removed": removed}

@@ -1,4 +1,4 @@
-"""What commands print about a session that was shut out, or that may still be alive."""
+"""Print messages about sessions that lost their lease or may still be alive."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def tell_fenced(lease: "Lease") -> None:
-    """Name the session that held `lease` and can write no more."""
+    """Print which session held `lease` and can no longer write."""
     complain(
         f"{lease.sweep}: taken over from session {lease.token}, {lease.holder}; that session can write "
         f"nothing more. If its process is still there, end it (kill {lease.holder.pid}), since its trials "
@@ -20,7 +20,7 @@ def tell_fenced(lease: "Lease") -> None:
 
 
 def silence_of(ledger: "Ledger") -> str:
-    """Return a sentence about a holder that nobody can look up and that is silent; empty if there is none."""
+    """Return a sentence about a silent holder whose process cannot be checked; empty if there is none."""
     found = ledger.silent_holder()
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""The fields of a model or task as rows for people: path, type in words, default, meaning."""
+"""Format the fields of a model or task as rows: path, type in words, default, meaning."""
 
 from collections.abc import Iterator
 from types import NoneType, UnionType
@@ -13,13 +13,13 @@ from trainables.settings import Settings
 WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
 SIGNS = ((Ge, "ge", ">="), (Gt, "gt", ">"), (Le, "le", "<="), (Lt, "lt", "<"))
 NESTED = "as below"
-"""Default of a mapping whose fields have rows of their own."""
+"""Displayed default of a mapping whose fields have separate rows."""
 
 Row = tuple[str, str, str, str]
 
 
 def rows(config: type[Settings], prefix: str = "") -> Iterator[Row]:
-    """Every field, those of nested settings after the field that holds them."""
+    """Yield a row per field; fields of nested settings follow the field that contains them."""
     for name, field in config.model_fields.items():
         meaning = " ".join((field.description or "").split())
         yield f"{prefix}{name}", type_words(field), _default(field), meaning
@@ -28,7 +28,7 @@ def rows(config: type[Settings], prefix: str = "") -> Iterator[Row]:
 
 
 def type_words(field: FieldInfo) -> str:
-    """What may be written there: `whole number >= 1 or null`, `one of sequence, token`."""
+    """Return the allowed values in words: `whole number >= 1 or null`, `one of sequence, token`."""
     kinds = _alternatives(field.annotation)
     limits = ", ".join(
         f"{sign} {getattr(bound, name)}"

@@ -1,4 +1,4 @@
-"""How far a sweep is, for people: one table for `status` and for the live view, plain lines for logs."""
+"""Display the progress of a sweep: a table for `status` and the live view, plain lines for logs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.ledger.sql.outage import Outage
 
 QUIET_S = 600.0
-"""A log in which nothing has ended for so long gets a line on how far a running trial is."""
+"""Seconds without an ended trial after which a log gets a line on a running trial."""
 REASON_CHARACTERS = 300
 HEARD = {
     "DRAIN": "stopping: running trials are saved at their next report; Ctrl-C again stops at once",
@@ -45,7 +45,7 @@ HEARD = {
 
 
 def table(progress: Sequence[Progress], objective: str) -> "Table":
-    """One row an arm; numbers are whole at every width, names break at their parts."""
+    """Return a table with one row per arm; numbers never wrap, and names break at punctuation."""
     from rich.table import Table
     from rich.text import Text
 
@@ -79,7 +79,7 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
 
 
 def line(progress: Sequence[Progress], left: str) -> str:
-    """The whole sweep in one line."""
+    """Return the progress of the sweep as one line."""
     ended, planned = sum(each.ended for each in progress), sum(each.planned for each in progress)
     running, failed = sum(each.running for each in progress), sum(each.failed for each in progress)
     pruned, skipped = sum(each.pruned for each in progress), sum(each.skipped for each in progress)
@@ -90,7 +90,7 @@ def line(progress: Sequence[Progress], left: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`42s`, `3m 20s`, `2h 05m`."""
+    """Format a duration, e.g. `42s`, `3m 20s`, `2h 05m`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -99,7 +99,7 @@ def duration(seconds: float) -> str:
 
 
 class View:
-    """Shows a running sweep: a live table on a terminal, a line now and then elsewhere."""
+    """View of a running sweep: a live table on a terminal, occasional lines elsewhere."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class View:
             self._live.stop()
 
     def show(self, snapshot: "Snapshot") -> None:
-        """How far the sweep is."""
+        """Display the progress of the sweep."""
         now, arms = self._clock(), snapshot.arms
         if self._snapshot is None:
             self._began = now
@@ -158,7 +158,7 @@ class View:
             self._say(how, now, left + (_moving(snapshot) if quiet else ""))
 
     def show_starting(self, what: str) -> None:
-        """What is begun before trials can run."""
+        """Display a step that precedes the trials, e.g. the start of Ray."""
         if self._live is None:
             say(f"[{duration(self._clock() - self._began)}] {what}")
             return
@@ -166,7 +166,7 @@ class View:
         self._draw(what, *([table(arms, self._objective)] if arms else []))
 
     def show_data(self, task: str, split: str, ready: int, total: int) -> None:
-        """Which data are being built."""
+        """Display which split is being built."""
         done = ready == total
         self._data = f"data: {task}/{split} ({ready + 1} of {total})"
         self._data_since, self._last_at = self._clock(), -PLAIN_EVERY_S
@@ -178,7 +178,7 @@ class View:
             say(self._data)
 
     def show_build(self, what: str, done: int, total: int) -> None:
-        """How far the split is that is being built; in a log only if that takes long."""
+        """Display the progress of the split being built; in a log only if the build takes long."""
         text = f"{self._data}: {share(done, total)} of {total:,} {what}"
         now = self._clock()
         if self._live is not None:
@@ -189,11 +189,11 @@ class View:
             self._say(text, now)
 
     def show_interrupt(self, heard: "Heard") -> None:
-        """Ctrl-C was heard; called in another thread."""
+        """Display the effect of Ctrl-C; called in another thread."""
         complain(HEARD[heard.name])
 
     def show_outage(self, outage: "Outage | None") -> None:
-        """The ledger's database is away, or back; called in any thread."""
+        """Display that the ledger's database is unreachable or reachable again; called in any thread."""
         if outage is None:
             complain("the ledger's database is back; what was reported meanwhile is written now")
             return
@@ -204,7 +204,7 @@ class View:
         )
 
     def show_tracking(self, what: str) -> None:
-        """The trials have ended, and MLflow is waited for."""
+        """Display that the trials have ended and the sweep waits for MLflow."""
         now = self._clock()
         if self._tracking_since is None:
             self._tracking_since = now
@@ -217,7 +217,7 @@ class View:
             self._say(text, now)
 
     def _draw(self, text: str, *below: "Table") -> None:
-        """The line comes first: of what is higher than the terminal, the end is cut off."""
+        """Draw the line above the tables, since the terminal cuts off the end of a tall display."""
         from rich.console import Group
         from rich.text import Text
 
@@ -225,13 +225,13 @@ class View:
         self._live.update(Visible(Group(Text(text), *below)))
 
     def _say(self, text: str, now: float, more: str = "") -> None:
-        """A line, if `text` is new; `more` alone makes none."""
+        """Print a line if `text` is new; a change of `more` alone prints nothing."""
         if text != self._last_text:
             say(f"[{duration(now - self._began)}] {text}{more}")
             self._last_text, self._last_at = text, now
 
     def _left(self, snapshot: "Snapshot", now: float) -> str:
-        """Time left, if there is ground to say so, or when the budget of wall clock ends it."""
+        """Return the estimated time left, or when the wall-clock budget ends the sweep."""
         worked = sum(each.seconds for each in snapshot.arms)
         speed = self._pace.speed(worked, now, snapshot.running)
         left = seconds_left(snapshot.outlook, speed)
@@ -242,14 +242,14 @@ class View:
 
 
 def tables(arms: Sequence[Progress], objective: str, outlook: Outlook) -> "list[Table]":
-    """Of the arms, and of what runs if anything does."""
+    """Return the table of arms, and the table of running trials if any run."""
     return [table(arms, objective), *([running_table(outlook)] if outlook.running else [])]
 
 
 def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
-    """Complains of the first trial that fails: one mistake may fail all that follow.
+    """Return a callback that prints a warning for the first failed trial only.
 
-    The view counts the others, and the command `status` tells of them.
+    One mistake may fail all later trials. The view counts them, and the command `status` lists them.
     """
     complained = False
 
@@ -270,20 +270,20 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
 
 
 def shortened(reason: str) -> str:
-    """Why a trial ended, in a line: below it a crash has its traceback."""
+    """Return the first line of a reason, without the traceback of a crash below it."""
     first = reason.partition("\n")[0]
     return first[:REASON_CHARACTERS] + ("..." if len(first) > REASON_CHARACTERS else "")
 
 
 def may_end_early(plan: Plan) -> bool:
-    """Whether trials may be skipped, so that what is still to come is at most what is planned."""
+    """Return whether trials may be skipped, so that the planned number is an upper bound."""
     return (plan.confirm is not None and plan.confirm.stop is not None) or (
         plan.limits is not None and plan.limits.each_arm is not None
     )
 
 
 def _moving(snapshot: "Snapshot") -> str:
-    """How far running trials are, in a log in which nothing has ended for long."""
+    """Return the progress of running trials, for a log in which no trial has ended for a long time."""
     running = snapshot.outlook.running
     shown = [each for each in running if silence(each)] or running[:1]
     return "".join(

@@ -1,4 +1,4 @@
-"""What trials are doing at this moment, and how long a sweep still takes, for people."""
+"""Display running trials and estimate the remaining time of a sweep."""
 
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SHOWN = 8
-"""Running trials that are listed; of more, how many more there are."""
+"""Maximum number of running trials that are listed; the others are counted."""
 SILENT_SHOWN_S = 600.0
-"""Seconds without a report after which the duration of the silence is shown."""
+"""Seconds without a report after which the duration of the silence is displayed."""
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
 
 def running_table(outlook: Outlook) -> "Table":
-    """One row a running trial."""
+    """Return a table with one row per running trial."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -45,7 +45,7 @@ def silence(trial: RunningTrial) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """No more exactly than an estimate is: `40s`, `12m`, `2h 10m`, `3 days`."""
+    """Format seconds with the precision of an estimate: `40s`, `12m`, `2h 10m`, `3 days`."""
     if seconds < 1.5 * MINUTE_S:
         return f"{max(1, round(seconds / 10)) * 10}s"
     if seconds < HOUR_S - MINUTE_S / 2:
@@ -59,7 +59,12 @@ def roughly(seconds: float) -> str:
 
 
 def seconds_left(outlook: Outlook, speed: float | None) -> float | None:
-    """Wall-clock seconds, at `speed` seconds of work in each; None where there is no ground to say so."""
+    """Return the estimated wall-clock seconds left; None if no estimate is possible.
+
+    Args:
+        outlook: Running trials and trials still to come.
+        speed: Seconds of work per wall-clock second.
+    """
     left = remaining(outlook)
     if left is None or not speed or not (left.seconds or left.unknown):
         return None
@@ -67,9 +72,14 @@ def seconds_left(outlook: Outlook, speed: float | None) -> float | None:
 
 
 def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -> str:
-    """What a line ends with: `, about 12m left (from 6 ended trials)`; empty where nothing is known.
+    """Return the end of a progress line, e.g. `, about 12m left (from 6 ended trials)`.
 
-    `shorter`: trials may be skipped or end early.
+    The text is empty if no estimate is possible.
+
+    Args:
+        outlook: Running trials and trials still to come.
+        speed: Seconds of work per wall-clock second.
+        shorter: Whether trials may be skipped or end early.
     """
     seconds, left = seconds_left(outlook, speed), remaining(outlook)
     if seconds is None or left is None:
@@ -92,17 +102,23 @@ def _value(trial: RunningTrial, *, named: bool) -> str:
 
 
 class Pace:
-    """How many seconds of work are done in a wall-clock second, since work was first seen to be done here."""
+    """Estimate of the seconds of work per wall-clock second, since the first observed work."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._began = self._worked = 0.0
 
     def speed(self, worked_s: float, now: float, running: int) -> float | None:
-        """With `worked_s` done by `now`; None before there is any, and never above what can run at once."""
+        """Return the speed, at most the number of running trials; None before the first work is observed.
+
+        Args:
+            worked_s: Seconds of work so far.
+            now: Time in seconds.
+            running: Number of running trials.
+        """
         if self._first is None:
             self._first = self._worked = worked_s
-        if self._worked == self._first:  # loading code and data is no pace: it is done once
+        if self._worked == self._first:  # exclude loading of code and data, which happens only once
             self._began, self._worked = now, worked_s
             return None
         if now <= self._began or worked_s <= self._worked:

@@ -1,4 +1,4 @@
-"""How far MLflow is behind the ledger, and why: what `status` tells of it."""
+"""Report for `status` how far MLflow is behind the ledger, and why."""
 
 import time
 from dataclasses import dataclass
@@ -17,25 +17,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tracked:
-    """The projection in MLflow as its writer left it."""
+    """State of the MLflow projection, from the last note of its writer."""
 
     store: str
-    """The MLflow, without passwords."""
+    """URI of MLflow, without passwords."""
     behind: int
-    """Events of the ledger that are not in MLflow yet."""
+    """Number of events of the ledger that are not in MLflow yet."""
     writing: str
-    """What MLflow is being asked for; empty if nothing, or nobody asks."""
+    """Current request to MLflow; empty without one."""
     error: str
-    """Why it is behind, as MLflow's last failure says; empty if it has not failed since it worked."""
+    """Last failure of MLflow; empty if a later write succeeded."""
     noted_s_ago: float | None
-    """Seconds since the writer's last note; None if it has left none."""
+    """Seconds since the writer's last note; None without a note."""
     active: bool = False
-    """Whether a process of this machine writes it now."""
+    """Whether a process of this machine is writing to MLflow."""
 
     def line(self, sync: str, *, held: bool) -> str:
-        """For people; the command that catches up is a line of its own, so that it is copied whole.
+        """Return the state as text; the command to catch up is on a separate line for copying.
 
-        `sync` is that command, `held` whether the sweep is run by somebody.
+        Args:
+            sync: Command to catch up.
+            held: Whether a session runs the sweep.
         """
         background = self.active and not held
         if not self.behind and not self.error and not background:
@@ -53,16 +55,16 @@ class Tracked:
 
 
 def tracking_of(sweep: "Opened") -> Tracked | None:
-    """None for a sweep that was launched without MLflow and brought into none since."""
+    """Return the state of MLflow; None for a sweep that was never written to MLflow."""
     setup = read_setup(sweep.folder)
     uri = store_of(sweep.folder, setup)
     return tracked(sweep.folder, uri, sweep.ledger.last_seq()) if uri is not None else None
 
 
 def store_of(folder: SweepFolder, setup: Setup) -> str | None:
-    """URI of the MLflow of the launch, else of that which `sync` has brought the sweep into, if any.
+    """Return the URI of MLflow from the launch, or else from the last `sync`; None if there is neither.
 
-    Of the latter a password is masked: it is kept nowhere.
+    A password in the URI of a `sync` is masked, since it is not stored.
     """
     if setup.tracking_uri is not None:
         return setup.tracking_uri
@@ -71,7 +73,7 @@ def store_of(folder: SweepFolder, setup: Setup) -> str | None:
 
 
 def tracked(folder: SweepFolder, uri: str, newest: int) -> Tracked:
-    """How far the MLflow at `uri` is, of a ledger whose newest event is at position `newest`."""
+    """Return the state of MLflow at `uri` relative to the newest event, at position `newest`."""
     store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
     if state is None or state.store != store:
         return Tracked(store, newest, "", "", None, active)

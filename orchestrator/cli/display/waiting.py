@@ -1,4 +1,4 @@
-"""Says what is waited for while it takes its time: on a terminal at once, in a log soon and now and then."""
+"""Display what a command waits for: on a terminal at once, in a log after a delay and then occasionally."""
 
 import threading
 import time
@@ -13,11 +13,17 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.25
 FIRST_S = 1.0
-"""What takes longer is shown, even in a log, unless `first_s` says otherwise."""
+"""Seconds of waiting before a line is printed in a log, unless `first_s` overrides it."""
 
 
 class Waiting:
-    """Inside, shows the latest `update` and the seconds since; `doing` says what for, `hint` how to leave."""
+    """Context that displays the latest `update` and its age while a command waits.
+
+    Args:
+        hint: How to end the wait.
+        doing: Purpose of the wait.
+        first_s: Seconds of waiting before a line is printed in a log.
+    """
 
     def __init__(self, hint: str, doing: str, *, first_s: float = FIRST_S) -> None:
         self._hint, self._doing = hint, doing
@@ -28,7 +34,7 @@ class Waiting:
         self._status: Status | None = None
 
     def update(self, what: str) -> None:
-        """This is asked for now."""
+        """Set the current step of the wait."""
         self._update = (what, time.monotonic())
 
     def __enter__(self) -> Self:

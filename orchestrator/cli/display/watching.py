@@ -1,4 +1,4 @@
-"""`haltsweep status --watch`: a sweep that somebody else runs, looked at until nobody does."""
+"""Implement `haltsweep status --watch`, which displays a sweep while another process runs it."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from orchestrator.cli.reading import Opened, opened
 from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
 
 EVERY_S = 2.0
-"""Least time between two looks."""
+"""Minimum seconds between two updates."""
 HINT = "Ctrl-C ends the watching, not the sweep"
 
 
@@ -21,9 +21,10 @@ def watch_sweep(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show the sweep `name` until nobody holds it. Raises InputError, StoreError as `opened`."""
+    """Display the sweep `name` until no session holds it. Raise the errors of `opened`."""
     with opened(name, runs, storage, outline=True) as sweep:
-        # How long the sweep was held open so far is not read, so of its budget nothing is said.
+        # The time for which sessions had the sweep open is not read, so the wall-clock budget is not
+        # displayed.
         plan = replace(sweep.plan, wall_clock_hours=None)
         with View(plan, hint=HINT) as view:
             throttled = ThrottledView(lambda: _look(sweep), view.show, lambda: None)

@@ -1,1 +1,1 @@
-"""Checkpoints of trials: where they are stored, and which are kept."""
+"""Store, check and delete the checkpoints of trials."""

@@ -1,4 +1,4 @@
-"""Names and deletes the checkpoints of a sweep, for the recorder, which reads and writes none."""
+"""Name and delete the checkpoints of a sweep for the recorder, which neither reads nor writes checkpoints."""
 
 import queue
 import shutil
@@ -15,10 +15,10 @@ class Checkpoints(Protocol):
     """The checkpoints of all trials of a sweep."""
 
     def place(self, trial_id: str, step: int) -> str:
-        """Return the place of a checkpoint, as the ledger records it."""
+        """Return the location of a checkpoint, as recorded in the ledger."""
 
     def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials. A failed deletion raises nothing, and is repeated later."""
+        """Delete all checkpoints of these trials. A failed deletion raises no error and is repeated later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class InSweepFolder:
     folder: SweepFolder
 
     def place(self, trial_id: str, step: int) -> str:
-        """Return the path relative to the folder."""
+        """Return the path of a checkpoint relative to the folder of the sweep."""
         path = self.folder.checkpoint(trial_id) / checkpoint_name(step)
         return str(path.relative_to(self.folder.root))
 
@@ -39,10 +39,10 @@ class InSweepFolder:
 
 
 class InStore:
-    """Checkpoints in a store elsewhere, deleted in the background, since a store may be slow."""
+    """Checkpoints in an external store, deleted by a background thread because a store may be slow."""
 
     def __init__(self, uri: str) -> None:
-        """Start the thread that deletes."""
+        """Start the thread that deletes checkpoints."""
         self._store = Elsewhere(uri)
         self._wanted: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._idle = threading.Condition()
@@ -54,7 +54,7 @@ class InStore:
         return self._store.place(trial_id, step)
 
     def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials later."""
+        """Queue the deletion of all checkpoints of these trials."""
         wanted = list(trial_ids)
         if wanted:
             with self._idle:
@@ -62,7 +62,7 @@ class InStore:
             self._wanted.put(wanted)
 
     def close(self, wait_s: float = 30.0) -> None:
-        """Wait for pending deletions; the next session repeats those that take longer."""
+        """Wait up to `wait_s` seconds for queued deletions; the next session repeats unfinished ones."""
         with self._idle:
             self._idle.wait_for(lambda: not self._pending, wait_s)
 

@@ -1,14 +1,14 @@
-"""Stores of checkpoints: the folder of the sweep, or any file system that pyarrow or fsspec knows.
+"""Stores of checkpoints: the folder of the sweep, or any file system supported by pyarrow or fsspec.
 
-Each operation of a store elsewhere is retried for a bounded time whatever it raises, since libraries of
-stores have exception classes of their own. Only the errors in `LASTING` are not retried. Nothing but the URI
-of a store is written down; credentials come from the environment:
+Operations on an external store are retried for a limited time after any exception, since libraries of stores
+have their own exception classes. Only the errors in `LASTING` are not retried. The ledger contains the URI of
+a store but no credentials, which come from the environment. Layout of a store:
 
-    <uri>/<trial id>/step-000001000/state-<unique>/   what the workload saved
+    <uri>/<trial id>/step-000001000/state-<unique>/   files written by the workload
     <uri>/<trial id>/step-000001000/checkpoint.json   written last: name of that folder, the local manifest
 
-Checkpoints are made and checked on the disk of this machine. An earlier attempt that is taken for dead may
-still write, so every copy of a state has a name of its own.
+Checkpoints are written and checked on the local disk. An earlier attempt that was declared dead may still
+write, so every copy of a state has a unique name.
 """
 
 import json
@@ -39,29 +39,29 @@ from trainables.protocol import Measurement
 _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
 PATIENCE_S = 60.0
-"""Seconds of retries for what a trial needs: its newest checkpoint, the last one of a confirmed trial."""
+"""Seconds of retries for reading a trial's newest checkpoint or writing the last one of a confirm trial."""
 COMMAND_PATIENCE_S = 10.0
-"""Seconds of retries for commands that a user waits for, and for deletions."""
+"""Seconds of retries for deletions and for commands that a user waits for."""
 LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""Errors that a retry cannot resolve."""
+"""Errors that are not retried, since a retry cannot resolve them."""
 NO_FOLDERS = frozenset({"abfs", "gcs", "s3"})
-"""Protocols of stores in which folders exist only as parts of names."""
+"""Protocols of stores without real folders, where a folder is only a prefix of file names."""
 FEW = 8
-"""So many trials, or fewer, are deleted without listing the store."""
+"""Maximum number of trials whose checkpoints are deleted without listing the store first."""
 
 
 class Unreachable(StoreError):
-    """The store of checkpoints did not answer for longer than a trial can wait."""
+    """Raised if the store of checkpoints does not respond within the time limit for retries."""
 
 
 class CheckpointStore(Protocol):
-    """Reads and writes the checkpoints of trials; each trial is named by its folder in the sweep."""
+    """Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
 
     def clear_unfinished(self, trial: Path) -> None:
-        """Delete incomplete checkpoints of killed workers on this machine."""
+        """Delete incomplete checkpoints that killed workers left on this machine."""
 
     def complete(self, trial: Path) -> Iterable[Checkpoint]:
-        """Return complete checkpoints, newest first, not checked yet. Raise Unreachable."""
+        """Return complete checkpoints, newest first, without checking their files. Raise `Unreachable`."""
 
     def write(
         self,
@@ -72,29 +72,30 @@ class CheckpointStore(Protocol):
         flush: bool = True,
         patience_s: float = 0.0,
     ) -> int | None:
-        """Write a checkpoint and delete older ones but `KEPT` - 1.
+        """Write a checkpoint and delete all older ones except the newest `KEPT` - 1.
 
         Args:
             trial: Folder of the trial in the sweep.
             measurement: The measurement of this step.
-            save: Writes the state into a folder.
-            flush: Whether the checkpoint must survive the machine. Without, a store elsewhere writes nothing.
+            save: Function that writes the state into a folder.
+            flush: Whether the checkpoint must survive a failure of the machine. If False, an external store
+                writes nothing.
             patience_s: Seconds of retries.
 
         Returns:
-            The step; None if nothing was written.
+            The step, or None if no checkpoint was written.
         """
 
 
 class InFolder:
-    """Checkpoints in the folder of the sweep, which every worker sees."""
+    """Checkpoints in the folder of the sweep, which all workers share."""
 
     def clear_unfinished(self, trial: Path) -> None:
-        """See CheckpointStore."""
+        """Delete incomplete checkpoints that killed workers left on this machine."""
         local.clear_unfinished(trial)
 
     def complete(self, trial: Path) -> Iterable[Checkpoint]:
-        """See CheckpointStore."""
+        """Return complete checkpoints, newest first, without checking their files."""
         return local.complete(trial)
 
     def write(
@@ -106,16 +107,16 @@ class InFolder:
         flush: bool = True,
         patience_s: float = 0.0,  # noqa: ARG002 - disks are not retried
     ) -> int | None:
-        """See CheckpointStore."""
+        """Write a checkpoint as described in `CheckpointStore.write`."""
         return local.write(trial, measurement, save, flush=flush).step
 
 
 class Elsewhere:
-    """Checkpoints on the file system of a URI. Of the folder of a trial, only its name is used.
+    """Checkpoints on the file system of a URI. Only the name of a trial's folder is used.
 
     Args:
-        uri: Folder of the sweep's checkpoints. The first operation connects to its file system.
-        patience_s: Seconds for which a failing operation is retried; by default `PATIENCE_S`.
+        uri: URI of the folder for the sweep's checkpoints. The first operation connects to the file system.
+        patience_s: Seconds for which a failing operation is retried, by default `PATIENCE_S`.
     """
 
     def __init__(self, uri: str, patience_s: float | None = None) -> None:
@@ -125,11 +126,11 @@ class Elsewhere:
         self._scratch: Path | None = None
 
     def clear_unfinished(self, trial: Path) -> None:  # noqa: ARG002 - signature of the protocol
-        """Delete the copies on this machine; `write` deletes incomplete checkpoints in the store."""
+        """Delete local copies of checkpoints; `write` deletes incomplete checkpoints in the store."""
         self.close()
 
     def complete(self, trial: Path) -> Iterator[Checkpoint]:
-        """Yield complete checkpoints, newest first; each is fetched when it is needed. Raise Unreachable."""
+        """Yield complete checkpoints, newest first, downloading each on demand. Raise `Unreachable`."""
         for step in sorted(self._steps(trial.name)[0], reverse=True):
             try:
                 yield self._fetched(trial.name, step)
@@ -145,7 +146,7 @@ class Elsewhere:
         flush: bool = True,
         patience_s: float = 0.0,
     ) -> int | None:
-        """Write the checkpoint here and copy it, its manifest last. Raise Unreachable."""
+        """Write a local checkpoint and upload it, the manifest last. Raise `Unreachable`."""
         if not flush:
             return None
         made = local.write(self._here(trial.name), measurement, save, flush=False)
@@ -161,7 +162,7 @@ class Elsewhere:
         return below(self.uri, trial_id, checkpoint_name(step))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
-        """Delete all checkpoints of these trials; what the store refuses to delete stays, and is reported."""
+        """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
         wanted = set(trial_ids)
         try:
             if len(wanted) > FEW:
@@ -172,15 +173,15 @@ class Elsewhere:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
 
     def discard_all(self) -> None:
-        """Delete everything, the sweep being removed. Raises Unreachable."""
+        """Delete all checkpoints of the sweep. Raise `Unreachable`."""
         self._delete(self._path(), COMMAND_PATIENCE_S)
 
     def require_answer(self) -> None:
-        """Raises Unreachable for a store that cannot list its files."""
+        """Raise `Unreachable` if the store cannot list its files."""
         self.entries(self._path(), COMMAND_PATIENCE_S)
 
     def probe(self) -> None:
-        """Write, read and delete a file. Raises StoreError with what is in the way."""
+        """Check that a file can be written, read and deleted. Raise `StoreError` with the reason if not."""
         name = f".probe-{uuid.uuid4().hex}"
         try:
             path = self._path(name)
@@ -196,24 +197,29 @@ class Elsewhere:
         assert found == b"probe", "a store must give back what it was given"
 
     def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
-        """Names in a folder of the file system, and whether each is a folder; none of a missing folder.
+        """Map the names in a folder to whether each is a folder. Raise `Unreachable`.
 
-        Raises Unreachable.
+        The result is empty if the folder does not exist.
         """
         return self._retried(lambda: self._entries(folder), patience_s)
 
     def put(self, path: str, content: bytes) -> None:
-        """Write one file, by its path in the file system. Raises whatever the file system does."""
+        """Write one file. Exceptions of the file system are not converted.
+
+        Args:
+            path: Path in the file system.
+            content: The bytes to write.
+        """
         self._make_folder(path.rpartition("/")[0])
         with self._files.open(path, "wb") as stream:
             stream.write(content)
 
     def get(self, path: str) -> bytes:
-        """Read one file. Raises whatever the file system does."""
+        """Return the content of one file. Exceptions of the file system are not converted."""
         return bytes(self._files.cat_file(path))
 
     def close(self) -> None:
-        """Delete this machine's copies."""
+        """Delete local copies of checkpoints."""
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
@@ -223,7 +229,7 @@ class Elsewhere:
         return self._connected()[0]
 
     def _path(self, *names: str) -> str:
-        """Path in the file system."""
+        """Return a path in the file system of the store."""
         return "/".join([self._retried(self._connected)[1], *names])
 
     def _connected(self) -> tuple[Any, str]:
@@ -248,12 +254,12 @@ class Elsewhere:
         if self._scratch is None:
             clear_abandoned()
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{CHECKPOINTS}{process_label()}-"))
-            # A process may end without closing the store.
+            # A process may end without calling `close`.
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         return self._scratch / trial_id
 
     def _steps(self, trial_id: str, patience_s: float | None = None) -> tuple[set[int], set[int]]:
-        """Return the steps with a manifest, and all steps."""
+        """Return the steps that have a manifest, and all steps."""
         names = self.entries(self._path(trial_id), patience_s)
         steps = {name: step for name in names if (step := checkpoint_step(name)) is not None}
         whole = {
@@ -264,14 +270,14 @@ class Elsewhere:
         return whole, set(steps.values())
 
     def _entries(self, folder: str) -> dict[str, bool]:
-        # `find`, `walk`, `isdir` and `exists` of fsspec return an empty result if the store fails.
+        # Do not use `find`, `walk`, `isdir` and `exists` of fsspec, which return an empty result on failure.
         self._files.invalidate_cache()
         try:
             found = self._files.ls(folder, detail=True)
         except FileNotFoundError:
             return {}
         paths = {each["name"].strip("/"): each["type"] == "directory" for each in found}
-        paths.pop(folder.strip("/"), None)  # some object stores list the folder itself
+        paths.pop(folder.strip("/"), None)  # some object stores include the folder itself
         return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 
     def _upload(self, trial_id: str, made: Checkpoint, patience_s: float) -> None:
@@ -312,7 +318,7 @@ class Elsewhere:
             self._files.makedirs(folder, exist_ok=True)
 
     def _delete(self, folder: str, patience_s: float) -> None:
-        """Delete a folder, which may be missing. Raise Unreachable."""
+        """Delete a folder, which may be missing. Raise `Unreachable`."""
 
         def is_there() -> bool:
             self._files.invalidate_cache()
@@ -326,29 +332,34 @@ class Elsewhere:
             if is_there():
                 with suppress(FileNotFoundError):
                     self._files.rm(folder, recursive=True)
-                if is_there():  # `rm` of some file systems skips what it cannot list
+                if is_there():  # `rm` of some file systems skips paths that it cannot list
                     raise OSError(f"{folder} could not be deleted as a whole")
 
         self._retried(delete, patience_s)
 
 
 def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
-    """Return the store at `uri`, by default in the folder of the sweep; `patience_s` as for `Elsewhere`."""
+    """Return the store at `uri`, or the folder of the sweep if `uri` is None.
+
+    Args:
+        uri: URI of an external store.
+        patience_s: Seconds of retries of an external store, by default `PATIENCE_S`.
+    """
     return InFolder() if uri is None else Elsewhere(uri, patience_s)
 
 
 def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Found:
-    """Return what `action` does, which is retried for `patience_s` seconds while it raises.
+    """Return the result of `action`, which is retried for `patience_s` seconds while it raises.
 
     Args:
         action: One operation of a store of checkpoints.
         patience_s: Seconds after the first error in which the operation is retried.
-        uri: The store, for the message.
+        uri: URI of the store, for the error message.
 
     Raises:
-        FileNotFoundError: The store answers that the file does not exist.
-        InputError: The URI names no file system that is installed here.
-        Unreachable: A retry cannot resolve the last error, or the time is over.
+        FileNotFoundError: The store responds that the file does not exist.
+        InputError: No file system for the URI is installed.
+        Unreachable: The last error is in `LASTING`, or the time is over.
     """
     until, pause = time.monotonic() + patience_s, 0.5
     while True:
@@ -356,7 +367,7 @@ def patiently(action: Callable[[], _Found], patience_s: float, uri: str) -> _Fou
             return action()
         except (FileNotFoundError, InputError):
             raise
-        except Exception as error:  # libraries of stores have classes of their own
+        except Exception as error:  # libraries of stores have their own exception classes
             if isinstance(error, LASTING) or time.monotonic() + pause > until:
                 raise Unreachable(
                     f"the store of checkpoints must answer, and {redact_url(uri)} does not: "

@@ -1,4 +1,4 @@
-"""URIs of stores of checkpoints: checks, paths below them, and their file systems."""
+"""Check URIs of checkpoint stores, build paths below them, and open their file systems."""
 
 import re
 import uuid
@@ -12,14 +12,14 @@ USERS_ARE_KEYS = ("s3", "gs", "gcs")
 
 
 def sweep_uri(uri: str, name: str) -> str:
-    """Return a new folder below `uri` for one launch of a sweep, without checkpoints of earlier launches."""
+    """Return a unique folder below `uri`, so that a sweep does not find checkpoints of earlier launches."""
     return below(uri, f"{name}-{uuid.uuid4().hex[:8]}")
 
 
 def below(uri: str, *names: str) -> str:
     """Return the URI of `names` below the folder of a URI, which may have a query.
 
-    Works on the text, since `urllib` drops the slashes of `scheme:///path` for schemes that it does not know.
+    The text is edited directly, since `urllib` drops the slashes of `scheme:///path` for unknown schemes.
     """
     scheme, separator, rest = uri.partition("://")
     path, more = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
@@ -30,8 +30,8 @@ def check_uri(uri: str) -> None:
     """Check the URI of a store.
 
     Raises:
-        InputError: The URI contains a secret, or no known file system has its scheme.
-        StoreError: The file system connects when it is created, and cannot.
+        InputError: The URI contains a secret, or no installed file system supports its scheme.
+        StoreError: The file system connects on creation, and the connection fails.
     """
     if "://" not in uri:
         raise _unknown(uri, "a URI has a scheme, such as s3://")
@@ -43,7 +43,7 @@ def check_uri(uri: str) -> None:
         raise
     except (ImportError, TypeError, ValueError) as error:
         raise _unknown(uri, error) from error
-    except Exception as error:  # libraries of stores have classes of their own
+    except Exception as error:  # libraries of stores have their own exception classes
         raise StoreError(
             f"--checkpoints must be reachable, got {redact_url(uri)}: {redact(error)}"
         ) from error
@@ -56,13 +56,14 @@ def check_uri(uri: str) -> None:
 
 
 def file_system(uri: str) -> tuple[Any, str]:
-    """Return the fsspec file system of a URI, and the path in it.
+    """Return the fsspec file system of a URI and the path in that file system.
 
-    Those of pyarrow come first, since its S3, Google and Azure file systems need no further library.
+    File systems of pyarrow are preferred, since its S3, Google and Azure file systems need no further
+    library.
 
     Raises:
-        InputError: No known file system has the scheme of the URI.
-        Exception: The file system connects when it is created, and cannot.
+        InputError: No installed file system supports the scheme of the URI.
+        Exception: The file system connects on creation, and the connection fails.
     """
     import fsspec
     from fsspec.implementations.arrow import ArrowFSWrapper

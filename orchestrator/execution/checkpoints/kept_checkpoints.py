@@ -1,4 +1,4 @@
-"""Checks the checkpoints that an extended sweep reads again, before anything is written."""
+"""Check the checkpoints that an extended sweep will re-evaluate, before the extension writes anything."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,17 +11,17 @@ from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount
 
 MOST_NAMED = 8
-"""Maximum number of trials that a message names; it counts the others."""
+"""Maximum number of trials listed by name in a message, which counts the remaining ones."""
 
 
 def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, records: Sequence[Record]) -> None:
-    """Check the checkpoints of finished confirm trials that trials for added splits will read.
+    """Check the checkpoints of finished confirm trials that trials for added splits will re-evaluate.
 
     Args:
-        folder: The sweep.
-        uri: Store of the checkpoints; None for the folder of the sweep.
+        folder: Folder of the sweep.
+        uri: URI of the checkpoint store; None for the folder of the sweep.
         plan: The extended plan.
-        records: Trials that were asked for. Running confirm trials will write their checkpoints.
+        records: Trials in the ledger. Running confirm trials will still write their checkpoints.
 
     Raises:
         InputError: A checkpoint is missing or damaged.
@@ -60,12 +60,12 @@ def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Recor
 
 
 def is_sound(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:
-    """Return whether the checkpoint of a trial and step exists and can be read."""
+    """Return whether the checkpoint of a trial at `step` exists and is readable."""
     return not _fault(store, folder, trial_id, step)
 
 
 def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
-    """Return what is wrong with the checkpoint of `step`; empty if nothing is."""
+    """Return a description of the fault of the checkpoint at `step`; empty if it is readable."""
     for checkpoint in store.complete(folder.checkpoint(trial_id)):
         if checkpoint.step == step:
             try:

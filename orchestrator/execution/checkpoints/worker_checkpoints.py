@@ -1,9 +1,9 @@
-"""Checkpoints of one trial on disk: complete or absent, and checked before they are used.
+"""Write and read checkpoints of one trial on disk; each is complete or absent, and checked before use.
 
-    <folder>/step-000001000/state/           what the workload saved
-    <folder>/step-000001000/checkpoint.json  the measurement of that step, digests of all files and of itself
+    <folder>/step-000001000/state/           files written by the workload
+    <folder>/step-000001000/checkpoint.json  measurement of that step, digests of all files and of itself
 
-A checkpoint is written under another name, flushed to the disk and then renamed.
+A checkpoint is written to a temporary folder, flushed to the disk and then renamed.
 """
 
 import hashlib
@@ -25,32 +25,32 @@ from trainables.atomic import flush as to_disk
 from trainables.protocol import Measurement
 
 KEPT = 2
-"""Number of newest checkpoints that are kept; the second one is used if the newest is damaged."""
+"""Number of newest checkpoints to retain; the second one is used if the newest is damaged."""
 FLUSHES = 8
-"""Number of files that are flushed at the same time, since file systems write them together."""
+"""Number of files flushed concurrently, since file systems flush several files together."""
 UNFINISHED = ".writing-"
 MANIFEST = "checkpoint.json"
 STATE = "state"
 
 
 class Damaged(Exception):
-    """A checkpoint differs from what was written."""
+    """Raised if the files of a checkpoint differ from the written ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One complete checkpoint."""
+    """One complete checkpoint of a trial."""
 
     folder: Path
     step: int
 
     @property
     def state(self) -> Path:
-        """Folder for `Workload.restore`."""
+        """Folder with the files for `Workload.restore`."""
         return self.folder / STATE
 
     def measurement(self) -> Measurement:
-        """Check every file, and return the measurement of this step. Raise `Damaged`."""
+        """Check every file and return the measurement of this step. Raise `Damaged`."""
         try:
             manifest = unsealed(read_ordinary(self.folder / MANIFEST))
             measurement = _from_json(manifest["measurement"])
@@ -72,7 +72,7 @@ class Checkpoint:
 
 
 def complete(folder: Path) -> list[Checkpoint]:
-    """Return complete checkpoints, newest first."""
+    """Return complete checkpoints, newest first, without checking their files."""
     names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     steps = sorted((step for name in names if (step := checkpoint_step(name)) is not None), reverse=True)
     return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
@@ -81,17 +81,22 @@ def complete(folder: Path) -> list[Checkpoint]:
 def write(
     folder: Path, measurement: Measurement, save: Callable[[Path], None], *, flush: bool = True
 ) -> Checkpoint:
-    """Write a checkpoint, then delete older ones but `KEPT` - 1. An error leaves the older ones unchanged.
+    """Write a checkpoint, then delete all older ones except the newest `KEPT` - 1.
+
+    An error leaves the older checkpoints unchanged.
 
     Args:
         folder: Folder of the checkpoints of the trial.
         measurement: The measurement of this step.
-        save: Writes the state into a folder.
-        flush: Whether the checkpoint must survive a failure of the machine. Without, the digests show whether
-            it did.
+        save: Function that writes the state into a folder.
+        flush: Whether the checkpoint must survive a failure of the machine. If False, a lost write is
+            detected by its digests.
+
+    Returns:
+        The new checkpoint.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    # An earlier worker that is taken for dead may still write, so each checkpoint has a name of its own.
+    # An earlier worker that was declared dead may still write, so each temporary folder has a unique name.
     unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
     try:
         (unfinished / STATE).mkdir(parents=True)
@@ -107,7 +112,7 @@ def write(
         }
         (unfinished / MANIFEST).write_text(sealed(manifest), encoding="utf-8")
         if flush:
-            # Links lead to other files, or to none.
+            # The targets of symbolic links may be outside the checkpoint or missing.
             written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
             with ThreadPoolExecutor(FLUSHES) as pool:
                 for _ in pool.map(to_disk, written):
@@ -125,7 +130,7 @@ def write(
 
 
 def _to_json(value: float) -> float | str:
-    """Return a metric as a JSON value: NaN and infinities become texts."""
+    """Return a metric as a JSON value: NaN and infinities become strings."""
     return value if isfinite(value) else str(value)
 
 
@@ -135,14 +140,14 @@ def _from_json(values: Mapping[str, Any]) -> Measurement:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Delete incomplete checkpoints of killed workers."""
+    """Delete incomplete checkpoints that killed workers left."""
     for path in folder.glob(f"{UNFINISHED}*"):
         if own_folder(path):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _digests(state: Path) -> dict[str, str]:
-    """Return the digests of all files. Raise OSError also for a folder that cannot be read."""
+    """Return the digest of each file by its relative path. Raise `OSError` also for an unreadable folder."""
 
     def refuse(error: OSError) -> None:
         if isinstance(error, PermissionError):

@@ -1,1 +1,1 @@
-"""Runs the trials of a sweep on Ray: driver process, actors, checks of a cluster."""
+"""Run the trials of a sweep on Ray: driver process, actors, checks of a cluster."""

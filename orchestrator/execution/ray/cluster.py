@@ -1,4 +1,4 @@
-"""Connects to Ray: to an existing cluster, or to a Ray on this machine that ends with its driver."""
+"""Connect to an existing Ray cluster, or to a private Ray on this machine that ends with its driver."""
 
 import logging
 import time
@@ -17,11 +17,11 @@ from orchestrator.execution.slots import require_room, slots
 from orchestrator.spec.section import Resources
 
 REREAD_S = 2.0
-"""Seconds after which the nodes of a cluster are read again, since nodes come and go."""
+"""Seconds after which the nodes of a cluster are listed again, since nodes join and leave."""
 ANSWER_S = 0.1
-"""The same while nodes are being checked."""
+"""Seconds after which the nodes are listed again while nodes are being checked."""
 OBJECT_STORE_BYTES = 100 << 20
-"""Size of the object store of a private Ray; nothing large passes through it."""
+"""Bytes of the object store of a private Ray; no large objects pass through it."""
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -30,11 +30,12 @@ def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
     """Connect to the Ray of an order; `ray_environment` must be set before Ray is imported.
 
     Args:
-        order: Address of the cluster, or CPUs of a private Ray, by default all CPUs of this process.
+        order: Address of a cluster, or the number of CPUs of a private Ray, by default all CPUs of this
+            process.
         scratch: Folder for files of a private Ray.
 
     Raises:
-        InputError: There is no cluster at the address.
+        InputError: No cluster is at the address.
     """
     try:
         if order.address is None:
@@ -62,8 +63,8 @@ def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
 def slot_counter(wanted: Resources, nodes: Nodes | None = None) -> Callable[[], int]:
     """Return a function that counts the trials that fit on the connected cluster.
 
-    An existing cluster has at least one slot once all nodes have been checked: a cluster grows when a trial
-    waits for a slot.
+    An existing cluster has at least one slot once all nodes have been checked, since an autoscaler adds nodes
+    only while a trial waits for a slot.
 
     Args:
         wanted: Resources of a trial.
@@ -71,7 +72,7 @@ def slot_counter(wanted: Resources, nodes: Nodes | None = None) -> Callable[[], 
 
     Raises:
         InputError: No trial fits on a private Ray.
-        RuntimeError: The function found that a private Ray has lost its node.
+        RuntimeError: Raised by the returned function if a private Ray has lost its node.
     """
     known = require_room(_resources(), wanted) if nodes is None else nodes.look()
     read_at = time.monotonic()

@@ -1,10 +1,10 @@
-"""Ray's driver, seen from the launching process: a child process that is started, watched and ended.
+"""Start, watch and end the Ray driver, a child process of the launching process.
 
-Ray may end the process that it runs in, some of its calls never return after a server has died, and it prints
-to the standard output. So the launching process does not load Ray.
+The launching process does not load Ray. Ray may end its own process, some of its calls never return after a
+server has died, and it prints to standard output.
 
-The child receives a `DriverOrder`. It then sends calls of `Hooks`, as tuples of a method's name and its
-arguments, each of which is answered, and at last a `DriverEnded`.
+The child receives a `DriverOrder`. It then sends calls of `Hooks` as tuples of method name and arguments, and
+the launching process answers each call. The last message is a `DriverEnded`.
 """
 
 import os
@@ -33,47 +33,47 @@ from trainables.process_identity import process_label
 CHECK_S = 0.5
 """Seconds between two checks of Ray's servers."""
 END_S = 20.0
-"""Seconds that the driver may take to end."""
+"""Seconds that the driver has to exit after its last message."""
 SERVERS = frozenset({"gcs_server", "raylet"})
-"""Processes that a driver with its own Ray starts and needs."""
+"""Names of server processes that a driver with a private Ray starts and needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverOrder:
-    """What a driver runs, and on which Ray."""
+    """Trials for a driver to run, and the Ray to run them on."""
 
     resources: Resources
     address: str | None = None
     """Address of an existing cluster; None to start a Ray on this machine."""
     needs: NodeRequirements | None = None
-    """Requirements that every node of an existing cluster is checked for."""
+    """Requirements that every node of an existing cluster must meet."""
     orders: JobEncoder | None = None
-    """The trials; None to check the cluster and end."""
+    """Encoder of the trials; None to check the cluster and exit."""
     num_cpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DriverEnded:
-    """The last message of a driver."""
+    """Last message of a driver."""
 
     error: str = ""
-    """Why the driver ended early; empty if it has nothing left to do."""
+    """Error that ended the driver early; empty if the driver finished its work."""
     kind: type[HaltsweepError] | None = None
     """Class of the error; None for an error of Ray."""
 
 
 class RayDriver:
-    """A driver process. Leaving the context kills it with all processes of a Ray that it started."""
+    """Driver process. Leaving the context kills it with all processes of its private Ray."""
 
     def __init__(self, order: DriverOrder, log: Path | None) -> None:
-        """Prepare a driver.
+        """Prepare a driver without starting it.
 
         Args:
             order: The order for the driver.
             log: File for output of Ray; None to discard output.
         """
         self.is_ending = False
-        """Whether the driver ends by itself."""
+        """Whether the driver has sent its last message and exits by itself."""
         self._order, self._log = order, log
         self._servers: dict[psutil.Process, str] = {}
         self._checked_at = time.monotonic()
@@ -92,7 +92,7 @@ class RayDriver:
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C reaches this process alone
+                start_new_session=True,  # Ctrl-C must reach only the launching process
                 env=environment,
             )
         self._connection.send(self._order)
@@ -126,12 +126,15 @@ class RayDriver:
         return message
 
     def answer(self, value: Any) -> None:
-        """Return the value of a call to the driver."""
+        """Send the return value of a call to the driver."""
         with suppress(OSError):  # `receive` notices that the driver has died
             self._connection.send(value)
 
     def dead_server(self) -> str:
-        """Return which server of a private Ray has died; empty if none has, or the last check is recent."""
+        """Return a description of a dead server of a private Ray.
+
+        The result is empty if all servers live, or if the last check was less than `CHECK_S` seconds ago.
+        """
         if time.monotonic() - self._checked_at < CHECK_S:
             return ""
         self._checked_at = time.monotonic()

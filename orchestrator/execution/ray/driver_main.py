@@ -1,6 +1,7 @@
-"""The driver process of Ray and Tune, started by `RayDriver` with a descriptor and a temporary folder.
+"""Run Ray and Tune in the driver process, which `RayDriver` starts with a descriptor and a temporary folder.
 
-It decides and stores nothing: calls of Tune's hooks go to the session in the launching process.
+The process makes no decisions and stores nothing. It forwards calls of Tune's hooks to the session in the
+launching process.
 """
 
 import os
@@ -25,7 +26,7 @@ PARENT_CHECK_S = 0.2
 
 
 def main() -> None:
-    """Run the order of the launching process, and send how it ended."""
+    """Run the order of the launching process and send the result."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection: Connection = Connection(int(sys.argv[1]))
     ended = _end_of(_connect, connection, connection.recv(), Path(sys.argv[2]))
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def _end_of(function: Callable[..., None], *arguments: Any) -> DriverEnded:
-    """Call a function, and return how it ended."""
+    """Call a function and return its result as the end of the driver."""
     try:
         function(*arguments)
     except (EOFError, BrokenPipeError):
@@ -51,7 +52,7 @@ def _connect(connection: Connection, order: DriverOrder, scratch: Path) -> None:
     from orchestrator.execution.ray.cluster import connect
 
     with connect(order, scratch):
-        # Sent before Ray ends, since the launching process watches Ray's servers.
+        # Sent before Ray shuts down, since the launching process watches Ray's servers.
         connection.send(_end_of(_run, connection, order, scratch))
 
 
@@ -71,7 +72,7 @@ def _run(connection: Connection, order: DriverOrder, scratch: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _RemoteSession:
-    """The session of the launching process."""
+    """Proxy for the session of the launching process."""
 
     connection: Connection
 
@@ -105,7 +106,7 @@ class _RemoteSession:
 
 
 def _end_with(parent: int) -> None:
-    """End this process, and with it Ray, when the launching process has been killed."""
+    """Exit this process, and with it Ray, after the launching process was killed."""
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_S)
     os._exit(1)

@@ -1,4 +1,4 @@
-"""Environment variables for Ray's driver: quiet, private, and without stores of its own."""
+"""Define environment variables for Ray's driver, without output, dashboards and result files of Ray."""
 
 import os
 import secrets
@@ -7,13 +7,13 @@ from pathlib import Path
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray would start one idle process for each CPU; trials run in child processes of actors.
+    # Without this, Ray would start one idle process per CPU; trials run in child processes of actors.
     "RAY_prestart_worker_first_driver": "0",
-    # Ray would print the deaths of workers; the ledger records them.
+    # Without this, Ray would print deaths of workers, which the ledger records.
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-    # A driver without the head of its cluster ends after so many seconds.
+    # Seconds after which a driver exits if it cannot reach the head of its cluster.
     "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
-    # Tune stores and prints nothing: the ledger is the truth, and the launcher has its own view.
+    # Tune stores and prints nothing, since the ledger stores results and the launcher displays them.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1e9",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -25,16 +25,16 @@ SETTINGS = {
     "TUNE_MAX_PENDING_TRIALS_PG": "100000",
 }
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Setting that makes all servers of a Ray of one machine listen on the loopback address."""
+"""Setting that makes all servers of a private Ray listen on the loopback address only."""
 
 
 def ray_environment(*, private: bool) -> Mapping[str, str]:
     """Return the variables that must be set before a process imports Ray.
 
     Args:
-        private: Whether the process starts its own Ray. Other machines cannot reach a private Ray, and other
-            users of this machine lack its token. For an existing cluster, a token of the user is sent, which
-            clusters without tokens ignore.
+        private: Whether the process starts a private Ray. Other machines cannot reach a private Ray, and
+            other users of this machine lack its token. For an existing cluster, a token of the user is sent,
+            which clusters without tokens ignore.
     """
     found = SETTINGS | LOOPBACK if private else SETTINGS
     if "RAY_AUTH_MODE" in os.environ:
@@ -45,7 +45,7 @@ def ray_environment(*, private: bool) -> Mapping[str, str]:
 
 
 def token_place() -> str | None:
-    """Return the variable or the file from which Ray reads the token of a cluster; None if there is none."""
+    """Return the variable or file from which Ray reads the token of a cluster; None without a token."""
     if os.environ.get("RAY_AUTH_TOKEN", "").strip():
         return "RAY_AUTH_TOKEN"
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")

@@ -1,4 +1,4 @@
-"""What every machine needs that runs trials of a sweep: a machine is checked before it gets a trial."""
+"""Check whether a machine can run trials of a sweep, before it receives a trial."""
 
 import json
 import secrets
@@ -26,59 +26,59 @@ SAME = ("torch", "numpy")
 """Libraries whose versions change the last digits of results."""
 MARK = ".haltsweep-shared-"
 NODE_ID = "ray.io/node-id"
-"""Ray's label for the id of a node."""
+"""Label of Ray for the id of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirements:
-    """What trials of one sweep need of the machine that they run on; JSON values only."""
+    """Requirements of the trials of one sweep on a machine, as JSON values."""
 
     workload: str
     code: Mapping[str, str]
-    """`code_parts` on the launching machine."""
+    """Digests of `code_parts` on the launching machine."""
     versions: Mapping[str, str]
     data_dir: str
     tasks: tuple[Mapping[str, Any], ...]
-    """Settings of every task; none for a custom trainable."""
+    """Settings of every task; empty for a custom trainable."""
     models: tuple[str, ...]
-    """Names of every model; none for a custom trainable."""
+    """Names of every model; empty for a custom trainable."""
     splits: tuple[str, ...]
-    """Test splits that confirmed trials read."""
+    """Names of test splits that confirm trials read."""
     sent: Mapping[str, str]
-    """Modules and packages that are not installed, and therefore sent to every node: `code_to_send`."""
+    """Modules and packages sent to every node by `code_to_send` because they are not installed."""
     store: str | None
-    """URI of the checkpoints; None: they are in the folder of sweeps, which must be shared."""
+    """URI of the checkpoint store; None if checkpoints are in the folder of sweeps, which must be shared."""
     mark: str = ""
-    """A file in the folder of sweeps."""
+    """Path of a marker file in the folder of sweeps."""
     nonce: str = ""
-    """Content of that file."""
+    """Content of the marker file."""
     data: Mapping[str, str] | None = None
-    """Content hashes of the data on the launching machine; None: data are not built yet."""
+    """Content hashes of the data on the launching machine; None if the data are not built yet."""
 
     def to_json(self) -> str:
-        """Return JSON for `from_json` on another machine."""
+        """Return the requirements as JSON for `from_json` on another machine."""
         return json.dumps(to_json_values(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
+        """Return the requirements from a string created by `to_json`."""
         return from_json_values(cls, json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """How a machine meets `NodeRequirements`."""
+    """Result of a check of a machine against `NodeRequirements`."""
 
     lacks: tuple[str, ...] = ()
-    """Why it cannot run trials, each a clause."""
+    """Clauses that state why the machine cannot run trials."""
     unshared: bool = False
-    """Whether one of these is the folder of sweeps."""
+    """Whether one reason is that the machine does not share the folder of sweeps."""
     differs: tuple[str, ...] = ()
-    """Differences that may change the last digits of results."""
+    """Clauses that state differences that may change the last digits of results."""
 
 
 def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
-    """Return what the trials of `plan` need, as this machine has it."""
+    """Return the requirements of the trials of `plan`, with versions and code of this machine."""
     tasks, models = tasks_and_models(plan, setup)
     modules = custom_modules(setup.workload, tasks, models)
     return NodeRequirements(
@@ -96,12 +96,12 @@ def needs_of(plan: Plan, setup: Setup) -> NodeRequirements:
 
 @contextmanager
 def marked(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
-    """Yield `needs` with a file in `folder` that shows other machines whether they see the same folder.
+    """Yield `needs` with a marker file in `folder`, by which machines check that they share the folder.
 
-    The file is removed afterwards. Where checkpoints are elsewhere, no file is made.
+    The file is deleted afterwards. No file is created if checkpoints are in an external store.
 
     Raises:
-        StoreError: The folder cannot be written.
+        StoreError: The folder is not writable.
     """
     if needs.store is not None:
         yield needs
@@ -122,7 +122,7 @@ def marked(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
 
 @contextmanager
 def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
-    """Yield the needs of a session that has built its data, with a mark in the sweep's folder meanwhile."""
+    """Yield the requirements after the data were built, with a marker file in the folder of the sweep."""
     for stale in folder.root.glob(f"{MARK}*"):
         stale.unlink(missing_ok=True)
     needs = needs_of(plan, setup)
@@ -132,7 +132,7 @@ def needs_built(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeR
 
 
 def answer(needs: NodeRequirements) -> NodeAnswer:
-    """Check this machine. Where the launching machine has built its data, this one first builds its own."""
+    """Check this machine; build its data first if the launching machine has built its data."""
     try:
         load_workload(needs.workload)
         code = code_parts(needs.workload, task_names(needs.tasks), needs.models)
@@ -156,7 +156,7 @@ def _versions() -> dict[str, str]:
 
 
 def is_seen(mark: Path, nonce: str) -> bool:
-    """Return whether this machine sees the folder with the mark."""
+    """Return whether this machine can read the marker file with the content `nonce`."""
     try:
         return mark.read_text(encoding="utf-8") == nonce
     except OSError:
@@ -197,7 +197,7 @@ def _no_data(needs: NodeRequirements) -> str:
         found = content_hashes(needs.tasks, needs.splits, folder)
     except OSError as error:
         return f"it cannot write to {folder} ({error.strerror or error}): choose another --data"
-    except Exception as error:  # whatever hinders data hinders trials
+    except Exception as error:  # any error with the data would also stop trials
         return f"{redact(error)}"
     other = [name for name, content in needs.data.items() if found.get(name) != content]
     return f"its data differ from the launching machine's: {', '.join(other)}" if other else ""

@@ -1,4 +1,4 @@
-"""The nodes of the connected cluster: each node checks once whether it can run trials."""
+"""Check each node of the connected cluster once for whether it can run trials."""
 
 import json
 import time
@@ -18,11 +18,11 @@ from orchestrator.files.redact import redact
 from orchestrator.spec.section import Resources
 
 TRIES = 3
-"""How often a node is asked that does not answer."""
+"""Maximum number of checks of a node that fails to answer."""
 ANSWERS_S, POLL_S = 120.0, 0.1
-"""Seconds that nodes have to answer before a launch, and between two looks at the answers."""
+"""Seconds that nodes have to answer before a launch, and seconds between two polls for answers."""
 AUTOSCALED = "ray.io/node-group"
-"""Label of nodes of a cluster that can grow."""
+"""Label of nodes of a cluster with an autoscaler."""
 
 
 def living_nodes() -> list[Mapping[str, Any]]:
@@ -39,7 +39,7 @@ def _answer(needs: str) -> str:
 
 @dataclass(slots=True)
 class Nodes:
-    """Which nodes of a cluster take trials. A node that joins is checked before it gets a trial."""
+    """Nodes of a cluster and whether they take trials. A new node is checked before it receives a trial."""
 
     needs: NodeRequirements
     wanted: Resources
@@ -52,19 +52,19 @@ class Nodes:
 
     @property
     def kept_out(self) -> tuple[str, ...]:
-        """Ids of living nodes that get no trial, at least not yet."""
+        """Ids of living nodes that are not, or not yet, allowed to run trials."""
         return tuple(sorted(key for key in self._living if not self._is_fit(key)))
 
     @property
     def asking(self) -> bool:
-        """Whether a node has not answered yet."""
+        """Whether the check of a node is still running."""
         return bool(self._asked)
 
     def look(self) -> int:
-        """Ask new nodes, read answers, and return how many trials fit on the nodes that can run them.
+        """Start checks of new nodes, read results, and return how many trials fit on the allowed nodes.
 
         Raises:
-            ExecutorError: There are nodes, and each has answered that it cannot run trials.
+            ExecutorError: The cluster has nodes, and every check found that its node cannot run trials.
         """
         self._update()
         if self._living and not self._asked and not any(map(self._is_fit, self._living)):
@@ -73,7 +73,7 @@ class Nodes:
         return slots(fit, self.wanted)
 
     def require_fit(self) -> None:
-        """Check the cluster before a launch. A cluster that can grow needs no room yet.
+        """Check the cluster before a launch. A cluster with an autoscaler may have no room yet.
 
         Raises:
             InputError: No trial fits on a node, no node can run trials, or nodes do not share the folder of
@@ -104,7 +104,7 @@ class Nodes:
         return key in self._answers and not self._answers[key].lacks
 
     def _update(self) -> None:
-        # A node without room for a trial, such as a small head, does not load what trials need.
+        # A node without room for a trial, such as a small head node, is not checked.
         fitting = (node for node in living_nodes() if slots([node["Resources"]], self.wanted))
         self._living = {node["NodeID"]: node for node in fitting}
         self._asked = {key: each for key, each in self._asked.items() if key in self._living}
@@ -141,7 +141,7 @@ class Nodes:
         return f"a node of the cluster must be able to run trials, and none can: {self._why(self._living)}"
 
     def _why(self, keys: Iterable[str]) -> str:
-        """Return the names of nodes with what they lack."""
+        """Return the names of nodes with the requirements that they do not meet."""
         return "; ".join(f"{_name(self._living[key])}: {'; '.join(self._answers[key].lacks)}" for key in keys)
 
 

@@ -1,4 +1,4 @@
-"""Sends code that is not installed from the launch folder to every node, by Ray's runtime environment."""
+"""Send code from the launch folder that is not installed to every node, with Ray's runtime environment."""
 
 import shutil
 import tempfile
@@ -11,9 +11,9 @@ from trainables.custom.source_files import parts_of
 
 
 def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
-    """Return the packages and modules below `folder` that `modules` consist of, by place on Python's path.
+    """Return packages and modules of `modules` below `folder`, by their place on Python's path.
 
-    Installed code is left out, since every node must have it, and so is code in other folders.
+    Installed code is excluded, since every node must have it. Code in other folders is excluded, too.
     """
     root = folder.resolve()
     found: dict[str, str] = {}
@@ -28,10 +28,10 @@ def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
 
 @contextmanager
 def runtime_environment(sent: Mapping[str, str]) -> Iterator[dict[str, Any] | None]:
-    """Yield Ray's runtime environment with `sent`; None where nothing is sent.
+    """Yield Ray's runtime environment with the code in `sent`; None if `sent` is empty.
 
-    Ray sends modules and packages. A folder without `__init__.py` may contain other files, so Ray gets a copy
-    with the imported code alone.
+    Ray sends modules and packages. A folder without `__init__.py` may contain unrelated files, so Ray
+    receives a copy that contains only the imported code.
     """
     if not sent:
         yield None

@@ -1,6 +1,6 @@
-"""Runs a session on a Ray that may die: Ray's driver is a child process, which the launching process watches.
+"""Run a session on Ray in a watched child process, and restart a private Ray after a failure.
 
-When a private Ray loses a server, all of its processes are killed and another Ray is started: running trials
+When a private Ray loses a server, all of its processes are killed and another Ray is started. Running trials
 continue from their last checkpoints.
 """
 
@@ -23,12 +23,12 @@ from orchestrator.spec.section import Resources
 
 RESTARTS = 3
 WINDOW_S = 3600.0
-"""Ray is started again at most so often within so many seconds."""
+"""Maximum number of restarts of Ray within `WINDOW_S` seconds."""
 POLL_S = 0.1
 LONGEST_STEP_S = 1.0
-"""More time between two looks does not count: the machine was suspended, or Ctrl-Z stopped this process."""
+"""Maximum seconds counted between two polls, since the machine or this process may have been suspended."""
 BEGIN_S, HANG_S = 900.0, 300.0
-"""Seconds that Ray's driver may be silent before its first call, and afterwards."""
+"""Seconds that Ray's driver may be silent before its first call, and after it."""
 
 
 def run_ray(
@@ -49,21 +49,21 @@ def run_ray(
     check: Callable[[], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Run until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
+    """Run trials until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
 
     Further arguments are those of `run_inline`.
 
     Args:
         resources: Resources of each trial.
-        needs: Requirements that nodes of an existing cluster are checked for before they get trials.
-        address: Address of an existing cluster; None to start a Ray on this machine.
-        num_cpus: CPUs of a private Ray; by default all that this process may use.
+        needs: Requirements that nodes of an existing cluster must meet before they receive trials.
+        address: Address of an existing cluster; None to start a private Ray on this machine.
+        num_cpus: CPUs of a private Ray, by default all CPUs of this process.
         log: File for output of Ray.
         warn: Called with warnings for the user.
 
     Raises:
-        InputError: There is no such cluster, or a trial fits on none of its nodes.
-        ExecutorError: Ray cannot be started, has died too often, or has died and belongs to others.
+        InputError: No cluster is at the address, or a trial fits on none of its nodes.
+        ExecutorError: Ray cannot be started, has died too often, or is an existing cluster that has died.
     """
     orders = JobEncoder(
         workload,
@@ -93,14 +93,14 @@ def run_ray(
 
 @dataclass
 class _Restarts:
-    """How often Ray has died lately."""
+    """Recent failures of Ray, which limit its restarts."""
 
     address: str | None
     log: Path | None
     ends: deque[float] = field(default_factory=deque)
 
     def allow(self, died: str) -> str:
-        """Return the warning that Ray is started again; raise ExecutorError if it is not."""
+        """Return the warning that Ray is restarted. Raise `ExecutorError` if no restart is allowed."""
         if self.address is not None:
             raise ExecutorError(
                 f"the Ray cluster at {self.address} must stay up, and {died}; nothing recorded is lost: "
@@ -123,14 +123,14 @@ class _Restarts:
 
 
 class OwnTime:
-    """Seconds that this process was running; a suspended machine makes no trial silent."""
+    """Clock that counts seconds while this process runs, so that a suspended machine times out no trial."""
 
     def __init__(self) -> None:
-        """Begin at 0."""
+        """Start the clock at 0 s."""
         self._read_at, self._passed_s = time.monotonic(), 0.0
 
     def __call__(self) -> float:
-        """Return the seconds; to be called often."""
+        """Return the elapsed seconds; must be called often."""
         now = time.monotonic()
         self._passed_s += min(now - self._read_at, LONGEST_STEP_S)
         self._read_at = now

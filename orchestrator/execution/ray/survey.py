@@ -1,4 +1,4 @@
-"""Checks a cluster before a launch writes anything."""
+"""Check a Ray cluster before a launch writes anything."""
 
 import socket
 import tempfile
@@ -18,20 +18,20 @@ from orchestrator.spec.section import Resources
 PATIENCE_S = 180.0
 POLL_S = 0.1
 REFUSED = b"InvalidAuthToken"
-"""Part of what Ray prints again and again where the token is missing or wrong."""
+"""Text that Ray prints repeatedly if the token is missing or wrong."""
 ANSWER_S = 10.0
 RUNNING_HERE = "auto"
-"""The address of whatever cluster this machine is a node of."""
+"""Address that selects the cluster of which this machine is a node."""
 CLIENT = "ray://"
 PORT = 6379
-"""Port of a head node that was started without --port."""
+"""Default port of a head node, used without `--port`."""
 
 
 def require_cluster(address: str, plan: Plan, setup: Setup, folder: SweepFolder) -> None:
-    """Check the cluster for the sweep that is, or will be, in `folder`; leave nothing behind.
+    """Check the cluster for a sweep in `folder`, which may not exist yet, and leave no files behind.
 
     Raises:
-        InputError: As of `require_nodes`.
+        InputError: No cluster is at the address, or its nodes cannot run the trials.
     """
     above = next(path for path in folder.root.resolve().parents if path.is_dir())
     with marked(needs_of(plan, setup), above) as needs:
@@ -39,10 +39,10 @@ def require_cluster(address: str, plan: Plan, setup: Setup, folder: SweepFolder)
 
 
 def require_nodes(address: str, wanted: Resources, needs: NodeRequirements) -> None:
-    """Check that a cluster is at `address`, and that its nodes can run trials that ask for `wanted`.
+    """Check that a cluster is at `address` and that its nodes can run trials with the resources `wanted`.
 
     Raises:
-        InputError: There is no such cluster, or as of `Nodes.require_fit`.
+        InputError: No cluster is at the address, or `Nodes.require_fit` fails.
     """
     order = DriverOrder(wanted, address, needs)
     with tempfile.NamedTemporaryFile() as log, RayDriver(order, Path(log.name)) as driver:
@@ -71,7 +71,7 @@ def _wrong_token(address: str) -> InputError:
 
 
 def check_address(address: str) -> None:
-    """Raise InputError unless `address` is HOST:PORT, and something listens there."""
+    """Raise `InputError` unless `address` has the form HOST:PORT and accepts connections."""
     if address == RUNNING_HERE:
         return
     if address.startswith(CLIENT):

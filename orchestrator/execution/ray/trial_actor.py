@@ -1,7 +1,7 @@
-"""The trial actor of Tune: it owns a slot and runs trial after trial, each in a child process of the slot.
+"""Implement Tune's trial actor, which owns a slot and runs trials one after another in its child process.
 
-Tune sees each trial as a stream of results that carry replies. A job is sent once, as JSON. Results omit the
-fields that Tune would add: configuration, host, date. Neither Tune nor PyTorch is imported here.
+Tune receives each trial as a stream of results that contain replies. A job is sent once, as JSON. Results
+omit the fields that Tune would add: configuration, host, date. This module imports neither Tune nor PyTorch.
 """
 
 import os
@@ -16,32 +16,32 @@ from orchestrator.execution.trial.trial_process import ChildDied, Instruction, P
 from orchestrator.trials import Outcome
 
 WORKER_JOB = "worker_job"
-"""Key of the configuration with the encoded job."""
+"""Configuration key of the encoded job."""
 REPLIES = "replies"
-"""Key of a result that holds the replies since the last one, oldest first."""
+"""Result key of the replies since the previous result, oldest first."""
 OVER = "over"
-"""Key of a result that says whether the trial has ended."""
+"""Result key of a boolean: whether the trial has ended."""
 DIED = "died"
-"""Key of a result with the reason and the cause why the process of the trial died; None if it did not."""
+"""Result key of the reason and cause of the death of the trial's process; None if it lives."""
 UNFIT = "this node does not see the folder of sweeps"
-"""Message of an error that is no fault of the trial, which goes to another node."""
+"""Message of an error that the node causes, not the trial. The trial is moved to another node."""
 REPORT_S = 0.05
-"""Seconds in which replies are collected, since a round trip for each would delay trials of short steps."""
+"""Seconds in which replies are collected, since a round trip per reply would delay trials of short steps."""
 WAIT_S = 60.0
 
 
 class TrialActor:
-    """An actor. Tune creates it, calls `train` for each report, and `reset` for the next trial."""
+    """Actor that Tune creates once. Tune calls `train` for each report and `reset` for the next trial."""
 
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
         """Start the slot and the first trial."""
         job = decode(config[WORKER_JOB])
         if job.store is None and job.mark and not is_seen(Path(job.mark[0]), job.mark[1]):
-            # The node joined a moment ago and has not been checked yet.
+            # The node joined recently and has not been checked yet.
             raise RuntimeError(UNFIT)
-        # Tune requires it: forks made by Lightning deadlock with threads of Ray.
+        # Set as Tune does: forks by Lightning deadlock with threads of Ray.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
-        # Ray hides GPUs only from actors that hold some.
+        # Ray hides GPUs only from actors that reserve some.
         self._stopping: Instruction | None = None
         self._is_written, self._must_answer = True, False
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
@@ -53,7 +53,7 @@ class TrialActor:
         return True
 
     def train(self) -> dict[str, Any]:
-        """Work on until a report is due."""
+        """Run the trial until a report is due, and return the result for Tune."""
         if self._must_answer:
             # Tune calls `train` again after it has processed all earlier results.
             self._slot.instruct(self._stopping or Instruction(is_recorded=self._is_written))
@@ -82,11 +82,11 @@ class TrialActor:
             self._slot.instruct(Instruction(is_recorded=written))
 
     def let_go(self, outcome: Outcome, save: bool) -> None:
-        """End the trial at the next `train`, with a checkpoint if `save`."""
+        """End the trial at the next `train`, with a checkpoint if `save` is True."""
         self._stopping = Instruction(stop=outcome, save=save)
 
     def wait_for_ledger(self, wait: bool) -> None:
-        """Allow or forbid checkpoints: the ledger may lack reports of the trial."""
+        """Forbid checkpoints while `wait` is True, since the ledger may lack reports of the trial."""
         self._is_written = not wait
 
     def get_auto_filled_metrics(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class TrialActor:
         return {}
 
     def stop(self) -> None:
-        """Close the slot, since the actor is about to exit."""
+        """Close the slot before the actor exits."""
         self._slot.close()
 
     def _start(self, job: WorkerJob) -> None:

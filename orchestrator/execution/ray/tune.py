@@ -1,12 +1,12 @@
-"""Runs a session on Ray: Tune places trials on actors; the recorder decides which trials run and stop.
+"""Run a session on Ray: Tune places trials on actors, and the recorder decides which trials run and stop.
 
-The searcher asks the session for attempts, and the scheduler passes it reports. Tune cloudpickles both when
-the Tuner is built and at snapshots, so they hold a key into `_SESSIONS`. Results and files of Tune are not
-read.
+The searcher requests attempts from the session, and the scheduler passes reports to it. Tune pickles both
+with cloudpickle when the Tuner is built and at snapshots, so they contain only a key into `_SESSIONS`.
+Results and files of Tune are not read.
 
-Tune never retries a trial (max_failures=0): in Ray 2.60 a trial whose actor dies during a reset is never
-started again, and Tune forgets the retries with the driver. A lost run has ended for Tune; if the recorder
-continues the trial, that is a new run. There is no Callback, since any Callback makes Tune import MLflow.
+Tune never retries a trial (max_failures=0). In Ray 2.60 a trial whose actor dies during a reset is never
+restarted, and Tune loses the count of retries with the driver. A lost run has ended for Tune. If the recorder
+continues the trial, Tune starts a new run. No Callback is used, since any Callback makes Tune import MLflow.
 """
 
 import re
@@ -36,27 +36,27 @@ REASON_CHARACTERS = 500
 LOW_MEMORY = "running low on memory"
 """Part of Ray's message for an actor that Ray killed because memory had run out."""
 _NOISE = re.compile(r"^\s*((class_name|actor_id|namespace|pid|ip)\b.*|[\^~ ]+)$|\x1b\[[0-9;]*m", re.MULTILINE)
-"""Lines with names that Ray gives to things, marks below lines of code, and colours."""
+"""Lines with names that Ray assigns, marks below lines of code, and colour codes."""
 
 
 @dataclass(slots=True)
 class _Link:
-    """What Tune's hooks need of a session."""
+    """Objects of a session that Tune's hooks need."""
 
     session: Hooks
     orders: JobEncoder
     slots: Callable[[], int]
     nodes: Nodes | None
     runs: dict[str, Run] = field(default_factory=dict)
-    """Tune's runs that have not ended, by Tune's id."""
+    """Runs of Tune that have not ended, by Tune's id."""
     unwritten: set[str] = field(default_factory=set)
-    """Runs whose actors know that the ledger is behind."""
+    """Ids of runs whose actors must not write checkpoints because the ledger lacks reports."""
     failure: Exception | None = None
-    """The first exception in a hook, since Tune wraps or loses exceptions."""
+    """First exception in a hook, stored because Tune wraps or loses exceptions."""
 
     @contextmanager
     def remembered(self) -> Iterator[Hooks]:
-        """The session; keeps the first exception raised inside."""
+        """Yield the session, and store the first exception raised inside the context."""
         try:
             yield self.session
         except Exception as error:
@@ -69,7 +69,7 @@ class _Link:
         ray.kill(actor)
 
     def in_state(self, state: str) -> list[str]:
-        """Ids of the runs that Tune has in this state."""
+        """Return the ids of the runs with this Tune state."""
         return [key for key, run in self.runs.items() if run.status == state]
 
     def tell_whether_written(self, run: Run, *, written: bool) -> None:
@@ -82,7 +82,7 @@ class _Link:
 
 
 class _Drained(Exception):
-    """The session drains, and the remaining runs have not begun, so Tune must not start them."""
+    """Raised to end Tune when the session drains and no remaining run has started."""
 
 
 _SESSIONS: dict[str, _Link] = {}
@@ -94,11 +94,11 @@ def run_session(
     """Run on the connected Ray until the session is over.
 
     Args:
-        session: Hands out attempts and takes reports.
-        orders: What all attempts have in common.
+        session: Provides attempts and receives reports.
+        orders: Encoder with the settings that all attempts share.
         scratch: Folder for Tune's files.
-        slots: Returns the number of trials that fit on the cluster now.
-        nodes: Nodes of an existing cluster, some of which may get no trials.
+        slots: Returns the current number of trials that fit on the cluster.
+        nodes: Nodes of an existing cluster, some of which may be excluded from trials.
     """
     key = uuid.uuid4().hex
     _SESSIONS[key] = link = _Link(session, orders, slots, nodes)
@@ -133,11 +133,11 @@ def _tuner(key: str, scratch: Path) -> tune.Tuner:
 
 
 class PlacedTrial(TrialActor, tune.Trainable):
-    """The trainable of Tune: a trial actor, and where one may be placed."""
+    """Trainable of Tune: a trial actor with its resource request."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory | None:
-        """Return the resources of a trial, the same for all trials of a sweep."""
+        """Return the resources of a trial, which are the same for all trials of a sweep."""
         if WORKER_JOB not in config:
             return None
         job = decode(config[WORKER_JOB])
@@ -154,14 +154,14 @@ def _short_name(run: Run) -> str:
 
 
 class SessionSearcher(Searcher):
-    """Tune's searcher: asks the session for an attempt when a slot is free."""
+    """Searcher of Tune that requests an attempt from the session when a slot is free."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
         self._key = key
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the encoded job of the next attempt; None for later, FINISHED for never."""
+        """Return the encoded job of the next attempt; None to retry later, FINISHED if none will follow."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
             attempt = session.offer(trial_id, link.slots())
@@ -171,29 +171,29 @@ class SessionSearcher(Searcher):
             return {WORKER_JOB: link.orders.encode(attempt, kept_out)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        """Do nothing, since the scheduler has reported the end already."""
+        """Do nothing, since the scheduler has already reported the end."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Create the file that Tune expects; the ledger holds the state."""
+        """Create the file that Tune expects; the ledger contains the state."""
         Path(checkpoint_path).touch()
 
     def restore(self, checkpoint_path: str) -> None:
-        """Do nothing, since Tune's experiments are not restored."""
+        """Do nothing, since Tune's experiments are never restored."""
 
 
 class SessionScheduler(FIFOScheduler):
-    """Tune's scheduler: passes reports to the session and its decisions to the actors."""
+    """Scheduler of Tune that passes reports to the session and decisions of the session to the actors."""
 
     def __init__(self, key: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._key = key
 
     def on_trial_add(self, tune_controller: Any, trial: Run) -> None:
-        """Remember the run, to see whether an actor takes it."""
+        """Store the run, so that its start on an actor is detected."""
         _SESSIONS[self._key].runs[trial.trial_id] = trial
 
     def on_trial_result(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> str:
-        """Record a report. A stop goes to the actor, which ends the trial and reports the end."""
+        """Record a report. A stop decision is sent to the actor, which ends the trial and reports the end."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
             stop, written = session.reported(trial.trial_id, result[REPLIES])
@@ -208,11 +208,11 @@ class SessionScheduler(FIFOScheduler):
         return str(TrialScheduler.STOP if result[OVER] else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> None:
-        """Forget the run."""
+        """Remove the run."""
         del _SESSIONS[self._key].runs[trial.trial_id]
 
     def on_trial_error(self, tune_controller: Any, trial: Run) -> None:
-        """Report that the actor died, or that its node can run no trials."""
+        """Record that the actor died, or that its node cannot run trials."""
         link = _SESSIONS[self._key]
         del link.runs[trial.trial_id]
         why = _reason(trial)
@@ -223,7 +223,7 @@ class SessionScheduler(FIFOScheduler):
                 session.lost(trial.trial_id, why, _cause(trial, why))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
-        """Look after the session at every turn of Tune's loop, which starts pending runs by itself."""
+        """Update the session at every turn of Tune's loop; Tune itself starts pending runs."""
         link = _SESSIONS[self._key]
         with link.remembered() as session:
             turn = session.turn(link.in_state(Run.RUNNING))
@@ -238,14 +238,14 @@ class SessionScheduler(FIFOScheduler):
 
 
 def _cause(run: Run, reason: str) -> DeathCause:
-    """Return why an actor died. An exception in the actor would be raised on another machine, too."""
+    """Return why an actor died. An exception inside the actor would recur on another machine."""
     if LOW_MEMORY in reason:
         return DeathCause.MEMORY
     return DeathCause.TRIAL if isinstance(run.get_pickled_error(), RayTaskError) else DeathCause.OUTSIDE
 
 
 def _reason(run: Run) -> str:
-    """Return the error of a run on one line, without the middle if it is long."""
+    """Return the error of a run on one line, shortened in the middle if it is long."""
     if (error := run.get_pickled_error()) is None:
         return "Ray gave no reason"
     text = redact(" ".join(_NOISE.sub("", str(error)).partition("Some common causes include")[0].split()))

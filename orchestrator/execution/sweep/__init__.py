@@ -1,1 +1,1 @@
-"""Runs one sweep: its folder, its session, the recorder of its events, and its removal."""
+"""Run one sweep: its folder, its session, the recorder of its events, and its removal."""

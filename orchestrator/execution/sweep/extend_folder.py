@@ -1,9 +1,9 @@
-"""Puts an extended plan into the folder of a sweep: a kill at any moment leaves the old or the new one.
+"""Write an extended plan into the folder of a sweep, so that a kill at any time leaves the old or new one.
 
-Every edition of spec and plan is kept in `extensions/<number>/`, 0 as launched. The new edition is written
-there first; then the manifest, which is one file and replaced at once, says that it is valid; then the files
-beside it are replaced. Who reads between goes by the manifest (`file_digests.read_kept`), and whoever runs or
-extends the sweep next replaces what is left.
+Every edition of spec and plan is stored in `extensions/<number>/`; edition 0 is the launched one. The new
+edition is written to that folder first. Then the manifest, a single file, is replaced atomically, which makes
+the edition valid. Then the files next to the manifest are replaced. Readers in between follow the manifest
+(`file_digests.read_kept`). The next session or extension finishes an interrupted replacement.
 """
 
 import json
@@ -33,9 +33,16 @@ _RESTORE = "restore it from a backup"
 
 
 def commit(folder: SweepFolder, plan: Plan, spec: str, provenance: Mapping[str, Any]) -> None:
-    """Make `plan`, which is extended once more, the sweep's; the lease of the sweep must be held.
+    """Make the newly extended `plan` the plan of the sweep; the caller must hold the sweep's lease.
 
-    Raises StoreError if the folder cannot be written; the sweep is then as it was.
+    Args:
+        folder: Folder of the sweep.
+        plan: The extended plan.
+        spec: Text of the extended spec.
+        provenance: Provenance of the extension.
+
+    Raises:
+        StoreError: The folder cannot be written; the sweep is then unchanged.
     """
     assert plan.extended, "an extended plan says by what"
     try:
@@ -59,7 +66,7 @@ def commit(folder: SweepFolder, plan: Plan, spec: str, provenance: Mapping[str, 
 
 
 def complete(folder: SweepFolder) -> None:
-    """Finish what a killed extension left undone, if there is any. Raises OSError, StoreError."""
+    """Finish a killed extension, if there is one. Raise `OSError` or `StoreError` if that fails."""
     for file in (folder.spec, folder.plan):
         if file.is_file() and kept_file(file) != file:
             write_atomically(file, read_kept(file, _RESTORE))
@@ -67,17 +74,17 @@ def complete(folder: SweepFolder) -> None:
 
 
 def editions(folder: SweepFolder) -> list[Path]:
-    """Folders of all editions of spec and plan, as launched first; none where nothing was extended."""
+    """Return the folders of all editions of spec and plan, oldest first; empty without extensions."""
     found = (folder.root / EDITIONS).glob("[0-9]*")
     return sorted((each for each in found if each.name.isdecimal()), key=lambda each: int(each.name))
 
 
 def _keep(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
-    """Files of an edition, on the disk. One of that number that never came to be valid is replaced."""
+    """Write the files of an edition to disk, replacing an invalid edition with that number."""
     place = folder.root / EDITIONS / str(number)
     place.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        clear_unfinished(place / name)  # of an extension that was killed
+        clear_unfinished(place / name)  # remove unfinished files of a killed extension
         write_atomically(place / name, content)
     write_manifest(place, [place / name for name in files])
     for each in (place, place.parent, folder.root):

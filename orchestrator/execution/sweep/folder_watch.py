@@ -1,4 +1,4 @@
-"""Notices that the folder of a running sweep was deleted, moved or replaced: what is written then is lost."""
+"""Detect that the folder of a running sweep was deleted, moved or replaced, since later writes are lost."""
 
 import os
 import shlex
@@ -13,25 +13,25 @@ from orchestrator.files.regular_files import entry_of
 from orchestrator.identity import SweepFolder
 
 LOOK_S = 1.0
-"""Least time between two looks."""
+"""Minimum seconds between two checks."""
 
 
 class FolderGone(StoreError):
-    """The folder of a sweep is not where it was."""
+    """Raised if the folder of a sweep is no longer at its path."""
 
 
 class FolderWatch:
-    """Holds on to the folder that was there at first, and compares."""
+    """Watch that compares the folder at a path with the original folder."""
 
     def __init__(self, folder: SweepFolder) -> None:
         self._root = folder.root.resolve()
-        # Held open, so that no new folder can get its number.
+        # Kept open, so that no new folder can get the same inode number.
         self._handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         self._identity = entry_of(self._root)
         self._looked_at = time.monotonic()
 
     def check(self, *, at_once: bool = False) -> None:
-        """Raises FolderGone with what to do; called often, looks once in `LOOK_S` unless `at_once`."""
+        """Raise `FolderGone` with a remedy, checking once per `LOOK_S` seconds unless `at_once` is True."""
         now = time.monotonic()
         if not at_once and now - self._looked_at < LOOK_S:
             return
@@ -63,7 +63,7 @@ class FolderWatch:
         )
 
     def _moved_to(self) -> Path | None:
-        """Where the folder is now, as far as the system tells."""
+        """Return the current path of a moved folder; None if the system does not provide it."""
         with suppress(OSError):
             place = Path(f"/proc/self/fd/{self._handle}").readlink()
             if place != self._root and entry_of(place) == self._identity:

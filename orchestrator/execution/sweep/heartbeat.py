@@ -1,6 +1,6 @@
-"""Keeps the lease of a sweep alive while no event renews it: data is built, or a trial trains for long.
+"""Renew the lease of a sweep while no event does, for example during data builds or long steps.
 
-It also looks whether somebody has asked for the sweep to be stopped.
+The same thread checks for requests to stop the sweep.
 """
 
 import contextlib
@@ -16,14 +16,13 @@ from orchestrator.ledger.stops import StopRequest
 from orchestrator.ledger.store import Ledger
 
 LOOK_S = 1.0
-"""Between two looks for a request to stop."""
+"""Seconds between two checks for a request to stop."""
 
 
 class Heartbeat:
-    """A thread that renews `lease` every `period_s` seconds until it is left.
+    """Context with a thread that renews `lease` every `period_s` seconds.
 
-    `on_stop` is called, in that thread, when the session is asked to stop, and once more when it is asked to
-    do so at once.
+    `on_stop` is called in that thread for a request to stop, and again for a request to stop at once.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="haltsweep-heartbeat", daemon=True)
 
     def check(self) -> None:
-        """Raises LeaseLost if the lease was found lost."""
+        """Raise `LeaseLost` if the thread could not renew the lease because another session has it."""
         if self._lost is not None:
             raise self._lost
 
@@ -71,12 +70,12 @@ class Heartbeat:
                 self._lost = lost
                 return
             except StoreError:
-                # An outage, which the ledger reports. Until somebody else claims the sweep it stays ours.
+                # The ledger reports the outage. The lease stays valid until another process claims the sweep.
                 continue
 
     def _look(self) -> None:
-        """One call a look: the second request, to stop at once, must not overtake the first."""
-        with contextlib.suppress(StoreError):  # an outage, which the ledger reports
+        """Pass on at most one request per call: a request to stop at once must not overtake the first one."""
+        with contextlib.suppress(StoreError):  # the ledger reports an outage
             request = self._ledger.stop_asked(self._lease)
             if request is not None and self._passed_on < 1 + request.at_once:
                 self._passed_on += 1

@@ -1,4 +1,4 @@
-"""From a plan to a finished sweep: folder, ledger, lease, data, background writer, driver, outcome."""
+"""Run a plan until the sweep is finished: folder, ledger, lease, data, follower, driver, result."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 from trainables.custom.extensions import look_in
 
 RAY_LOG = "ray.log"
-"""What Ray says of itself, in the folder of the sweep."""
+"""File in the folder of the sweep with the output of Ray."""
 
 
 def run_sweep(
@@ -68,13 +68,32 @@ def run_sweep(
     debug: bool = False,
     on_fenced: OnFenced | None = None,
 ) -> SweepResult:
-    """Launch the sweep of `plan`, and run it to its end; `spec` is the text kept as spec.yaml.
+    """Launch the sweep of `plan` and run it to its end.
 
-    `address` is that of an existing Ray cluster; without it Ray runs on this machine, with `num_cpus`. To
-    hear of signals, call this inside of `interrupts`. Raises InputError for what cannot be run, StoreError if
-    the ledger fails, LeaseLost if somebody else took over, ExecutorError if Ray ended, Withdrawn on an
-    interrupt before the first trial. What fails before that leaves nothing behind. For
-    `on_fenced` see `clear_unbegun`.
+    An error before the first trial leaves no files behind. Call this function inside `interrupts` to handle
+    signals.
+
+    Args:
+        plan: The plan of the sweep.
+        folder: Folder of the sweep, which must not exist yet.
+        setup: Locations of data and stores, and the trainable.
+        spec: Text to store as spec.yaml.
+        driver: Whether trials run on Ray or in this process.
+        address: Address of an existing Ray cluster; None to start Ray on this machine.
+        num_cpus: CPUs of a private Ray, by default all CPUs of this process.
+        watch: Callbacks during the sweep.
+        debug: Whether Python's debugger opens when a trial fails.
+        on_fenced: See `clear_unbegun`.
+
+    Returns:
+        The result of the sweep at the end of the session.
+
+    Raises:
+        InputError: The plan cannot run here.
+        StoreError: The ledger or another store failed.
+        LeaseLost: Another session took over the sweep.
+        ExecutorError: Ray ended.
+        Withdrawn: An interrupt occurred before the first trial.
     """
     remember(setup.storage, setup.tracking_uri)
     _check(setup, folder, address)
@@ -88,7 +107,8 @@ def run_sweep(
         if not folder.root.exists():
             refuse_foreign(folder, setup)
         publish(plan, folder, spec, origin, setup)
-        # Plan and setup as later sessions will read them, so that all sessions see the same.
+        # Read plan and setup from the folder as later sessions will, so that all sessions use the same
+        # values.
         finish = _session(launched_plan(folder), folder, read_setup(folder), origin, means)
         if finish.interrupted and withdraw(folder):
             raise Withdrawn(
@@ -99,12 +119,12 @@ def run_sweep(
 
 @contextmanager
 def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
-    """What fails before its first trial leaves nothing behind."""
+    """Delete the launched sweep if an error occurs in the context before its first trial."""
     made = not folder.root.parent.exists()
     try:
         yield
     except LeaseLost:
-        raise  # it is the sweep of another session now
+        raise  # the sweep now belongs to another session
     except LeaseHeld:
         withdraw_folder(folder)
         raise
@@ -113,7 +133,7 @@ def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
         raise
     finally:
         if made:
-            with suppress(OSError):  # it holds something
+            with suppress(OSError):  # the folder is not empty
                 folder.root.parent.rmdir()
 
 
@@ -129,10 +149,14 @@ def resume_sweep(
     retry: Retry | None = None,
     on_fenced: OnFenced | None = None,
 ) -> SweepResult:
-    """Run a launched sweep to its end, from wherever it is. Arguments and errors as of `run_sweep`.
+    """Run a launched sweep from its current state to its end.
 
-    With `changed_code` the custom training code may differ from the code of earlier trials. `retry` names
-    failed trials that run again. For `on_fenced` see `Ledger.claim`.
+    Further arguments and errors are those of `run_sweep`.
+
+    Args:
+        changed_code: Whether custom training code may differ from the code of earlier trials.
+        retry: Failed trials to run again.
+        on_fenced: See `Ledger.claim`.
     """
     plan, setup = launched_plan(folder), read_setup(folder)
     require_known(setup.tracking_uri, "--tracking")
@@ -149,20 +173,20 @@ def resume_sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Means:
-    """What one session is run with."""
+    """Driver, callbacks and options of one session."""
 
     driver: Driver
     address: str | None
     num_cpus: int | None
     watch: Listeners
     debug: bool
-    """Open Python's debugger where a trial fails; `inline` only."""
+    """Whether Python's debugger opens when a trial fails; for `inline` only."""
     on_fenced: OnFenced | None = None
     """See `Ledger.claim`."""
 
 
 def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
-    """Raises InputError where trials cannot run, before anything is made."""
+    """Raise `InputError` if trials cannot run here or on the cluster, before any file is written."""
     if means.address is None:
         require_means(plan, means.driver, means.num_cpus)
     else:
@@ -170,7 +194,7 @@ def _require(means: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> No
 
 
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
-    """Raises InputError for what cannot work, before anything is made."""
+    """Raise `InputError` or `StoreError` for an unusable setup, before any file is written."""
     if setup.code is not None:
         look_in(Path(setup.code))
     load_workload(setup.workload)
@@ -214,7 +238,7 @@ def _session(
             session.interrupted = heard.stop.is_set() and not session.recorder.finished
         except KeyboardInterrupt:
             session.interrupted = True
-    # Here too: after a killed session there may be nothing left to do for Ray, which clears away otherwise.
+    # Clean up here as well: a session after a killed one may have no trial left, and then never starts Ray.
     clear_abandoned()
     return session.finish
 
@@ -229,7 +253,7 @@ def _retry(session: OpenSweep, retry: Retry) -> None:
 
 
 def _drive(session: OpenSweep, means: _Means, stop: threading.Event) -> None:
-    """Let the driver run until everything is done or drained."""
+    """Run the driver until the sweep is finished or drained."""
     view = ThrottledView(session.snapshot, means.watch.on_change, session.begin)
     view.show()
     if not session.recorder.finished:
@@ -260,7 +284,7 @@ def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, 
 
 
 def _launch_folder(setup: Setup) -> Path:
-    """Return the folder from which the sweep was launched; the current one if that is unknown."""
+    """Return the folder from which the sweep was launched; the current folder if it is unknown."""
     return Path.cwd() if setup.code is None else Path(setup.code)
 
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep comes into being whole: built under another name, then renamed."""
+"""Create the folder of a sweep atomically, by building it under another name and renaming it."""
 
 import errno
 import json
@@ -29,46 +29,59 @@ from trainables.process_identity import process_label
 DEFAULT_WORKLOAD = "trainables.training:Training"
 SETUP = "launch.json"
 LAUNCHER = "launcher.json"
-"""The process that launches: while it lives, nobody may take the folder for abandoned."""
+"""File with the launching process; while that process lives, the folder is not treated as abandoned."""
 _BUILDING = ".launching-"
 _NO_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
-"""Why a folder cannot be made where it was named, today or tomorrow."""
+"""Error numbers for a path at which a folder cannot be created, even in a retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Where a sweep keeps things and what its trials run: fixed by launch, read again by resume."""
+    """Locations of a sweep's data and stores, and its trainable; fixed at launch and read by resume."""
 
     data_dir: Path
     workload: str = DEFAULT_WORKLOAD
-    """`module:name` of the trainable."""
+    """Trainable as `module:name`."""
     code: str | None = None
-    """Folder from which it was launched: modules from outside may be in it."""
+    """Folder from which the sweep was launched, which may contain custom modules."""
     storage: str | None = None
-    """SQLAlchemy URL of the ledger; None for the one in the sweep's folder."""
+    """SQLAlchemy URL of the ledger; None for the ledger in the sweep's folder."""
     tracking_uri: str | None = None
-    """MLflow; None to write neither MLflow nor Parquet while the sweep runs."""
+    """URI of MLflow; None to write neither MLflow nor Parquet while the sweep runs."""
     checkpoints: str | None = None
-    """URI of a place for the checkpoints of this sweep alone; None for its folder."""
+    """URI of a folder for the checkpoints of this sweep only; None for the sweep's folder."""
     driver: Literal["ray", "inline"] = "ray"
-    """What runs its trials unless resume is asked for another."""
+    """Driver of the trials, unless a resume selects another driver."""
     shared: bool = field(default=False, compare=False)
-    """Whether other users may enter its folder, as far as the umask allows."""
+    """Whether other users may enter the sweep's folder, as far as the umask allows."""
     home: str | None = field(default=None, compare=False)
-    """Where its folder was made; None of one that an older haltsweep made."""
+    """Path at which the folder was created; None for a folder of an older haltsweep version."""
 
     def ledger_url(self, folder: SweepFolder) -> str:
-        """URL of the ledger."""
+        """Return the URL of the ledger."""
         return self.storage or folder.ledger_url
 
 
 def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str, Any], setup: Setup) -> None:
-    """Create the folder with all its files, or nothing. Raises InputError if there is something already."""
+    """Create the folder with all its files, or create nothing.
+
+    Args:
+        plan: The plan of the sweep.
+        folder: Folder of the sweep.
+        spec: Text to store as spec.yaml.
+        provenance: Provenance of the launch.
+        setup: Locations of data and stores, and the trainable.
+
+    Raises:
+        InputError: The folder already contains files, or cannot be created at that path.
+        StoreError: The folder cannot be written.
+    """
     root = folder.root.resolve()
     refuse_existing(plan, SweepFolder(root))
     building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{process_label()}-{uuid.uuid4().hex[:8]}"))
     try:
-        # Ledger, logs and reports hold texts of trials. A folder that nobody else can enter hides them all.
+        # Ledger, logs and reports contain texts of trials. A folder that other users cannot enter protects
+        # them all.
         mode = 0o775 if setup.shared else 0o700
         _make_parent(root.parent, mode)
         clear_folders(root.parent, f".{root.name}{_BUILDING}")
@@ -85,7 +98,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         building.root.rename(root)
         flush(root.parent)
     except OSError as error:
-        # Perhaps another launch was faster: an empty folder would have been replaced.
+        # Another launch may have created the folder first; an empty folder would have been replaced.
         refuse_existing(plan, SweepFolder(root))
         raise StoreError(
             f"the sweep's folder {root} could not be made: {error}; {remedy(error)}, or choose another "
@@ -96,7 +109,7 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
 
 
 def _make_parent(folder: Path, mode: int) -> None:
-    """Raises InputError where what was named cannot be a folder; what a retry may mend stays an OSError."""
+    """Create a folder. Raise `InputError` for an unusable path, and `OSError` if a retry may succeed."""
     try:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
@@ -109,7 +122,12 @@ def _make_parent(folder: Path, mode: int) -> None:
 
 
 def launched_plan(folder: SweepFolder) -> Plan:
-    """The plan as launched. Raises InputError if there is no sweep, StoreError if the file is damaged."""
+    """Return the plan as launched.
+
+    Raises:
+        InputError: The folder contains no sweep.
+        StoreError: The file is damaged.
+    """
     if not folder.plan.is_file():
         raise InputError(
             f"a sweep must have been launched before it is resumed, and {folder.root} holds none; "
@@ -119,12 +137,16 @@ def launched_plan(folder: SweepFolder) -> Plan:
 
 
 def read_setup(folder: SweepFolder) -> Setup:
-    """How the sweep was launched. Raises StoreError if the file is missing or damaged, NotAllowed if it is
-    for its owner alone, InputError if its ledger is on a server that must not get this user's credentials.
+    """Return the setup with which the sweep was launched.
+
+    Raises:
+        StoreError: The file is missing or damaged.
+        NotAllowed: Only the owner may read the file.
+        InputError: The ledger is on a server that must not receive this user's credentials.
     """
     try:
         content = read_ordinary(folder.root / SETUP)
-        # A folder of a haltsweep that made no digests has no manifest.
+        # A folder without a manifest was created by a haltsweep version without digests.
         values = parsed(content) if read_manifest(folder.root) is None else unsealed(content)
         tracking = values.get("tracking_uri")
         found = tracking if tracking is None else from_beside(tracking, folder.root)
@@ -146,7 +168,7 @@ def read_setup(folder: SweepFolder) -> Setup:
 
 
 def _owner(file: Path) -> str:
-    """The name of the user, in brackets; empty where it is not to be had."""
+    """Return the name of the owner in brackets; empty if it is unknown."""
     try:
         return f" ({file.owner()})"
     except (OSError, KeyError):
@@ -154,20 +176,25 @@ def _owner(file: Path) -> str:
 
 
 STORES = ("storage", "checkpoints", "tracking_uri")
-"""Fields of a setup that say where a sweep keeps what it writes."""
+"""Fields of a setup with the locations of a sweep's stores."""
 
 
 def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES) -> None:
-    """Raises InputError where the folder is a copy and shares one of these stores with the original.
+    """Raise `InputError` if the folder is a copy that shares one of these stores with the original.
 
-    By a plan that one of them extends the other cannot be read, and what one deletes the other has measured.
-    Of MLflow's runs both take those of the other for their own.
+    A plan that one of them extends is not readable for the other. Each could delete measurements of the
+    other, and both would use the same runs in MLflow.
+
+    Args:
+        folder: Folder of the sweep.
+        setup: Setup of the sweep.
+        kinds: Fields of the setup to compare.
     """
     home = SweepFolder(Path(setup.home)) if setup.home is not None else folder
     try:
         if home.name != folder.name or not home.plan.is_file() or home.root.samefile(folder.root):
             return
-    except PermissionError:  # another user's by now: nobody knows what is there
+    except PermissionError:  # the original is not readable for this user
         return
     try:
         original = read_setup(home)
@@ -183,18 +210,20 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
 
 
 def _mode_of(setup: Setup) -> int:
-    """Who may read launch.json: others, where it names nothing but files, for all else there they may read.
+    """Return the file mode of launch.json: private unless all its URLs denote files without passwords.
 
-    URLs may hold passwords. Its digest is in it: one that all can read would let them try passwords.
+    URLs may contain passwords. The file includes its own digest, with which readers could test guessed
+    passwords.
     """
     urls = filter(None, (setup.storage, setup.tracking_uri, setup.checkpoints))
     return PUBLIC if all(file_of(url) is not None and redact_url(url) == url for url in urls) else PRIVATE
 
 
 def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
-    """With places that do not depend on the working directory, nor, of an MLflow beside the sweep, on any.
+    """Return the setup with locations that do not depend on the working directory.
 
-    Otherwise a copy of both would write, and `remove --mlflow` delete, what is the original's.
+    The location of an MLflow store next to the sweep is relative to the folder. Otherwise a copy of both
+    would write to the original store, and `remove --mlflow` would delete runs of the original.
     """
     settled = replace(setup, data_dir=setup.data_dir.resolve(), home=str(root))
     values: dict[str, Any] = to_json_values(settled)
@@ -206,7 +235,7 @@ def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
 
 
 def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
-    """Raises InputError if there is something where the sweep of `plan` would be."""
+    """Raise `InputError` if files exist at the path of the sweep of `plan`."""
     if folder.plan.is_file():
         same = read_plan(folder).spec_digest == plan.spec_digest
         remedy = (

@@ -1,6 +1,6 @@
-"""A launch that came to nothing leaves nothing: what was made before the first trial is taken away again.
+"""Delete the files of a launch that ended before its first trial.
 
-By the launch itself if it fails or is interrupted; if it is killed, by the next launch of that name.
+A failed or interrupted launch deletes its own files. After a kill, the next launch with that name does.
 """
 
 from contextlib import suppress
@@ -19,15 +19,15 @@ from trainables.process_identity import ProcessState
 
 
 def clear_unbegun(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
-    """Make the name free if nothing but a killed launch or a killed removal is in the way.
+    """Delete what a killed launch or a killed removal left at the folder of a new sweep.
 
     Args:
         folder: Folder of the sweep.
-        on_fenced: As for `Ledger.claim`; if given, a launch that nobody can look up counts as dead.
+        on_fenced: See `Ledger.claim`. If given, a launch whose process cannot be checked counts as dead.
 
     Raises:
-        InputError: Another launch of that name is or may be under way.
-        StoreError: What a dead launch left cannot be deleted.
+        InputError: Another launch with that name is, or may be, running.
+        StoreError: Files of a dead launch cannot be deleted.
     """
     root = SweepFolder(folder.root.resolve())
     for gone in leftovers(root.root):
@@ -41,7 +41,7 @@ def clear_unbegun(folder: SweepFolder, on_fenced: OnFenced | None = None) -> Non
 
 
 def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
-    """Raises InputError if a shared database has a sweep of that name, launched from another folder."""
+    """Raise `InputError` if a shared database has a sweep of this name from another folder."""
     if setup.storage is None or not holds(setup.storage, folder.name):
         return
     with Ledger.open(setup.storage, folder.name) as ledger:
@@ -53,9 +53,9 @@ def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
 
 
 def withdraw(folder: SweepFolder) -> bool:
-    """Take away what this process launched, unless a trial was handed out; whether that was done.
+    """Delete the sweep that this process launched unless a trial was started; return whether it was deleted.
 
-    Raises for nothing that is in the way: what cannot be taken away now is by the next launch.
+    Errors are ignored, since the next launch deletes the remaining files.
     """
     root = SweepFolder(folder.root.resolve())
     launcher = _launcher(root)
@@ -68,7 +68,7 @@ def withdraw(folder: SweepFolder) -> bool:
 
 
 def withdraw_folder(folder: SweepFolder) -> None:
-    """As `withdraw`, where somebody else holds the sweep of that name: nothing but the folder is ours."""
+    """Delete only the folder of the launch, since another process holds the sweep of that name."""
     root = SweepFolder(folder.root.resolve())
     launcher = _launcher(root)
     if launcher is not None and launcher.is_same_process(Holder.current()):
@@ -77,11 +77,11 @@ def withdraw_folder(folder: SweepFolder) -> None:
 
 
 class _Begun(Exception):
-    """There is a sweep, or something that only a person can judge."""
+    """Raised if a sweep has begun, or only a person can decide about its files."""
 
 
 def _unbegun(root: SweepFolder) -> Setup:
-    """How a sweep was launched of which nobody was given a trial; raises _Begun for any other."""
+    """Return the setup of a sweep that has started no trial. Raise `_Begun` for any other sweep."""
     traces = (root.checkpoints, root.records, root.measurements, root.report)
     if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
         raise _Begun
@@ -104,7 +104,7 @@ def _launcher(root: SweepFolder) -> Holder | None:
 
 
 def _refuse_living(root: SweepFolder, launcher: Holder, *, believed: bool) -> None:
-    """Raise InputError if the launcher is alive, or if it may be alive and is to be `believed`."""
+    """Raise `InputError` if the launcher is alive, or may be alive and `believed` is True."""
     state = launcher.state()
     if state is ProcessState.ALIVE:
         remedy = "wait for it"

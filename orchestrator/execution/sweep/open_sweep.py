@@ -1,4 +1,4 @@
-"""What a session holds while it runs a sweep: ledger, lease, heartbeat, tracking. Its end lets go of all."""
+"""Open and close the resources of a session: ledger, lease, heartbeat, tracking."""
 
 import shutil
 from collections import Counter
@@ -38,31 +38,31 @@ from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
 DRAIN_S = 60.0
-"""How long the end of a session waits for a slow MLflow; the follower then goes on in the background."""
+"""Seconds that a session waits for MLflow at its end; the follower then continues in the background."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What came of a sweep by the end of a session."""
+    """Result of a sweep at the end of a session."""
 
     counts: Mapping[OutcomeKind, int]
-    """Trials that have ended for good, by outcome, over all sessions."""
+    """Number of trials by final outcome, over all sessions."""
     left: int
-    """Trials that have not."""
+    """Number of trials without a final outcome."""
     interrupted: bool
-    """Whether this session was ended from outside."""
+    """Whether this session was interrupted."""
     untracked: str
-    """Why MLflow or the Parquet files lack something; empty if they have all. `haltsweep sync` catches up."""
+    """Why MLflow or the Parquet files are incomplete; empty if complete. `haltsweep sync` completes them."""
     spent: str = ""
-    """What of the budget is used up, so that nothing more is started; empty where something may be."""
+    """Exhausted budget, because of which no new trial is started; empty if trials may be started."""
     never_began: int = 0
-    """How many of the failed trials were not even begun, since what they need has failed."""
+    """Number of failed trials that never started, since a trial that they depend on failed."""
     unanswered: int = 0
-    """Number of failed confirm and posthoc trials, and of arms whose search finished no trial."""
+    """Number of failed confirm and posthoc trials, plus the number of arms whose search finished no trial."""
     failing: str = ""
-    """Error that stopped the sweep, since the first trials of an arm all crashed with it; else empty."""
+    """Error that stopped the sweep because the first trials of an arm all crashed with it; else empty."""
     tracking_pid: int | None = None
-    """Process that still writes what is `untracked`; None if no process does."""
+    """Id of the process that still writes the `untracked` part; None if no process does."""
 
     @property
     def exit_code(self) -> int:
@@ -77,7 +77,7 @@ class SweepResult:
 
 @dataclass(slots=True)
 class OpenSweep:
-    """A session with everything it holds."""
+    """Open session of a sweep with all of its resources."""
 
     plan: Plan
     folder: SweepFolder
@@ -87,32 +87,32 @@ class OpenSweep:
     presence: FolderWatch
     ledger: Ledger
     begin: Callable[[], None]
-    """Called when a trial was handed out, as often as one likes: only then is there something to track."""
+    """Function that starts the follower after the first trial has started; repeated calls have no effect."""
     interrupted: bool = False
     _finish: SweepResult | None = None
 
     @property
     def finish(self) -> SweepResult:
-        """What came of it; known when all is let go of."""
+        """Result of the session, available after the session is closed."""
         assert self._finish is not None, "a session must be left before what came of it is known"
         return self._finish
 
     def check(self) -> None:
-        """Raises LeaseLost, StoreError or FolderGone if the session must end at once."""
+        """Raise `LeaseLost`, `StoreError` or `FolderGone` if the session must end at once."""
         self.heartbeat.check()
         self.presence.check()
 
     def known(self) -> Sequence[Record]:
-        """The trials as they are written."""
+        """Return the trials that the ledger contains."""
         return records(self.ledger.newest(), self.plan)
 
     def snapshot(self) -> Snapshot:
-        """The sweep at this moment."""
+        """Return the current state of the sweep for display."""
         recorder = self.recorder
         return Snapshot(recorder.progress(), recorder.held_open_s(), recorder.draining, recorder.outlook())
 
     def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
-        """Sum up, from what is written."""
+        """Store the result of the session, computed from the ledger."""
         ends: dict[str, OutcomeKind] = {}
         event = None
         begun = set()
@@ -137,7 +137,7 @@ class OpenSweep:
 
 
 def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
-    """Return `SweepResult.unanswered`; `ends` holds final outcomes by trial id."""
+    """Return `SweepResult.unanswered`; `ends` contains final outcomes by trial id."""
     kinds: dict[tuple[str, bool], list[OutcomeKind | None]] = {}
     for trial in plan.trials:
         kinds.setdefault((trial.arm, trial.phase == SEARCH), []).append(ends.get(trial.trial_id))
@@ -175,7 +175,19 @@ def open_sweep(
     retry: Sequence[str] = (),
     on_fenced: OnFenced | None = None,
 ) -> Iterator[OpenSweep]:
-    """Hold all of a session; trials to `retry` may have run other code. `on_fenced`: see `Ledger.claim`."""
+    """Open a session, yield it, and close its resources.
+
+    Args:
+        plan: The plan of the sweep.
+        folder: Folder of the sweep.
+        setup: Setup of the sweep.
+        origin: Current provenance, as returned by `origin_of`.
+        heard: State of signals.
+        watch: Callbacks during the sweep.
+        changed_code: Whether custom training code may differ from the code of earlier trials.
+        retry: Trials to run again, which may have run other code before.
+        on_fenced: See `Ledger.claim`.
+    """
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
@@ -203,14 +215,14 @@ def open_sweep(
                 _close(recorder, run, places)
             ledger.release(lease)
             if ledger.begun and not heard.hurry.is_set():
-                summary = watch.on_end()  # the follower writes what is in the ledger meanwhile
+                summary = watch.on_end()  # the follower writes new ledger entries meanwhile
         except BaseException as error:
             gone = _gone(error, presence)
             if gone is None:
                 with suppress(StoreError):
                     ledger.release(lease, patient=False)
             if follower is not None and (gone is not None or isinstance(error, LeaseLost)):
-                follower.kill()  # it would make the folder again, or write for a session that is fenced
+                follower.kill()  # it would recreate the folder, or write without a lease
                 follower = None
             if gone is None or gone is error:
                 raise
@@ -233,7 +245,7 @@ def _close(recorder: Recorder, run: OpenSweep, places: InStore | None) -> None:
 
 
 def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, watch: Listeners) -> str:
-    """Have MLflow and the Parquet files brought up to date; why MLflow is not, or nothing."""
+    """Bring MLflow and the Parquet files up to date; return why MLflow is behind, or an empty string."""
     if heard.hurry.is_set():
         follower.kill()
         return "the sweep was ended at once"
@@ -242,7 +254,7 @@ def _behind(follower: Follower, summary: ArmSummary | None, heard: Interrupts, w
 
 
 def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
-    """What says that folder or ledger are gone, if that is what the error comes from."""
+    """Return the error that reports a lost folder or ledger; None if `error` has another cause."""
     if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
         try:
             presence.check(at_once=True)
@@ -252,7 +264,7 @@ def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
 
 
 def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
-    """What the follower could not write, or did not come to for MLflow; what was in the way, or nothing."""
+    """Write the Parquet files that the follower did not write; return the error, or an empty string."""
     from orchestrator.tracking.parquet import ParquetFiles
     from orchestrator.tracking.state import projection_lock
 
@@ -273,22 +285,31 @@ def _taken_over(
     *,
     retry: Sequence[str] | None,
 ) -> Mapping[str, Any]:
-    """`origin` with digests of spec and plan, once the sweep is found to be as this session takes it.
+    """Return `origin` with digests of spec and plan, after checking that the sweep matches this session.
 
-    See `open_sweep` for `retry`; with None the training code may differ. Raises StoreError for another plan,
-    InputError for other training code.
+    Args:
+        plan: The plan of the sweep.
+        folder: Folder of the sweep.
+        origin: Current provenance.
+        ledger: Ledger of the sweep.
+        lease: Lease of this session.
+        retry: Trials to run again, which may have run other code; None if all training code may differ.
+
+    Raises:
+        StoreError: The sweep has another plan.
+        InputError: The training code has changed.
     """
     _refuse_another_plan(plan, folder, ledger, lease)
     if retry is not None:
         _refuse_other_code(plan, origin, ledger, lease, retry)
-    shutil.rmtree(folder.scratch, ignore_errors=True)  # of trials of a session that was killed
+    shutil.rmtree(folder.scratch, ignore_errors=True)  # files of trials of a killed session
     for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
-        clear_unfinished(file)  # of a session that was killed: only who holds the lease replaces them
+        clear_unfinished(file)  # files of a killed session: only the holder of the lease replaces them
     return {**origin, "files": _asked_by(folder)}
 
 
 def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease: Lease) -> None:
-    """Somebody may have extended the sweep after its plan was read and before it was claimed."""
+    """Raise `StoreError` if the sweep was extended between reading its plan and claiming it."""
     if read_plan(folder).extended != plan.extended:
         ledger.release(lease)
         raise StoreError(f"{plan.name} was extended meanwhile; nothing was run: `haltsweep resume` it again")
@@ -297,7 +318,7 @@ def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease:
 def _refuse_other_code(
     plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease, retry: Sequence[str]
 ) -> None:
-    """Code from outside may have been edited since; where nothing is left to run, that is no matter."""
+    """Raise `InputError` if custom code has changed since earlier trials, unless no trial is left to run."""
     if set(origin.get("code_parts", ())) <= {OURS}:
         return
     try:
@@ -312,13 +333,13 @@ def _refuse_other_code(
 
 
 def _asked_by(folder: SweepFolder) -> dict[str, str]:
-    """Digests of spec and plan that the session runs by, which whoever gets the ledger can compare."""
+    """Return digests of the spec and plan of this session, for comparisons by readers of the ledger."""
     known = read_manifest(folder.root) or {}
     return {file.name: known[file.name] for file in (folder.spec, folder.plan) if file.name in known}
 
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
-    """A ledger that is gone is not made anew beside what came of it."""
+    """Raise `StoreError` instead of creating a new ledger if the sweep has results but no ledger."""
     if setup.storage is None and folder.has_traces and (gone := never_made(folder.ledger)):
         raise StoreError(
             f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "

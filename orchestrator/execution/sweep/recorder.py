@@ -1,7 +1,7 @@
-"""The conductor with the ledger underneath: whatever a driver acts upon has been written before.
+"""Record all decisions of the conductor in the ledger before a driver acts on them.
 
-While the ledger's database is away, events wait to be written: trials that run go on, are heard and decided
-about; nothing is started, stopped or deleted until all is written.
+While the database of the ledger is unreachable, events are queued. Running trials continue, and their reports
+are processed. No trial is started or stopped and no checkpoint is deleted until all events are written.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,40 +29,40 @@ from orchestrator.trials import DeathCause, Outcome, OutcomeKind, Trial
 from trainables.protocol import Measurement
 
 RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
-"""Failures after which the trial's last checkpoint is kept, so that a retry can resume from it."""
+"""Failures after which the trial's last checkpoint is retained, so that a retry can resume from it."""
 PROMPT_S = 2.0
-"""A ledger that takes longer is not waited for."""
+"""Maximum seconds to wait for the ledger after each write."""
 SNAPSHOT_EVENTS = 20_000
-"""Least number of events between two snapshots; about a second of reading."""
+"""Minimum number of events between two snapshots; reading them takes about one second."""
 SNAPSHOT_SHARE = 0.25
-"""Least share of the events before: a snapshot takes the longer, the more of them there are."""
+"""Minimum number of new events as a share of all earlier ones, since snapshots grow with the events."""
 
 
 class EventLog(Protocol):
-    """What the recorder needs of a ledger."""
+    """Methods of a ledger that the recorder uses."""
 
     def append(self, new: Sequence[Event], lease: Lease) -> None:
-        """Write all or nothing."""
+        """Write all events, or none on an error."""
 
     def events(self, after: int = 0) -> Iterable[Event]:
-        """Everything written, oldest first."""
+        """Return all events after position `after`, oldest first."""
 
 
 class SnapshotLog(Protocol):
-    """What the recorder needs of a ledger that keeps snapshots."""
+    """Methods of a ledger with snapshots that the recorder uses."""
 
     def snapshot(self) -> LedgerSnapshot | None:
-        """Return the newest snapshot that fits the events."""
+        """Return the newest snapshot that matches the events; None if there is none."""
 
     def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
-        """Replace it, if `new` ends at the newest event."""
+        """Replace the stored snapshot if `new` ends at the newest event."""
 
 
 class Recorder:
-    """Opens the sweep of `plan` on its ledger and goes on where the last session ended.
+    """Recorder of the sweep of `plan`, which continues from the last event in its ledger.
 
-    Not safe for threads: one driver calls it. After an exception of the ledger (LeaseLost, StoreError) it is
-    not to be used.
+    It is not thread-safe: only one driver calls it. After an exception of the ledger (LeaseLost, StoreError)
+    it must not be used.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Recorder:
         snapshots: SnapshotLog | None = None,
         snapshot_every: int = SNAPSHOT_EVENTS,
     ) -> None:
-        # An early stopper judges by all reports before: a second conductor would double its work.
+        # An early stopper depends on all earlier reports, so a second conductor would double its work.
         has_stopper = plan.search is not None and plan.search.stopper is not None
         self._replays = snapshots is not None and not has_stopper
         self._snapshots = snapshots
         self._snapshot_every, self._lease = snapshot_every, lease
         self._made_for = made_for(plan) if self._snapshots is not None else ""
-        # Budgets add up differences of these times, so they must not jump when the system's clock is set.
+        # Budgets add up differences of these times, so they must not jump with the system clock.
         self._clock = clock = clock or steady_clock()
         self._hours = plan.wall_clock_hours
         self._extensions = len(plan.extended)
@@ -94,7 +94,7 @@ class Recorder:
         self._folder = folder
         self._checkpoints = checkpoints or InSweepFolder(folder)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
-        """Called of each trial that fails."""
+        """Called with the id and outcome of each failed trial."""
         self._kills = Kills()
         self._draining = ""
         self._spent = ""
@@ -107,7 +107,7 @@ class Recorder:
         for event in ledger.events(self._fold.seq):
             self._fold.hear(event)
         self._attempts, self._held = self._fold.attempts, self._fold.held
-        # The conductor of the fold only replays what was written: a snapshot is never ahead of the ledger.
+        # The conductor of the fold only replays written events, so a snapshot is never ahead of the ledger.
         self._conductor = self._fold.live() if self._replays else self._fold.conductor
         self._save_snapshot()
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
@@ -121,15 +121,15 @@ class Recorder:
 
     @property
     def draining(self) -> str:
-        """Why nothing new is handed out; empty while something is."""
+        """Reason why no new trial is started; empty while trials are started."""
         return self._draining
 
     def progress(self) -> tuple[Progress, ...]:
-        """How far every arm is, in the order of the plan."""
+        """Return the progress of every arm, in the order of the plan."""
         return self._conductor.progress()
 
     def outlook(self) -> Outlook:
-        """What runs at this moment, and what is still to come."""
+        """Return the running trials and the trials still to come."""
         found, now = self._conductor.outlook(), self._clock()
         running = (
             replace(each, silent_s=max(0.0, now - self._attempts[each.trial_id].heard_at))
@@ -138,11 +138,11 @@ class Recorder:
         return replace(found, running=tuple(running))
 
     def held_open_s(self) -> float:
-        """Seconds the sweep was held open so far, over all sessions."""
+        """Return the seconds for which all sessions together had the sweep open."""
         return self._held.seconds(self._clock())
 
     def written(self, timeout_s: float = 0.0) -> bool:
-        """Whether all is written, at the latest after `timeout_s` seconds. Raises what the ledger raised."""
+        """Return whether all events are written within `timeout_s` seconds. Raise errors of the ledger."""
         if self._together is not None or not self._writer.settled(timeout_s):
             return False
         self._tidy_up()
@@ -150,7 +150,7 @@ class Recorder:
         return True
 
     def ask(self) -> Attempt | None:
-        """The next trial to run, to be started once all is `written`; None if there is none to hand out."""
+        """Return the next trial to run, or None. Start it only once `written` returns True."""
         self._check_budget()
         waiting = self._kills.waiting()
         trial = self._conductor.ask(waiting)
@@ -163,7 +163,10 @@ class Recorder:
         return None
 
     def _give_up(self, waiting: Mapping[str, str]) -> Attempt | None:
-        """Stop the sweep, since all that is left are trials that are killed again and again."""
+        """Stop the sweep because the only remaining trials were killed repeatedly.
+
+        With `continue_on_error`, these trials end as crashed instead.
+        """
         if self._goes_on:
             for trial_id, reason in waiting.items():
                 outcome = Outcome(OutcomeKind.CRASHED, reason)
@@ -183,19 +186,19 @@ class Recorder:
         return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), self._last_of(trial.source_id))
 
     def _last_of(self, trial_id: str | None) -> Path | None:
-        """The last checkpoint of a trial that ran to its last step."""
+        """Return the path of the last checkpoint of a trial that finished."""
         if trial_id is None:
             return None
         return self._folder.checkpoint(trial_id) / checkpoint_name(self._attempts[trial_id].step)
 
     def data_are_there(self, digests: Mapping[str, str]) -> None:
-        """Write what is in the data, by task/split, before any trial reads them."""
+        """Record the digests of the data, by task/split, before any trial reads them."""
         if digests:
             self._write([log.read(self._clock(), digests)])
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All that is recorded inside is one transaction: act on no decision before it is written."""
+        """Record all events inside the context in one transaction; act on no decision before its end."""
         assert self._together is None, "what is recorded together is not nested"
         new = self._together = []
         try:
@@ -206,12 +209,17 @@ class Recorder:
         self.written()
 
     def take(self, trial_id: str, token: int, reply: Reply) -> TrialDecision:
-        """Record all that one step of a worker brought, in one transaction; what the worker shall do next.
+        """Record a worker's reply in one transaction and return the next action for the worker.
 
-        A step that is recorded already is dropped: the first writer wins. A worker whose attempt was
-        superseded, or whose trial has ended, is asked to stop and nothing of it is written. Once a stop is
-        decided, all that counts is that the worker has let go, however late it hears of it: slow drivers and
-        fast ones record the same. A stop that is not written yet is answered at a later report.
+        A step that is already recorded is ignored. A worker with a superseded attempt, or with an ended
+        trial, is told to stop, and its reply is not recorded. After a stop decision, only the end of the
+        trial is recorded, so that slow and fast drivers record the same events. A stop that is not written
+        yet is returned for a later report.
+
+        Args:
+            trial_id: Id of the trial.
+            token: Fencing token of the attempt.
+            reply: Measurement, checkpoint and outcome of one step.
         """
         attempts = self._attempts[trial_id]
         if attempts.ended is not None or token != attempts.token:
@@ -253,21 +261,21 @@ class Recorder:
         return decision
 
     def hear(self, trial_id: str, token: int, measurement: Measurement) -> TrialDecision:
-        """`take` of a measurement alone."""
+        """Record a measurement; see `take`."""
         return self.take(trial_id, token, Reply(measurement=measurement))
 
     def checkpointed(self, trial_id: str, token: int, step: int) -> TrialDecision:
-        """`take` of a checkpoint alone."""
+        """Record a checkpoint; see `take`."""
         return self.take(trial_id, token, Reply(checkpoint=step))
 
     def tell(self, trial_id: str, token: int, outcome: Outcome) -> None:
-        """`take` of an end alone."""
+        """Record the end of a trial; see `take`."""
         self.take(trial_id, token, Reply(ended=outcome))
 
     def lost(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
-        """Record that the worker of a trial died; return how the trial goes on.
+        """Record that the worker of a trial died; return the outcome of the attempt.
 
-        It starts again from its last checkpoint, unless it ended its worker too often.
+        The trial restarts from its last checkpoint unless it has lost too many workers.
         """
         attempts = self._attempts[trial_id]
         if not self._conductor.running(trial_id):
@@ -288,12 +296,12 @@ class Recorder:
         return step if step >= 0 else None
 
     def retry(self, trial_ids: Iterable[str], is_sound: Callable[[str, int], bool]) -> None:
-        """Let failed trials run again.
+        """Run failed trials again.
 
         Args:
             trial_ids: Ids from `conductor.retrying.choose`.
-            is_sound: Whether the checkpoint of a trial and step can be read; otherwise the trial restarts
-                from scratch.
+            is_sound: Returns whether the checkpoint of a trial at a step is readable; otherwise the trial
+                restarts from scratch.
         """
         for trial_id in trial_ids:
             kept, now = self._attempts[trial_id].kept, self._clock()
@@ -305,14 +313,15 @@ class Recorder:
             self._write([log.retried(now, trial_id, step), *again])
 
     def drain(self, reason: str) -> None:
-        """Hand out nothing more, and stop running trials at their next report; `resume` continues them."""
+        """Start no new trials and stop running trials at their next report; `resume` continues them."""
         self._draining = self._draining or reason
         self._conductor.refuse_new(reason)
 
     def close(self, reason: str | None = None) -> None:
-        """Let go of the sweep: `done`, `budget` or `interrupted`, found out unless given.
+        """Close the session after all events are written.
 
-        Waits until all is written.
+        Args:
+            reason: `done`, `budget` or `interrupted`; by default derived from the state of the sweep.
         """
         if not self._closed:
             self._write([self._end_of_session(reason)])
@@ -356,7 +365,7 @@ class Recorder:
         ]
 
     def _finish_what_was_decided(self) -> None:
-        """Write the stops that the last session decided and did not write, and what cannot run for them."""
+        """Write stops that the last session decided but did not write, and trials that cannot run now."""
         stopped = self._conductor.stopped_while_waiting()
         new = [self._end(trial_id, stop.outcome) for trial_id, stop in stopped]
         self._write([*new, *self._unrunnable()])
@@ -370,7 +379,7 @@ class Recorder:
             self._note(event)
 
     def _send(self, new: Sequence[Event]) -> None:
-        """Have it written: waited for, but not if the ledger is late already."""
+        """Write events, and wait for the ledger unless it is already behind."""
         if not new:
             return
         late = not self._writer.settled()
@@ -378,7 +387,7 @@ class Recorder:
         self._writer.settled(0.0 if late else PROMPT_S)
 
     def _note(self, event: Event) -> None:
-        # Otherwise the one conductor has decided the event itself.
+        # Without replay, the single conductor has already decided this event.
         take = self._fold.hear if self._replays else self._fold.note
         if take(event):
             self._kills.clear()
@@ -390,14 +399,14 @@ class Recorder:
         return SweepFold.restored(plan, found.seq, found.content)
 
     def _save_snapshot(self, *, at_end: bool = False) -> None:
-        """Save a snapshot if many events were written since the newest; the ledger must have them all."""
+        """Save a snapshot if enough events are new; all events must be in the ledger."""
         new, enough = self._fold.seq - self._snapshot_at, self._snapshot_every
         if not at_end:
             enough = max(enough, int(SNAPSHOT_SHARE * self._snapshot_at))
         if self._snapshots is None or self._fold.seq < self._snapshot_every or new < enough:
             return
         self._snapshot_at = self._fold.seq
-        with suppress(StoreError):  # the events are enough
+        with suppress(StoreError):  # the events are sufficient without a snapshot
             found = LedgerSnapshot(self._fold.seq, self._made_for, self._fold.content())
             self._snapshots.save_snapshot(found, self._lease)
 
@@ -406,7 +415,7 @@ class Recorder:
         self.written()
 
     def _tidy_up(self) -> None:
-        """Delete checkpoints nobody will read again: those of ended trials, unless they were confirmed."""
+        """Delete checkpoints that will not be read again: those of ended trials, except confirm trials."""
         done, self._untidy = self._untidy, []
         self._checkpoints.discard(
             trial_id

@@ -1,7 +1,7 @@
-"""Takes a sweep away. Killed half-way it can be done again, and then finishes.
+"""Remove a sweep. A killed removal can be repeated and then finishes.
 
-The folder is renamed first: from then on there is no such sweep, and what the renamed folder is called says
-that it is to go. What is kept elsewhere goes before the folder, which says where that is.
+The folder is renamed first, after which the sweep no longer exists. The new name marks the folder for
+deletion. External data are deleted before the folder, which contains their locations.
 """
 
 import json
@@ -33,7 +33,7 @@ _REMOVING = ".removing-"
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """What belongs to a folder that is being removed, and lies elsewhere."""
+    """External data of a folder that is being removed."""
 
     sweep: str
     uid: str | None
@@ -48,20 +48,20 @@ def remove(
     *,
     on_fenced: OnFenced | None = None,
 ) -> None:
-    """Delete a sweep: its folder, its rows of the ledger, its checkpoints elsewhere and its runs in MLflow.
+    """Delete a sweep: its folder, its rows of the ledger, its external checkpoints and its runs in MLflow.
 
-    After an error, or killed on the way, it can be called again.
+    After an error or a kill, the function can be called again.
 
     Args:
         folder: Folder of the sweep.
-        setup: How the sweep was launched; None if launch.json is damaged. Then the ledger is in the folder.
-        tracking_uri: MLflow whose runs of the sweep are deleted; None to delete no run.
-        on_fenced: As for `Ledger.claim`.
+        setup: Setup of the sweep; None if launch.json is damaged, which assumes a ledger in the folder.
+        tracking_uri: MLflow store whose runs of the sweep are deleted; None to delete no runs.
+        on_fenced: See `Ledger.claim`.
 
     Raises:
-        LeaseHeld: Another process runs the sweep, or may run it.
+        LeaseHeld: Another process runs, or may run, the sweep.
         InputError: The folder is a link, or a copy whose original would lose its measurements.
-        StoreError: Something cannot be deleted.
+        StoreError: Some data cannot be deleted.
     """
     if folder.root.is_symlink():
         raise InputError(
@@ -70,10 +70,10 @@ def remove(
         )
     if setup is not None:
         refuse_copy(folder, setup, STORES if tracking_uri is not None else STORES[:-1])
-    # Claimed first: while a sweep runs its tracker is at work too, and is not what to wait for.
+    # Claim first: a running sweep also has a running tracker, whose lock would be waited for in vain.
     with _claimed(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if setup is not None and setup.checkpoints is not None:
-            Elsewhere(setup.checkpoints).require_answer()  # before anything is deleted
+            Elsewhere(setup.checkpoints).require_answer()  # check before any deletion
         if tracking_uri is not None and uid is not None:
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
@@ -90,9 +90,17 @@ def remove_rows(
     *,
     on_fenced: OnFenced | None = None,
 ) -> None:
-    """As `remove`, for a sweep whose folder is not here: its rows in the database `storage` and its runs.
+    """Remove a sweep without a folder on this machine: its rows in a database and its runs in MLflow.
 
-    Raises StoreError if it is not there, LeaseHeld while somebody runs it or may run it.
+    Args:
+        storage: URL of the database.
+        folder: Former folder of the sweep, which provides its name.
+        tracking_uri: MLflow store whose runs of the sweep are deleted; None to delete no runs.
+        on_fenced: See `Ledger.claim`.
+
+    Raises:
+        StoreError: The database does not contain the sweep.
+        LeaseHeld: Another process runs, or may run, the sweep.
     """
     with Ledger.open(storage, folder.name) as ledger:
         uid, lease = ledger.uid, ledger.claim(Holder.current(), grace_s=SILENCE_S, on_fenced=on_fenced)
@@ -101,25 +109,30 @@ def remove_rows(
                 _delete_runs(folder, tracking_uri, uid)
             delete_sweep(storage, folder.name, uid)
         finally:
-            with suppress(StoreError):  # there is no row to be held any more
+            with suppress(StoreError):  # the row of the lease was deleted
                 ledger.release(lease)
 
 
 def set_aside(folder: SweepFolder) -> Path:
-    """Rename the folder, for good: nobody finds a sweep there any more. For `finish`."""
+    """Rename the folder so that the sweep no longer exists; return the new path for `finish`."""
     gone = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
     return folder.root.rename(gone)
 
 
 def leftovers(root: Path) -> list[Path]:
-    """Folders of removals of the sweep at `root` that were killed on the way."""
+    """Return folders of killed removals of the sweep at `root`."""
     prefix = f".{root.name}{_REMOVING}"
     found = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
     return [path for path in found if path.name.startswith(prefix) and own_folder(path)]
 
 
 def finish(gone: Path) -> None:
-    """Delete what belongs to the renamed folder `gone`, then the folder. Raises StoreError, LeaseHeld."""
+    """Delete the external data of the renamed folder `gone`, then the folder.
+
+    Raises:
+        StoreError: Some data cannot be deleted.
+        LeaseHeld: Another process holds the sweep.
+    """
     note = _read_note(gone / NOTE)
     if note is not None and note.storage is not None and note.uid is not None:
         require_known(note.storage, "--storage")
@@ -129,7 +142,7 @@ def finish(gone: Path) -> None:
     try:
         shutil.rmtree(gone)
     except FileNotFoundError:
-        if gone.exists():  # another process deletes it too
+        if gone.exists():  # another process deletes the folder concurrently
             shutil.rmtree(gone, ignore_errors=True)
     except OSError as error:
         raise StoreError(
@@ -140,7 +153,7 @@ def finish(gone: Path) -> None:
 
 @contextmanager
 def _claimed(folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None) -> Iterator[str | None]:
-    """Nobody else may take the sweep; yields its uid in the ledger, None if it is in none."""
+    """Hold the sweep inside the context; yield its uid in the ledger, or None without a ledger."""
     url = setup.ledger_url(folder) if setup is not None else folder.ledger_url
     if (setup is None or setup.storage is None) and not folder.ledger.is_file():
         yield None
@@ -150,14 +163,14 @@ def _claimed(folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | Non
     except StoreError as error:
         if url != folder.ledger_url or "locked" in str(error):
             raise
-        yield None  # damaged: nobody can run it
+        yield None  # with a damaged ledger, no process can run the sweep
         return
     with ledger:
         lease = ledger.claim(Holder.current(), grace_s=SILENCE_S, on_fenced=on_fenced)
         try:
             yield ledger.uid
         finally:
-            with suppress(StoreError):  # the file has been moved away with its folder
+            with suppress(StoreError):  # the ledger file was renamed together with its folder
                 ledger.release(lease)
 
 

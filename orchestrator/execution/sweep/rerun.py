@@ -1,4 +1,4 @@
-"""Runs confirm trials of a sweep again, each by itself, and says whether they measure the same."""
+"""Rerun confirm trials of a sweep, each separately, and check whether their metrics are the same."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,21 +22,33 @@ _REMEDY = "other machines and versions differ in the last digits: judge by how m
 
 
 def drawn(records: Sequence[Record], count: int) -> list[Record]:
-    """`count` finished confirm trials, or all there are: which ones nobody chose, and the same every time."""
+    """Return `count` finished confirm trials, or all, in a pseudo-random order that is always the same."""
     finished = [each for each in records if (each.phase, each.outcome) == ("confirm", OutcomeKind.FINISHED)]
     return sorted(finished, key=lambda each: digest("rerun", each.trial_id))[:count]
 
 
 def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:
-    """Train `count` confirm trials from their first step and compare what was measured last.
+    """Train `count` confirm trials from their first step and compare their last measurements.
 
-    Of every split that was read, `valid` too; speed and the like are not compared. The training code that the
-    plan names is imported and run, from wherever Python finds it. Raises InputError if it cannot be.
+    All evaluated splits are compared, including `valid`; metrics of other kinds, such as speed, are not. The
+    training code of the plan is imported and run from wherever Python finds it.
+
+    Args:
+        plan: The plan of the sweep.
+        records: Trials in the ledger.
+        count: Maximum number of trials to rerun.
+        data_dir: Folder for datasets.
+
+    Yields:
+        One finding per rerun trial.
+
+    Raises:
+        InputError: The training code cannot be imported.
     """
     splits = plan.confirm.splits if plan.confirm is not None else ()
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     workload = plan.trainable or DEFAULT_WORKLOAD
-    load_workload(workload)  # its files are found then, too
+    load_workload(workload)  # also makes the source files of the trainable available
     parts = parts_of(plan, Setup(data_dir, workload=workload))
     with single_trials(workload, plan.resources.cpus) as trials:
         for record in drawn(records, count):
@@ -48,7 +60,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
 
 
 def _other_code(record: Record, here: Mapping[str, str]) -> str:
-    """Which parts of the code are not those that the trial ran; empty where all known ones are."""
+    """Return a clause with the parts of the code that changed since the trial; empty if none did."""
     then = record.provenance.get("code_parts") or {}
     other = [name for name in here if then.get(name, here[name]) != here[name]]
     message = ", ".join(f"{name} (digest {then[name]} then, {here[name]} here)" for name in other)
@@ -56,7 +68,7 @@ def _other_code(record: Record, here: Mapping[str, str]) -> str:
 
 
 def _run(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
-    """How it ended, and what it measured last."""
+    """Return the outcome and the last measurement of a trial."""
     last, ended = None, None
     for reply in trials.replies(job, folder):
         last, ended = reply.measurement or last, reply.ended
@@ -74,7 +86,7 @@ def _compared(record: Record, outcome: Outcome, last: Measurement | None, names:
         for metric, value in (record.last.metrics if record.last else {}).items()
         if names.split(metric) in (*names.test, *names.selection)
     }
-    # NaN does not equal itself, but its text does.
+    # NaN does not equal itself, but its string does.
     other = [
         metric for metric, value in sorted(wanted.items()) if repr(last.metrics.get(metric)) != repr(value)
     ]

@@ -1,4 +1,4 @@
-"""What the events of a sweep fold to for a session: its conductor, its attempts, its hours; and snapshots."""
+"""Fold the events of a sweep into the state of a session: conductor, attempts, hours, snapshots."""
 
 import json
 import zlib
@@ -20,12 +20,15 @@ from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 
 FORMAT = 2
-"""Raised whenever the fold or the JSON of its state changes: snapshots of another format are not read."""
+"""Version of the snapshot format, increased whenever the fold or its JSON changes.
+
+Snapshots of another format are ignored.
+"""
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class SweepFold:
-    """Folds events in their order."""
+    """State of a session, updated with events in their order."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -35,20 +38,21 @@ class SweepFold:
         self.seq = 0
         """Number of events so far."""
         self._asked: dict[str, int] = {}
-        """Positions at which trials without an end were asked for; 0 where that is not known."""
-        # An early stopper judges by all reports before: its state is none for a snapshot.
+        """Event positions at which unended trials were first requested; 0 if unknown."""
+        # An early stopper depends on all earlier reports, so snapshots omit its state.
         self._has_stopper = plan.search is not None and plan.search.stopper is not None
 
     def hear(self, event: Event) -> bool:
-        """Take the next event; return whether it is progress of a trial.
+        """Apply the next event; return whether it is progress of a trial.
 
-        Raises StoreError for a trial that is not of this plan.
+        Raises:
+            StoreError: The trial is not in this plan.
         """
         self.conductor.replay(event)
         return self.note(event)
 
     def note(self, event: Event) -> bool:
-        """Take the next event, which the conductor has decided itself; return as `hear`."""
+        """Apply the next event, decided by the conductor itself; return whether it is progress of a trial."""
         self.seq += 1
         self.held.saw(event)
         if event.trial_id is None:
@@ -69,19 +73,19 @@ class SweepFold:
         return False
 
     def live(self) -> Conductor:
-        """Return an independent conductor with the same state, which may decide."""
+        """Return an independent conductor with the same state, which may make decisions."""
         made = Conductor(self._plan)
         snapshot.from_chunks(made, snapshot.to_chunks(self.conductor))
         return made
 
     def content(self) -> bytes:
-        """Return the state for a snapshot: compressed lines of JSON."""
+        """Return the state for a snapshot as compressed lines of JSON."""
         packer = zlib.compressobj(level=1)
         packed = [packer.compress(f"{_dumps(each)}\n".encode()) for each in self._chunks()]
         return b"".join([*packed, packer.flush()])
 
     def matches(self, content: bytes) -> bool:
-        """Return whether a snapshot has this state, however it is compressed."""
+        """Return whether a snapshot has this state, regardless of its compression."""
         try:
             return zlib.decompress(content) == zlib.decompress(self.content())
         except zlib.error:
@@ -89,13 +93,13 @@ class SweepFold:
 
     @classmethod
     def restored(cls, plan: Plan, seq: int, content: bytes) -> "SweepFold | None":
-        """Return the fold with the state of a snapshot at position `seq`; None if the snapshot has none."""
+        """Return the fold restored from a snapshot at position `seq`; None if the snapshot is unusable."""
         fold = cls(plan)
         try:
             chunks = map(json.loads, lines(content))
             fold._asked = next(chunks)["open_trials"]
             fold.held.load(next(chunks))
-            ids = {each.trial_id: each.trial_id for each in plan.trials}  # a text is kept once
+            ids = {each.trial_id: each.trial_id for each in plan.trials}  # reuse one string object per id
             for _ in range(next(chunks)):
                 for name, values in next(chunks):
                     fold.attempts[ids.get(name, name)] = Attempts.from_json(values)
@@ -118,6 +122,6 @@ class SweepFold:
 
 
 def made_for(plan: Plan) -> str:
-    """Return a digest of all that a state depends on besides the events."""
+    """Return a digest of all inputs of the state except the events."""
     ids = "".join(each.trial_id for each in plan.trials)
     return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)

@@ -1,1 +1,1 @@
-"""Runs one trial: its child process, its reports, and what its end means."""
+"""Run one trial: its child process, its reports, and the meaning of its end."""

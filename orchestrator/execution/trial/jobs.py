@@ -1,4 +1,4 @@
-"""What a worker on another machine is sent: a job and how to run it, as one line of JSON."""
+"""Define the job of a worker, sent to other machines as one line of JSON."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -18,11 +18,11 @@ class Attempt:
 
     trial: Trial
     token: int
-    """Fencing token: the first attempt has 1, and only the newest may write."""
+    """Fencing token: the first attempt has 1, and only the newest attempt may write."""
     checkpoints: Path
-    """Folder that holds the trial's checkpoints."""
+    """Folder of the trial's checkpoints."""
     source: Path | None
-    """`posthoc`: the last checkpoint of the confirmed trial, as its workers name it."""
+    """`posthoc`: path of the last checkpoint of the confirm trial, as its workers call it."""
 
     @property
     def trial_id(self) -> str:
@@ -31,11 +31,11 @@ class Attempt:
 
     @property
     def log(self) -> Path:
-        """Where what the attempt prints is kept: beside the checkpoints."""
+        """Log file for the output of the attempt."""
         return SweepFolder(self.checkpoints.parent.parent).log(self.trial_id, self.token)
 
     def job(self, data_dir: Path) -> Job:
-        """What the workload is built with."""
+        """Return the job from which the workload is built."""
         planned = self.trial.planned
         return Job(
             settings=self.trial.settings,
@@ -50,30 +50,30 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """One attempt at a trial, as seen from the worker."""
+    """One attempt at a trial, from the view of the worker."""
 
     workload: str
-    """`module:name`, importable where the worker runs."""
+    """Trainable as `module:name`, importable on the worker's machine."""
     checkpoint_seconds: float
     cpus: float
     gpus: float
     checkpoints: Path
-    """Folder of the trial in the sweep; where there is a `store`, its name only counts."""
+    """Folder of the trial in the sweep; with a `store`, only the folder's name is used."""
     job: Job
     store: str | None = None
-    """URI of the checkpoints; None for the folder of the sweep."""
+    """URI of the checkpoint store; None for the folder of the sweep."""
     mark: tuple[str, str] | None = None
-    """A file that every node must see, and what is in it."""
+    """Path and content of a marker file that every node must be able to read."""
     kept_out: tuple[str, ...] = ()
-    """Ids of nodes that the attempt must not be placed on."""
+    """Ids of nodes that must not run the attempt."""
     log: Path | None = None
-    """Where what the attempt prints is kept."""
+    """Log file for the output of the attempt."""
     scratch: Path = field(default_factory=Path)
     """Temporary folder of this attempt, below the folder of the sweep."""
     kept: Path = field(default_factory=Path)
     """Destination of files that match `keep`."""
     keep: tuple[str, ...] = ()
-    """Patterns of the trial's files to keep."""
+    """Patterns of the trial's files to retain."""
     working_folder: Mode = "private"
     launch_folder: Path = field(default_factory=Path)
     open_files: tuple[Path, ...] = ()
@@ -82,7 +82,7 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEncoder:
-    """What all attempts of a sweep have in common."""
+    """Encoder of attempts, with the settings that all attempts of a sweep share."""
 
     workload: str
     checkpoint_seconds: float
@@ -127,5 +127,5 @@ class JobEncoder:
 
 
 def decode(text: str) -> WorkerJob:
-    """What `JobEncoder.encode` wrote."""
+    """Return the job from a string created by `JobEncoder.encode`."""
     return from_json_values(WorkerJob, json.loads(text))

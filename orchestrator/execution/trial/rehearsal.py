@@ -1,6 +1,6 @@
-"""Every arm to its first report, without a sweep: what can go wrong early goes wrong here.
+"""Run every arm to its first report without a sweep, to detect early errors.
 
-Built-in arms take one training step in this process, without data; custom trainables run in child processes.
+Built-in arms take one training step in this process, without data. Custom trainables run in child processes.
 """
 
 import json
@@ -34,11 +34,14 @@ PREFIX = "haltsweep-rehearsal-"
 SEED = 0
 EXAMPLES = 2
 LENGTH = 8
-"""Tokens of the longer example: short, so that a wide and deep model still takes a fraction of a second."""
+"""Tokens of the longer example: few, so that even a large model takes a fraction of a second."""
 
 
 def take_step(settings: Mapping[str, Any]) -> Measurement:
-    """Take one optimiser step of a built-in arm on a few random tokens of the vocabulary of its task.
+    """Run one optimizer step of a built-in arm on a few random tokens from its task's vocabulary.
+
+    Args:
+        settings: Settings of the arm.
 
     Raises:
         Diverged: The loss or its gradient is not finite.
@@ -56,21 +59,23 @@ def take_step(settings: Mapping[str, Any]) -> Measurement:
 
 @dataclass(frozen=True, slots=True)
 class FirstReport:
-    """An arm's first report, as far as it came."""
+    """First report of an arm, or the error before it."""
 
     arm: str
     error: str = ""
-    """What went wrong; empty if nothing did."""
+    """Error of the arm; empty if it reported."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """What custom training code reported; empty for built-in arms."""
+    """Metrics of custom training code; empty for built-in arms."""
     metrics_again: Mapping[str, Any] = field(default_factory=dict)
-    """What it reported when the baseline ran a second time with the same seed; empty for other arms."""
+    """Metrics of a second run of the baseline with the same seed; empty for other arms."""
 
 
 def rehearse(source: SpecFile, plan: Plan) -> None:
-    """Take one training step of every arm of `plan`, which was made from `source`.
+    """Run one training step of every arm of `plan`, and raise `PlanError` with one fault per failed arm.
 
-    Raises PlanError with a fault an arm whose step did not end well.
+    Args:
+        source: Spec from which the plan was created.
+        plan: Plan whose arms are run.
     """
     faults = Faults(source)
     for found in first_reports(plan):
@@ -80,15 +85,15 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
 
 
 def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstReport]:
-    """Run every arm to its first report, each as a trial of which nothing is kept.
+    """Run every arm to its first report, each as a trial whose files are deleted.
 
-    Arms of the built-in trainable take one training step on random tokens. Those that are trained alike on
-    tasks of one shape, as on several divisions of the same data, would take the same step: it is taken once,
-    for each. Everything is written to a temporary folder that is gone afterwards.
+    Arms of the built-in trainable take one training step on random tokens. Arms with the same model and
+    training settings on tasks of one shape share one step, for example on several splits of the same data.
+    All files are written to a temporary folder that is deleted afterwards.
 
     Args:
-        plan: Whose arms are run, with the settings that the spec gives them.
-        data_dir: Where training code from outside finds its data; None for an empty folder.
+        plan: Plan whose arms are run, with the settings from the spec.
+        data_dir: Data folder for custom training code; None for an empty folder.
 
     Yields:
         The first report of each arm.
@@ -100,7 +105,7 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
                 message = f"one training step of {arm.name} must end well, got {error}"
                 yield FirstReport(arm.name, message if error else "")
         return
-    clear_folders(Path(tempfile.gettempdir()), PREFIX)  # of killed processes
+    clear_folders(Path(tempfile.gettempdir()), PREFIX)  # remove folders of killed processes
     with (
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder,
         single_trials(plan.trainable, plan.resources.cpus) as trials,
@@ -133,7 +138,7 @@ def _first_report(plan: Plan, arm: Arm, trials: SingleTrials, folder: Path, data
 
 
 def _alike(plan: Plan) -> list[list[Arm]]:
-    """Arms in their order, those together of which a rehearsal would be the same: it sees no data."""
+    """Group arms whose rehearsals are identical, in order; a rehearsal uses no data."""
     found: dict[object, list[Arm]] = {}
     for arm in plan.arms:
         system = checked(arm.settings)
@@ -143,16 +148,16 @@ def _alike(plan: Plan) -> list[list[Arm]]:
 
 
 def _one_step(plan: Plan, arm: Arm) -> str:
-    """What went wrong in one training step; empty if nothing did.
+    """Return the error of one training step; empty if it succeeded.
 
-    Half precision that is a GPU's is left to GPUs: without one, fp16 is refused, and bf16 is emulated at a
-    tenth of the speed of fp32.
+    If trials request GPUs but this machine has none, the step uses fp32. On a CPU, fp16 is refused, and bf16
+    is emulated at a tenth of the speed of fp32.
     """
     elsewhere = plan.resources.gpus > 0 and not torch.cuda.is_available()
     train = {**arm.settings["train"], **({"precision": "fp32"} if elsewhere else {})}
     try:
         measurement = take_step({**arm.settings, "train": train})
-    except Exception as error:  # whatever a model raises is what was to be found
+    except Exception as error:  # any exception of a model is an error to report
         outcome = outcome_of(error)
         return _outcome_text(outcome.kind, outcome.reason)
     if (stop := judge_report(plan, measurement)) is not None:

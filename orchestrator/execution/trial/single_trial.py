@@ -1,4 +1,4 @@
-"""Runs one trial outside of a sweep, in a child process, and discards its files."""
+"""Run one trial outside of a sweep, in a child process, and discard its files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,16 +19,16 @@ SELDOM_S = 1e9
 
 
 class SingleTrials:
-    """A slot for trials of one trainable."""
+    """Slot for trials of one trainable."""
 
     def __init__(self, workload: str, cpus: float, slot: ProcessSlot) -> None:
         self._workload, self._cpus, self._slot = workload, cpus, slot
 
     def replies(self, job: Job, folder: Path, *, saves: bool = False) -> Iterator[Reply]:
-        """Run `job` and yield its replies; the last reply holds the outcome.
+        """Run `job` and yield its replies; the last reply contains the outcome.
 
         Args:
-            job: What to run.
+            job: The job to run.
             folder: Existing, empty folder for the files of the trial.
             saves: Whether every report is followed by a checkpoint.
         """
@@ -63,7 +63,7 @@ class SingleTrials:
 
 @contextmanager
 def single_trials(workload: str, cpus: float = 1.0) -> Iterator[SingleTrials]:
-    """Open a slot that runs trials of the trainable one after the other, from the current directory."""
+    """Open a slot that runs trials of the trainable one after another, from the current directory."""
     slot = ProcessSlot(workload, Path.cwd(), cpus)
     try:
         yield SingleTrials(workload, cpus, slot)

@@ -1,4 +1,4 @@
-"""A slot runs one trial after the other, each in its own child process.
+"""Run trials one after another in a slot, each in a separate child process.
 
 A trial cannot affect the driver or other trials, since its process ends with the trial.
 """
@@ -34,17 +34,17 @@ OUTSIDE_SIGNALS = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
     | {signal.SIGUSR1, signal.SIGUSR2}
 )
-"""Signals that people, watchdogs and batch systems send. Any other signal counts as a fault of the trial."""
+"""Signals sent by people, watchdogs and batch systems. Any other signal counts as a fault of the trial."""
 TOUCH_S = 60.0
 """Seconds between two updates of the modification time of a trial's temporary folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """The driver's answer to a reply of a trial: go on, or stop."""
+    """The driver's answer to a reply of a trial: continue or stop."""
 
     stop: Outcome | None = None
-    """Outcome with which the trial must end; None if it goes on."""
+    """Outcome with which the trial must end; None if it continues."""
     save: bool = False
     """Whether to write a checkpoint before the trial ends."""
     is_recorded: bool = True
@@ -53,7 +53,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class ChildDied:
-    """The process of a trial ended before the trial had ended."""
+    """Report that the process of a trial ended before the trial."""
 
     reason: str
     cause: DeathCause
@@ -62,7 +62,7 @@ class ChildDied:
 
 
 class Slot(Protocol):
-    """Runs one trial at a time. A driver calls `start`, then `next` and `answer` in turn."""
+    """Slot that runs one trial at a time. A driver calls `start`, then `next` and `instruct` in turn."""
 
     def start(self, order: WorkerJob) -> None:
         """Start a trial; the previous trial must have ended or been killed."""
@@ -71,7 +71,7 @@ class Slot(Protocol):
         """Return the trial's next reply, or how its process died; None after the timeout.
 
         Raises:
-            Unreachable: The store of checkpoints does not answer.
+            Unreachable: The store of checkpoints does not respond.
         """
 
     def instruct(self, instruction: Instruction) -> None:
@@ -85,7 +85,7 @@ class Slot(Protocol):
 
 
 class ProcessSlot:
-    """A slot whose trials run in child processes."""
+    """Slot whose trials run in child processes."""
 
     def __init__(self, workload: str, launch_folder: Path, cpus: float, *, hides_gpus: bool = False) -> None:
         """Start a server that imports the trainable.
@@ -93,7 +93,7 @@ class ProcessSlot:
         Args:
             workload: `module:name` of the trainable.
             launch_folder: Folder from which the sweep was launched.
-            cpus: Cores of a trial; its libraries use as many threads.
+            cpus: Cores of a trial, and number of threads of its libraries.
             hides_gpus: Whether to hide all GPUs from trials.
         """
         module = workload.partition(":")[0]
@@ -118,7 +118,7 @@ class ProcessSlot:
         """Return the trial's next reply, or how its process died; None after the timeout.
 
         Raises:
-            Unreachable: The trial cannot start, since the store of checkpoints does not answer.
+            Unreachable: The trial cannot start, since the store of checkpoints does not respond.
         """
         self._touch_folder()
         message = self._server.receive(timeout_s)
@@ -136,7 +136,7 @@ class ProcessSlot:
         """Touch the trial's temporary folder, so that other machines do not remove it as abandoned."""
         if self._temporary is not None and time.monotonic() - self._touched_at >= TOUCH_S:
             self._touched_at = time.monotonic()
-            with suppress(OSError):  # the trial has ended, and its folder is gone
+            with suppress(OSError):  # the trial has ended, and its folder was deleted
                 os.utime(self._temporary)
 
     def instruct(self, instruction: Instruction) -> None:

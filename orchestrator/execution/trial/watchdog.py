@@ -1,13 +1,13 @@
-"""Limits how long a trial may be silent. A trial that hangs never reports, so it cannot be asked to stop."""
+"""Limit how long a trial may be silent, since a trial that hangs cannot be asked to stop."""
 
 from orchestrator.spec.section import Resources
 
 GRACE_S = 30.0
-"""For what is no work of the trial: restoring, checkpoints, a busy machine."""
+"""Extra seconds for restoring, for checkpoints and for a busy machine."""
 
 
 def silence_limit(resources: Resources) -> float | None:
-    """Return the number of seconds without a report after which a trial has timed out; None for no limit.
+    """Return the seconds without a report after which a trial times out; None for no limit.
 
     A trial that was silent for longer than `resources.minutes` has used up its minutes.
     """

@@ -1,7 +1,7 @@
-"""The half of every driver that runs where the trial runs: builds, steps and saves it, and explains its end.
+"""Run a trial on its machine: build, advance and save the workload, and report its end.
 
-Knows neither Ray nor torch. A driver calls `start` once a trial, `advance` until the reply says that it has
-ended or the conductor says stop, and in the second case `stop`.
+The module imports neither Ray nor torch. A driver calls `start` once per trial, then `advance` until the
+trial ends, or `stop` if the conductor decides to stop it.
 """
 
 import copy
@@ -38,13 +38,13 @@ _log = logging.getLogger(__name__)
 CHECK_S = 0.5
 """Seconds between two checks of the trial's files."""
 OWED_S = 0.2
-"""Between two empty replies of a trial that has only to be saved."""
+"""Seconds between two empty replies of a finished trial that waits to write its checkpoint."""
 WASTE = 3.0
-"""Least time of work after a checkpoint that failed, in times what the failure took."""
+"""Minimum work time after a failed checkpoint, as a multiple of the duration of the failure."""
 
 
 def load_workload(path: str) -> Callable[[Job], Workload]:
-    """What begins a trial of the trainable at `module:name`. Raises InputError."""
+    """Return the function that builds a workload of the trainable at `module:name`. Raise `InputError`."""
     try:
         return load(path).workload
     except ValueError as error:
@@ -54,13 +54,13 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
 
 
 class Harness:
-    """Runs trials one after the other.
+    """Runner of trials, one after another.
 
     Args:
         workload: `module:name` of the trainable.
-        checkpoint_seconds: Least time between two checkpoints.
-        clock: Tells seconds.
-        store: Where checkpoints are; by default in the sweep's folder.
+        checkpoint_seconds: Minimum seconds between two checkpoints.
+        clock: Returns the time in seconds.
+        store: Store of checkpoints, by default the sweep's folder.
         on_error: Called with an exception of the trial.
         check: Called between reports; an exception from it ends the trial.
     """
@@ -97,9 +97,13 @@ class Harness:
         self._unreachable: Unreachable | None = None
 
     def start(self, job: Job, folder: Path) -> None:
-        """Build the workload and continue from the newest sound checkpoint of the trial that has `folder`.
+        """Build the workload and continue from the newest readable checkpoint in `folder`.
 
-        Errors of the trial are not raised here, but returned by the first `advance`.
+        Errors of the trial are not raised here but returned by the first `advance`.
+
+        Args:
+            job: The job to run.
+            folder: Folder of the trial's checkpoints.
         """
         self._close()
         self._folder, self._phase, self._splits = folder, job.phase, job.splits
@@ -109,11 +113,11 @@ class Harness:
         try:
             self._store.clear_unfinished(folder)
             self._restore(self._with_source(job))
-        except Unreachable as error:  # no fault of the trial
+        except Unreachable as error:  # not a fault of the trial
             self._unreachable = error
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # an outcome, whatever it is
+        except BaseException as error:  # any exception becomes an outcome
             self._failed(outcome_of(error), error)
 
     @property
@@ -122,16 +126,17 @@ class Harness:
         return self._is_checkpoint_pending
 
     def advance(self, *, is_recorded: bool = True) -> Reply:
-        """Return the next report; after a restore first that of the checkpoint, which the ledger may lack.
+        """Return the next report; after a restore, first the report of the checkpoint.
 
-        A resumed trial repeats no measurement before its checkpoint. So a checkpoint is written only after
-        every earlier measurement is in the ledger. The reply is empty if nothing else is left to do.
+        The ledger may lack the report of the checkpoint. A resumed trial repeats no measurement from before
+        its checkpoint. So a checkpoint is written only after every earlier measurement is in the ledger. The
+        reply is empty if nothing else is left to do.
 
         Args:
             is_recorded: Whether the ledger contains all measurements of earlier replies.
 
         Raises:
-            Unreachable: The trial could not start, since the store of checkpoints does not answer.
+            Unreachable: The trial could not start, since the store of checkpoints does not respond.
         """
         return _redacted(self._step(is_recorded=is_recorded))
 
@@ -154,19 +159,19 @@ class Harness:
                 self._checked_at = self._clock()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # an outcome, whatever it is
+        except BaseException as error:  # any exception becomes an outcome
             return self._failed(outcome_of(error), error)
         if self._finished and received_signal():
             raise KeyboardInterrupt("training code ended early, since a signal asked it to")
         self._last, self._again = measurement or self._last, None
         if measurement is None:
-            self._saved_step = -1  # it may have saved something after its last report
+            self._saved_step = -1  # the state may have changed after the last report
         due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
         self._is_checkpoint_pending = self._is_checkpoint_pending or (due and not is_recorded)
         return self._saved(measurement) if due and is_recorded else Reply(measurement)
 
     def _measured(self) -> Measurement | None:
-        """The next report; None if the work has ended without another one."""
+        """Return the next report; None if the workload ended without another one."""
         assert self._workload is not None, "there must be a workload to advance"
         with _never_left_by_copies():
             reported = self._workload.advance()
@@ -174,13 +179,13 @@ class Harness:
         return None if ended else sound(reported, self._last)
 
     def _saved(self, measurement: Measurement | None) -> Reply:
-        """A checkpoint of where the trial is, with `measurement`, and its end if that is its last step."""
+        """Write a checkpoint, and return `measurement` with it and, after the last step, with the outcome."""
         assert self._workload is not None, "there must be a workload to save"
         assert self._last is not None, "what is saved has been measured"
         self._is_checkpoint_pending = False
         if not self._finished:
             return Reply(measurement, self._save())
-        # A search's last checkpoint lives until its end is recorded: not worth waiting for the disk.
+        # A search trial's last checkpoint is deleted once its end is recorded, so it is not flushed to disk.
         searched = self._phase == "search"
         saved = self._save(flush=not searched, patience_s=0.0 if searched else PATIENCE_S)
         without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
@@ -189,7 +194,7 @@ class Harness:
         return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, reason))
 
     def _unread(self, last: Measurement) -> str:
-        """Which test splits a confirm trial was given and has measured nothing of."""
+        """Return a clause with the test splits that a confirm trial did not report; empty if none."""
         measured = {split_and_quantity(name)[0] for name in last.metrics}
         if "" in measured:
             return ""  # the spec may assign a metric without a split to one of the confirm splits
@@ -199,7 +204,7 @@ class Harness:
         return f", and its last report has nothing of the test splits {', '.join(unread)}"
 
     def stop(self, *, save: bool) -> Reply:
-        """Let go of the trial, with a checkpoint to continue from if `save`."""
+        """End the trial, with a checkpoint to continue from if `save` is True."""
         saved = self._save() if save and self._workload is not None else None
         self._close()
         return Reply(checkpoint=saved)
@@ -212,7 +217,7 @@ class Harness:
                 self._workload.restore(checkpoint.state)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # an older one may be sound
+            except BaseException as error:  # an older checkpoint may be readable
                 _log.warning("checkpoint %s is passed over: %s", checkpoint.folder, redact(repr(error)))
                 self._close()
             else:
@@ -226,9 +231,9 @@ class Harness:
             return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
 
     def _with_source(self, job: Job) -> Job:
-        """The job with `source` pointing at the state inside that checkpoint. Raises NoSource.
+        """Return the job with `source` set to the state folder inside that checkpoint. Raise `NoSource`.
 
-        An older checkpoint of the confirmed trial will not do: it would be another model that is measured.
+        Older checkpoints of the confirm trial are not accepted, since they contain another model.
         """
         if job.source is None:
             return job
@@ -248,15 +253,15 @@ class Harness:
 
     def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
         if received_signal():
-            raise error  # no outcome: training code answers a signal from outside
+            raise error  # not an outcome: training code raises in response to an external signal
         self._failure = outcome
-        traceback.print_exception(error)  # the whole traceback, into the log of the trial
+        traceback.print_exception(error)  # log the full traceback in the log of the trial
         self._on_error(outcome.kind, error)
         self._close()
         return Reply(ended=outcome)
 
     def _save(self, *, flush: bool = True, patience_s: float = 0.0) -> int | None:
-        """Step of a new checkpoint; None if the newest is of this step already or the store refuses."""
+        """Write a checkpoint and return its step; None if this step is already saved or the write fails."""
         assert self._workload is not None, "there must be a workload to save"
         if self._last is None or self._last.step == self._saved_step:
             return None
@@ -269,7 +274,7 @@ class Harness:
             return made
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a full disk or a failing upload costs a checkpoint, not the trial
+        except BaseException as error:  # a full disk or a failed upload must not end the trial
             self._unsaved = storable(f"without its last checkpoint: {redact(repr(error))}")
             _log.warning(
                 "no checkpoint at step %d in %s: %s", self._last.step, self._folder, redact(repr(error))
@@ -277,7 +282,7 @@ class Harness:
             wasted = self._clock() - began
             return None
         finally:
-            # Who waited long for nothing works longer before the next try.
+            # After a slow failure, the trial works longer before the next attempt.
             self._saved_at = self._clock() + WASTE * wasted
 
     def _close(self) -> None:
@@ -288,14 +293,15 @@ class Harness:
                     workload.close()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # the trial's outcome is known already
+        except BaseException as error:  # the outcome of the trial is already known
             _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
 
 
 def _redacted(reply: Reply) -> Reply:
-    """The reply without secrets in texts of the trial, which enter ledger, report and MLflow from here.
+    """Return the reply without secrets in texts of the trial, which ledger, report and MLflow will contain.
 
-    This runs in the process of the trial, whose environment may hold secrets that no other process knows.
+    This function runs in the process of the trial, whose environment may contain secrets that other processes
+    lack.
     """
     measurement, ended = reply.measurement, reply.ended
     if measurement is not None and (measurement.attributes or measurement.examples):
@@ -311,7 +317,7 @@ def _redacted(reply: Reply) -> Reply:
 
 @contextmanager
 def _never_left_by_copies() -> Iterator[None]:
-    """End a process that the trial forked when the process would leave this context."""
+    """End a process that the trial forked when that process would leave this context."""
     process = os.getpid()
     try:
         yield

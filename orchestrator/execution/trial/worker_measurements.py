@@ -1,4 +1,4 @@
-"""Validates reports: steps, numbers and texts. Any other value ends the trial with an error."""
+"""Validate the steps, numbers and texts of reports. An invalid value ends the trial with an error."""
 
 import json
 import math
@@ -13,15 +13,15 @@ from search_spaces.wording import shown
 from trainables.protocol import Measurement
 
 EXAMPLES_MOST = 1 << 20
-"""Characters of what one trial may keep of single examples: it lies in the ledger for ever."""
+"""Maximum number of characters of one trial's examples as JSON, since the ledger stores them permanently."""
 STEP_END = 2**63
-"""Steps are stored as integers of 64 bits."""
+"""Exclusive upper bound of steps, which are stored as 64-bit integers."""
 TEXT_MOST = 10_000
 """Maximum number of characters of a reported text; longer texts are cut."""
 
 
 class BadMeasurement(Exception):
-    """A report that cannot be recorded; `outcome` is the end of its trial."""
+    """Raised for a report that cannot be recorded; `outcome` is the outcome of its trial."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -29,10 +29,17 @@ class BadMeasurement(Exception):
 
 
 def sound(measurement: Measurement | None, last: Measurement | None) -> Measurement:
-    """Return `measurement` with plain numbers as metrics, texts as attributes, and storable names.
+    """Return `measurement` with float metrics, texts as attributes, and storable names.
 
-    Metrics that are None are left out. Numbers need not be finite: the conductor knows which of them must be.
-    Raises BadMeasurement if it cannot follow `last`.
+    Metrics that are None are removed. Metrics may be infinite or NaN, since the conductor checks which must
+    be finite.
+
+    Args:
+        measurement: The report of the workload.
+        last: The previous report; None for the first one.
+
+    Raises:
+        BadMeasurement: The report is invalid or its step does not follow `last`.
     """
     if not isinstance(measurement, Measurement):
         raise BadMeasurement(
@@ -60,7 +67,7 @@ def _text(value: str) -> str:
 
 
 def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
-    """What is kept of single examples, as the ledger can store it."""
+    """Return the examples as JSON values that the ledger can store."""
     try:
         text = json.dumps(given if given else [], allow_nan=False)
         values = json.loads(text)
@@ -79,7 +86,7 @@ def _examples(given: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def _is_truth_value(value: Any) -> bool:
-    """Python's, or a NumPy or torch scalar of that kind: a comparison that was not averaged, most likely."""
+    """Return whether a value is a bool of Python, NumPy or torch, probably a comparison without a mean."""
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
@@ -95,7 +102,7 @@ def _step(value: Any) -> int:
 
 
 def _seconds(value: Any, step: int) -> float:
-    """Time is no quantity that diverges, and less than none would be given back to a budget."""
+    """Return seconds as a float. Negative or infinite seconds are refused, since budgets add them up."""
     seconds = _number("seconds", value, step)
     if not 0 <= seconds <= NUMBER_MOST:
         raise BadMeasurement(
@@ -111,7 +118,7 @@ def _name(name: Any) -> str:
 
 
 def _number(name: Any, value: Any, step: int) -> float:
-    """Return any number of Python, NumPy or torch as a 64-bit float; truth values are refused."""
+    """Return any number of Python, NumPy or torch as a 64-bit float; booleans are refused."""
     if isinstance(value, float):
         return float(value)
     if _is_truth_value(value):
@@ -131,7 +138,7 @@ def _number(name: Any, value: Any, step: int) -> float:
         raise BadMeasurement(
             f"a metric must fit into a 64-bit float, got one beyond for {_named(name)}"
         ) from error
-    except Exception as error:  # whatever an object raises that is no number
+    except Exception as error:  # objects may raise any exception in a conversion to float
         raise BadMeasurement(
             f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; mend the "
             "code"
@@ -141,7 +148,7 @@ def _number(name: Any, value: Any, step: int) -> float:
 def _float(value: Any) -> float:
     if isinstance(value, str | bytes | bytearray):
         raise TypeError("text is no number, even where it can be read as one")
-    # PyTorch warns of tensors that a gradient could still be asked of.
+    # PyTorch warns about converting a tensor that requires a gradient.
     detach = getattr(value, "detach", None)
     plain = detach() if callable(detach) else value
     return float(plain.item() if getattr(plain, "shape", ()) else plain)

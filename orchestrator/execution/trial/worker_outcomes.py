@@ -1,4 +1,4 @@
-"""What an exception inside a trial means."""
+"""Convert an exception inside a trial to the outcome of the trial."""
 
 import sys
 import traceback
@@ -10,7 +10,7 @@ from trainables.protocol import Diverged, Infeasible
 
 TRACEBACK_LINES = 12
 MOST_CHARACTERS = 20_000
-"""Of a reason: an exception may quote a whole tensor."""
+"""Maximum number of characters of a reason, since an exception may quote a complete tensor."""
 _KINDS = {
     Diverged: OutcomeKind.DIVERGED,
     Infeasible: OutcomeKind.INFEASIBLE,
@@ -24,11 +24,11 @@ _MEMORY_TEXTS = (
 
 
 class NoSource(Exception):
-    """The checkpoint that a posthoc trial reads is not there, or damaged: no traceback would help."""
+    """Raised if the checkpoint for a posthoc trial is missing or damaged; a traceback would not help."""
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The end of the trial that raised `error`, which is quoted as storable text without passwords."""
+    """Return the outcome of the trial that raised `error`, with storable text and without passwords."""
     if isinstance(error, BadMeasurement):
         return error.outcome
     said = _said(error)
@@ -47,7 +47,7 @@ def outcome_of(error: BaseException) -> Outcome:
 def _said(error: BaseException) -> str:
     try:
         return _cut(_fit(str(error)))
-    except Exception:  # its own __str__ may be broken
+    except Exception:  # its `__str__` may be broken
         return "(it cannot say what went wrong: its __str__ raised)"
 
 
@@ -60,7 +60,7 @@ def _cut(text: str) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error`, or what it was raised from, says that memory ran out."""
+    """Return whether `error` or an exception in its chain of causes reports exhausted memory."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
@@ -74,6 +74,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _torch_error() -> type[BaseException]:
-    # Looked up, not imported: a workload without torch must not pay for it.
+    # Looked up instead of imported, since importing torch is slow for a workload without it.
     torch = sys.modules.get("torch")
     return getattr(torch, "OutOfMemoryError", MemoryError) if torch else MemoryError

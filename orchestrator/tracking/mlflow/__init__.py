@@ -1,1 +1,1 @@
-"""Writes the ledger to MLflow, checks and removes what was written, and serves its UI."""
+"""Write the ledger to MLflow, check and remove the runs, and serve the MLflow UI."""

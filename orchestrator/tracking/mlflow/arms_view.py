@@ -1,8 +1,8 @@
-"""The view of a sweep's arms in the MLflow UI: which runs, in which order, with which columns.
+"""Define the view of a sweep's arms in the MLflow UI: filter, order and columns of runs.
 
-MLflow takes the columns of its page from the browser's storage or from a shared view. A shared view is a tag
-of the experiment. A page opens it if its address has `viewStateShareKey`. The experiment's description has
-such a link, since MLflow's own list of experiments leads to pages without the view.
+MLflow reads the columns of its page from the browser's storage or from a shared view. A shared view is a tag
+of the experiment. A page opens the view if its address has `viewStateShareKey`. The experiment's description
+has such a link, since MLflow's own list of experiments links to pages without the view.
 """
 
 import base64
@@ -28,14 +28,14 @@ WIDTHS = {
     f"tags.`{PREFIX}verdict`": 400,
     f"tags.`{PREFIX}reason`": 140,
 }
-"""Columns in their order, with their widths in pixels. The warning stands before the verdict."""
+"""Columns in order, with widths in pixels. The warning is before the verdict."""
 
 
 def arms_view() -> str:
-    """Return the view as MLflow's own button that shares a view writes it."""
+    """Return the view in the format of MLflow's own button for sharing a view."""
     state = {
         "searchFilter": f"tags.`{PREFIX}kind` = 'arm'",
-        # Sorted by anything but time, MLflow lists runs flat instead of below their parents.
+        # MLflow nests runs below their parents only when they are sorted by time.
         "orderByKey": "tags.`mlflow.runName`",
         "orderByAsc": True,
         "startTime": "ALL",
@@ -50,7 +50,7 @@ def arms_view() -> str:
 
 
 def view_tags(experiment_id: str, present: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags that the experiment lacks of those `present`; a user's own description is kept."""
+    """Return the tags that are missing or outdated in `present`; a user's own description is retained."""
     page = f"#/experiments/{experiment_id}/runs?viewStateShareKey={KEY}&workflowType=machine_learning"
     wanted = {TAG: arms_view()}
     if present.get(NOTE_TAG, _NOTE).startswith(_NOTE):

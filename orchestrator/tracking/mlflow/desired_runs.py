@@ -1,16 +1,17 @@
-"""Computes from the ledger what every MLflow run of a sweep should be, without using MLflow.
+"""Compute from the ledger the desired state of every MLflow run of a sweep, without using MLflow.
 
-Statuses, chosen so that a colour in the UI means one thing:
+Statuses, chosen so that a colour in the UI has one meaning:
 
-- FINISHED: the trial has a result. A pruned trial is finished too; its tag `haltsweep.outcome` is `pruned`.
-- FAILED: the trial diverged, ran out of memory, timed out or crashed; the tags `haltsweep.outcome` and
-  `haltsweep.reason` tell which.
-- KILLED: the trial was stopped, or its process is gone; `haltsweep resume` continues it.
+- FINISHED: the trial has a result. A pruned trial is finished, too; its tag `haltsweep.outcome` is `pruned`.
+- FAILED: the trial diverged, ran out of memory, timed out or crashed; see the tags `haltsweep.outcome` and
+`haltsweep.reason`.
+- KILLED: the trial was stopped, or its process died; `haltsweep resume` continues it.
 - RUNNING: a living process holds the sweep and the trial is open.
 
-An arm is FAILED if every confirm trial failed; if some did, `haltsweep.reason` counts them. It begins with
-the first of its trials and ends with the last. Its metric `time/running_seconds` is the time in which trials
-ran, without the time between two sessions. It has the averaged learning curves of its confirm trials.
+An arm is FAILED if every confirm trial failed; if only some did, `haltsweep.reason` counts them. An arm
+starts with the first of its trials and ends with the last. Its metric `time/running_seconds` is the time in
+which trials ran, without the time between two sessions. It has the averaged learning curves of its confirm
+trials.
 """
 
 import json
@@ -49,16 +50,16 @@ NOT_APPLICABLE = "-"
 MAX_NOTE = 5000
 """Maximum number of characters of a description, after escaping."""
 MAX_TEXT = 1000
-"""Maximum number of characters of a reason in a tag; the ledger has the whole text."""
+"""Maximum number of characters of a reason in a tag; the ledger has the full text."""
 GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
 
 
 @dataclass(slots=True)
 class DesiredRun:
-    """One run as it should be."""
+    """Desired state of one run."""
 
     key: str
-    """`sweep`, `arm/<name>` or `trial/<id>`."""
+    """Key of the run: `sweep`, `arm/<name>` or `trial/<id>`."""
     parent: str | None
     name: str
     start_ms: int
@@ -77,7 +78,7 @@ class DesiredRun:
 
 
 class DesiredRuns:
-    """All runs of a sweep as they should be, updated event by event."""
+    """Desired state of all runs of a sweep, updated event by event."""
 
     def __init__(self, plan: Plan, ledger_uid: str, inputs: Inputs = MappingProxyType({})) -> None:
         self._plan = plan
@@ -95,10 +96,12 @@ class DesiredRuns:
         self._held = True
         self.runs: dict[str, DesiredRun] = {}
         self.at_close: dict[str, list[Point]] = {}
-        """Curves and running time of arms by key. They are written after a report's metrics, since MLflow
-        shows metrics in the order of writing."""
+        """Curves and running times of arms, by key of the run.
+
+        They are written after a report's metrics, since MLflow displays metrics in the order of writing.
+        """
         self.dirty: dict[str, None] = {}
-        """Keys of changed runs in the order in which they must be written: parents first."""
+        """Keys of changed runs in the order of writing: parents first."""
 
     def hear(self, event: Event) -> None:
         """Add the next event."""
@@ -113,7 +116,7 @@ class DesiredRuns:
             trial = trial_from_json(event.payload)
             self._trials.setdefault(trial.trial_id, trial)
             if (known := self.runs.get(f"trial/{trial.trial_id}")) is not None:
-                # MLflow cannot change the value of a parameter.
+                # MLflow cannot change the value of a parameter, so the existing params are retained.
                 known.params = self._trial_run(trial, known.start_ms).params | known.params
         elif event.kind is EventKind.RETRIED:
             self._retry(event)
@@ -121,7 +124,7 @@ class DesiredRuns:
             self._hear_trial(event)
 
     def hold(self, *, held: bool) -> None:
-        """Set whether a living process holds the sweep: without one, no run is RUNNING."""
+        """Set whether a living process holds the sweep; otherwise no run is RUNNING."""
         if held != self._held:
             self._held = held
             self.dirty |= dict.fromkeys(
@@ -129,7 +132,7 @@ class DesiredRuns:
             )
 
     def current(self, key: str) -> DesiredRun:
-        """Return the run as it should be shown now: KILLED if it was running and its process is gone."""
+        """Return the current state of a run: KILLED if it was running and its process died."""
         desired = self.runs[key]
         if desired.status != "RUNNING" or self._held:
             return desired
@@ -137,7 +140,7 @@ class DesiredRuns:
         return replace(desired, status="KILLED", end_ms=self._last_ms, tags=tags)
 
     def summary_metrics(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-        """Return the finite values of the arms that have a run, by the key of the run."""
+        """Return the finite metrics of arms that have a run, by the key of the run."""
         return {
             f"arm/{arm}": {metric_key(name): value for name, value in metrics.items() if math.isfinite(value)}
             for arm, metrics in values.items()
@@ -145,7 +148,7 @@ class DesiredRuns:
         }
 
     def summary_tags(self, texts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-        """Return the tags of the arms that have a run, by the key of the run."""
+        """Return the tags of arms that have a run, by the key of the run."""
         return {
             f"arm/{arm}": {
                 metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()
@@ -194,7 +197,7 @@ class DesiredRuns:
                 self._mark_arm(arm.name)
 
     def _mark_arm(self, arm: str) -> None:
-        """Set the status of an arm: that of the sweep while trials are open, then by its confirm trials."""
+        """Set an arm's status: that of the sweep while trials are open, then that of its confirm trials."""
         key, sweep = f"arm/{arm}", self.runs[SWEEP]
         ends = [each.end_ms for each in self.runs.values() if each.parent == key and each.end_ms is not None]
         kinds = self._confirmed.get(arm, {}).values()
@@ -222,7 +225,7 @@ class DesiredRuns:
         self._confirmed.get(planned.arm, {}).pop(event.trial_id, None)
         if f"arm/{planned.arm}" in self.runs:
             self._mark_arm(planned.arm)
-        if "cause" in event.payload:  # the trial will be asked for again, perhaps with other settings
+        if "cause" in event.payload:  # the trial will be planned again, perhaps with other settings
             del self._trials[event.trial_id]
         else:
             self.runs[key].retried_ms = milliseconds(event.at)
@@ -232,7 +235,7 @@ class DesiredRuns:
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
         at_ms = milliseconds(event.at)
         skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
-        if key not in self.runs and not skipped:  # a skipped trial never began
+        if key not in self.runs and not skipped:  # a skipped trial never started
             if f"arm/{planned.arm}" not in self.runs:
                 self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
                 self._mark_arm(planned.arm)
@@ -263,7 +266,10 @@ class DesiredRuns:
                 self.dirty[key] = None
 
     def _with_counted(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
-        """Add the value that counts so far, as `valid/accuracy.best`, if the scope is not the last report."""
+        """Add the value of each objective over earlier reports, e.g. as `valid/accuracy.best`.
+
+        Only objectives whose scope is not the last report are added.
+        """
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
         unusual = [each for each in objectives if each.scope != "last"]
         if planned.phase != "search" or not unusual:
@@ -333,7 +339,7 @@ class DesiredRuns:
             trial=planned.trial_id,
         )
         tags |= self._source
-        # Users compare trials by the settings in which arms differ and by params.
+        # Users compare trials by params and by the settings in which arms differ.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
         own = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
         return DesiredRun(
@@ -355,7 +361,7 @@ def status_of(kind: OutcomeKind) -> Status:
 
 
 def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return reported texts as tags; names that MLflow or haltsweep uses get a prefix."""
+    """Return reported texts as tags; names reserved by MLflow or haltsweep get a prefix."""
     return {
         metric_key(f"text.{name}" if name.startswith(("mlflow.", PREFIX)) else name): visible(
             _cut(text, MAX_TEXT)
@@ -365,14 +371,14 @@ def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return parameters with names that MLflow accepts; values other than strings as JSON."""
+    """Return parameters with names that MLflow accepts; values other than strings become JSON."""
     return {metric_key(name): visible(_text(value)) for name, value in values.items()}
 
 
 def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
     """Return MLflow's own tags for the source of a run: command without folders, commit."""
     program, *arguments = provenance.get("command") or [""]
-    # MLflow shows the part of a source after the last slash.
+    # MLflow displays the part of a source after the last slash.
     command = " ".join(PurePath(each).name for each in (program, *arguments)).strip()
     tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
     if commit := provenance.get("commit"):
@@ -393,7 +399,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _differing(arms: Sequence[Arm]) -> frozenset[str]:
-    """Return the dotted paths that differ between arms or are missing in some."""
+    """Return the dotted paths that differ between arms or are missing in some arms."""
     flats = [dict(leaves(arm.settings)) for arm in arms]
     paths = {path for flat in flats for path in flat}
     missing = object()

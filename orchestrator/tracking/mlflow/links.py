@@ -1,4 +1,4 @@
-"""Finds the pages of a sweep in the MLflow UI, by MLflow's REST API, without the import of MLflow."""
+"""Find the pages of a sweep in the MLflow UI through MLflow's REST API, without importing MLflow."""
 
 import base64
 import json
@@ -20,27 +20,27 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Pages of one sweep."""
+    """Addresses of the pages of one sweep."""
 
     runs: str
-    """All runs of the sweep, with trials below their arms."""
+    """Page of all runs of the sweep, with trials below their arms."""
     arms: str
-    """The runs of the arms, with estimate, difference, p, n and verdict as columns."""
+    """Page of the arms' runs, with estimate, difference, p, n and verdict as columns."""
     comparison: str
-    """The arms side by side, in the order of the plan."""
+    """Page that compares the arms, in the order of the plan."""
 
 
 def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
     """Return the pages of a sweep.
 
     Args:
-        server: URL of the MLflow server, which may have a user and password.
+        server: URL of the MLflow server, which may contain a user and password.
         sweep: Name of the sweep.
-        arms: Names of its arms, in the order in which they are compared.
+        arms: Names of the arms, in the order of comparison.
 
     Raises:
-        InputError: MLflow does not have the sweep.
-        StoreError: The server does not answer.
+        InputError: MLflow does not contain the sweep.
+        StoreError: The server does not respond.
     """
     base = server.rstrip("/")
     shown = without_user(base)
@@ -73,7 +73,7 @@ def without_user(url: str) -> str:
 
 
 def _link(base: str, page: str, **query: str) -> str:
-    # `workflowType` stands last, because the page that compares runs looks for "?runs".
+    # `workflowType` must be last, because the page that compares runs searches for "?runs".
     return f"{base}{page}?{urllib.parse.urlencode({**query, 'workflowType': 'machine_learning'})}"
 
 
@@ -112,7 +112,7 @@ def _ask(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[st
 
 
 def _authorization(url: str) -> dict[str, str]:
-    # urllib reads user and password as a part of the host.
+    # urllib treats user and password as part of the host.
     parts = urllib.parse.urlsplit(url)
     if parts.username is None:
         return {}
@@ -121,7 +121,7 @@ def _authorization(url: str) -> dict[str, str]:
 
 
 def _opener(base: str) -> urllib.request.OpenerDirector:
-    # A proxy of the environment cannot reach this machine's loopback address.
+    # A proxy from the environment cannot reach the loopback address of this machine.
     local = urllib.parse.urlsplit(base).hostname in LOOPBACK
     return urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
 

@@ -1,4 +1,4 @@
-"""Compares every run in MLflow with the ledger: points, parameters, tags, status and datasets."""
+"""Compare every run in MLflow with the ledger: points, parameters, tags, status and datasets."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,10 @@ CHANGING = frozenset({f"{PREFIX}outcome", f"{PREFIX}reason"})
 SHOWN = 3
 """Maximum number of differences that a finding lists."""
 Differences = Iterator[tuple[Literal["wrong", "missing", "unreported"], str]]
-"""Kind and description of each difference. A `missing` item may only be late. `unreported` items are written
-when a report is made."""
+"""Kind and description of each difference.
+
+A `missing` item may only be late. An `unreported` item is written with the next report.
+"""
 
 
 def compare(
@@ -29,13 +31,13 @@ def compare(
     settled: bool,
     sync: str,
 ) -> list[Finding]:
-    """Return one finding for each run that differs from the ledger, and one for all others.
+    """Return one finding per run that differs from the ledger, and one for all other runs.
 
     Args:
-        desired_runs: Runs as the ledger has them. They must have heard at least as much of it as MLflow.
-        kept: Runs as MLflow has them.
-        means: Metrics of the arms as a report gives them.
-        settled: Whether everything was written, so that a missing item is lost rather than late.
+        desired_runs: Desired runs, from at least as many ledger events as MLflow contains.
+        kept: Runs in MLflow.
+        means: Metrics of the arms in a report.
+        settled: Whether everything was written, so that a missing item is lost and not just late.
         sync: Command that brings MLflow up to date.
     """
     keys = Counter(each.run.key for each in kept)
@@ -57,7 +59,7 @@ def compare(
         parent = ids.get(desired.parent) if desired.parent is not None else None
         at_close = desired_runs.at_close.get(key, ())
         differing = list(differences(desired, each, parent, reported.get(key, {}), at_close))
-        # A process that died before it closed the run may not have written the run's last points either.
+        # If a process died before it closed a run, the last points of that run may be missing, too.
         complete = settled and desired_runs.runs[key].status != "RUNNING"
         damage = [text for kind, text in differing if kind == "wrong" or (complete and kind == "missing")]
         if damage:
@@ -78,13 +80,13 @@ def differences(
     means: Mapping[str, float],
     at_close: Sequence[Point] = (),
 ) -> Differences:
-    """Yield how a run in MLflow differs from the run as it should be.
+    """Yield the differences between a run in MLflow and its desired state.
 
     Args:
-        desired: The run as it should be.
+        desired: Desired state of the run.
         kept: The run in MLflow.
-        parent: Id of its parent in MLflow.
-        means: Metrics of the arm as a report gives them; the newest point of each counts.
+        parent: Id of the parent run in MLflow.
+        means: Metrics of the arm in a report, compared with the newest point of each metric.
         at_close: Points that are written with a report.
     """
     reported = {*means, *(point.key for point in at_close)}
@@ -123,7 +125,7 @@ def _points(points: Sequence[Point], kept: Kept, reported: set[str], *, retried:
         history, wanted = kept.histories.get(name, []), sorted(expected.get(name, []))
         if name in reported and not wanted:
             continue
-        # A retried trial measures earlier steps again.
+        # A retried trial may have measured earlier steps again.
         is_part = Counter(history) <= Counter(wanted) if retried else history == wanted[: len(history)]
         if not is_part:
             yield "wrong", f"points of {name} differ"

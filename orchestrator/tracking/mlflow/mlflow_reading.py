@@ -1,4 +1,4 @@
-"""Reads the runs of a sweep in MLflow without writing anything."""
+"""Read the runs of a sweep in MLflow without writing anything."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,17 +12,17 @@ from search_spaces.wording import amount
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One run with all its points."""
+    """One run in MLflow with all of its points."""
 
     run: Stored
     histories: dict[str, list[tuple[int, float]]]
-    """Step and value of every point of each metric, in the order of the steps."""
+    """Step and value of every point of each metric, sorted by step."""
 
 
 def read_runs(
     uri: str, experiment: str, ledger_uid: str, on_progress: Callable[[str], None] = lambda _: None
 ) -> list[Kept] | None:
-    """Return all runs of a ledger; None without such a database or experiment. Raises TrackingOutage."""
+    """Return all runs of a ledger; None if database or experiment are missing. Raise `TrackingOutage`."""
     with outages(uri), _readable(uri) as place:
         if place is None:
             return None
@@ -43,7 +43,7 @@ def read_runs(
 
 @contextmanager
 def _readable(uri: str) -> Iterator[str | None]:
-    """Yield a URI that may be opened for writing: of a copy of a database; None if there is no database."""
+    """Yield a URI that is safe to open: of a copy of a database file, or None if the file is missing."""
     file = file_of(uri)
     if file is None:
         yield uri

@@ -1,4 +1,4 @@
-"""Deletes the runs of one sweep from MLflow, and nothing else."""
+"""Delete the runs of one sweep from MLflow, and no other runs."""
 
 import shutil
 from pathlib import Path
@@ -12,11 +12,11 @@ from orchestrator.tracking.mlflow.moved_store import follow_move
 def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> int:
     """Delete the runs of a ledger, and their experiment if it has no other runs; return their number.
 
-    Artifacts below `artifacts` are deleted. MLflow marks the runs themselves as deleted, until `mlflow gc`.
+    Artifacts below `artifacts` are deleted. MLflow only marks the runs as deleted until `mlflow gc`.
 
     Raises:
         InputError: `check_uri` refuses the URI.
-        TrackingOutage: MLflow cannot be reached.
+        TrackingOutage: MLflow is unreachable.
     """
     check_uri(uri)
     file = file_of(uri)
@@ -34,7 +34,7 @@ def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> 
             if not is_server(uri):
                 _delete_folder(run.artifact_uri, artifacts)
         if not client.search_runs([found.experiment_id], max_results=1):
-            # A sweep of the same name must find no experiment: to restore one restores its deleted runs too.
+            # Rename the experiment, since a new sweep with its name would restore it with its deleted runs.
             client.rename_experiment(found.experiment_id, f"{experiment} (deleted {found.experiment_id})")
             client.delete_experiment(found.experiment_id)
             if not is_server(uri):
@@ -43,7 +43,7 @@ def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> 
 
 
 def _delete_folder(uri: str, artifacts: Path) -> None:
-    """Delete the folder that `uri` names, if it is below `artifacts`."""
+    """Delete the folder at `uri` if it is below `artifacts`."""
     parts = urlsplit(uri)
     folder = Path(unquote(parts.path))
     if parts.scheme == "file" and folder.resolve() == folder and artifacts.resolve() in folder.parents:

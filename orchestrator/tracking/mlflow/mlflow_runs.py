@@ -1,4 +1,4 @@
-"""Access to MLflow's tracking store through its public client, as far as a projection needs it."""
+"""Access MLflow's tracking store through its public client."""
 
 import logging
 import os
@@ -33,26 +33,26 @@ MAX_PARAM = 6000
 """Maximum number of characters of a parameter in MLflow."""
 PAGE = 1000
 CONTEXT = "mlflow.data.context"
-"""MLflow's tag for the use of a dataset: train, valid or test."""
+"""Tag of MLflow for the use of a dataset: train, valid or test."""
 SERVER_SCHEMES = ("http", "https", "databricks")
 DATABASE_SCHEMES = ("sqlite", "postgresql", "mysql", "mssql")
 TABLES = {"alembic_version", "experiments", "runs"}
-"""Some tables of every MLflow store."""
+"""Tables that every MLflow store has."""
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    # The projection waits for the end of outages itself, and reports them. A request gives up soon.
+    # A request gives up soon, since the projection itself waits for the end of outages and reports them.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it  # nosec B108
-"""Folder whose files are in memory: MLflow makes its tables in hundreds of transactions."""
+"""Folder in memory, used because MLflow creates its tables in hundreds of transactions."""
 _REFUSED = re.compile(r"error code (?P<code>401|403)\b|\A(?P<word>UNAUTHENTICATED|PERMISSION_DENIED):")
-"""Matches MLflow's errors for requests with missing or wrong credentials."""
+"""Pattern of MLflow's errors for requests with missing or wrong credentials."""
 _CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _MAX_CAUSE = 600
-"""Maximum number of characters of an error's cause: MLflow quotes whole pages."""
+"""Maximum number of characters of an error's cause, since MLflow may quote complete pages."""
 _DAMAGED = "its database is damaged: keep a copy of it and restore it from a backup, or move it away"
 _REMEDIES = {
     "out-of-date database schema": (
@@ -67,16 +67,16 @@ _REMEDIES = {
         "what answers there is no MLflow, but perhaps a page to log in or a proxy: give the address of MLflow"
     ),
 }
-"""What to do about errors that last, by a part of the error's text."""
+"""Remedies for permanent errors, by a part of the error's text."""
 
 
 class TrackingOutage(StoreError):
-    """MLflow could not be reached or refused a request; nothing is lost, since the ledger has everything."""
+    """Raised if MLflow is unreachable or refuses a request; the ledger still has all data."""
 
 
 @dataclass(slots=True)
 class Stored:
-    """One run as it is in MLflow."""
+    """State of one run in MLflow."""
 
     run_id: str
     artifact_uri: str
@@ -91,7 +91,7 @@ class Stored:
 
     @property
     def key(self) -> str:
-        """Key of the `DesiredRun` that this run was made from."""
+        """Key of the corresponding `DesiredRun`."""
         kind = self.tags.get(f"{PREFIX}kind")
         return {
             "arm": f"arm/{self.tags.get(f'{PREFIX}arm')}",
@@ -105,12 +105,12 @@ def default_uri(sweep_folder: Path) -> str:
 
 
 def is_server(uri: str) -> bool:
-    """Return whether `uri` names an MLflow server rather than a database."""
+    """Return whether `uri` denotes an MLflow server rather than a database."""
     return uri == "databricks" or urlsplit(uri).scheme in SERVER_SCHEMES
 
 
 def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
-    """Refuse the URI of a store that cannot hold runs.
+    """Raise an error for the URI of a store that cannot contain runs.
 
     Raises:
         InputError: The URI is malformed or of a kind that MLflow does not maintain, or its file is on a
@@ -155,9 +155,9 @@ def _examples() -> str:
 
 
 def _refuse_foreign_file(file: Path) -> None:
-    """Refuse a file that is no MLflow store: MLflow would add its tables to any database.
+    """Raise `InputError` for another file, since MLflow would add its tables to any database.
 
-    The file is opened by SQLite alone. Closing it otherwise would release the locks that SQLite has on it in
+    Only SQLite opens the file. Closing it in another way would release the locks that SQLite has on it in
     this process.
     """
     if not file.exists():
@@ -165,13 +165,13 @@ def _refuse_foreign_file(file: Path) -> None:
     tables: set[str] | None = None
     if file.is_file():
         try:
-            # Immutable: SQLite makes no files beside the database and leaves its journal alone.
+            # Immutable: SQLite creates no files next to the database and ignores its journal.
             place = f"{file.absolute().as_uri()}?immutable=1"
             with closing(sqlite3.connect(place, uri=True)) as connection:
                 tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         except sqlite3.Error as error:
             if error.sqlite_errorname != "SQLITE_NOTADB":
-                return  # the store's own connection reports it
+                return  # the connection of the store reports the error
     if tables is None:
         raise InputError(
             f"an MLflow store must be a SQLite database, and {str(file)!r} is something else; choose another "
@@ -185,7 +185,7 @@ def _refuse_foreign_file(file: Path) -> None:
 
 
 class RunStore:
-    """The runs of one experiment."""
+    """The runs of one experiment in MLflow."""
 
     def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
         """Connect, and create the experiment unless it exists.
@@ -193,15 +193,15 @@ class RunStore:
         Args:
             uri: MLflow's URI of the store.
             experiment: Name of the experiment.
-            artifacts: Folder for artifacts of runs in a database. A server keeps artifacts itself.
+            artifacts: Folder for artifacts of runs in a database. A server stores artifacts itself.
 
         Raises:
             InputError: `check_uri` refuses the URI.
-            TrackingOutage: MLflow cannot be reached.
+            TrackingOutage: MLflow is unreachable.
         """
         check_uri(uri)
         self._uri = uri
-        # Texts of trials are as private in MLflow as in the sweep's folder.
+        # Texts of trials must be as private in MLflow as in the sweep's folder.
         mode = _mode_of(artifacts.parent / experiment)
         with outages(uri):
             follow_move(uri, artifacts)
@@ -212,8 +212,8 @@ class RunStore:
     def search(self, ledger_uid: str) -> dict[str, Stored]:
         """Return the runs of a ledger, by their key.
 
-        If a run is stored twice, because a server took a request whose answer was lost, the fuller one is
-        kept and the other deleted.
+        If a run is stored twice, because the answer to a request was lost, the run with fewer metrics is
+        deleted.
         """
         found: dict[str, Stored] = {}
         with outages(self._uri):
@@ -226,7 +226,7 @@ class RunStore:
         return found
 
     def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> Stored:
-        """Create a run with `tags`, and return it."""
+        """Create a run with `tags` and return it."""
         with outages(self._uri):
             run = self._client.create_run(self.experiment_id, desired.start_ms, dict(tags), desired.name)
         return Stored(run.info.run_id, run.info.artifact_uri, tags=dict(tags))
@@ -234,10 +234,10 @@ class RunStore:
     def log(
         self, stored: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
     ) -> None:
-        """Write points, parameters and tags, and note in `stored` that they are there.
+        """Write points, parameters and tags, and record them in `stored`.
 
-        Steps of a metric must increase. The client writes them in order, so the newest stored step of a
-        metric tells which points are there, even after an outage between two requests.
+        Steps of a metric must increase. The client writes them in order. So the newest stored step of a
+        metric shows which points are written, even after an outage between two requests.
         """
         from mlflow.entities import Metric, Param, RunTag
 
@@ -254,7 +254,7 @@ class RunStore:
             stored.params |= cut
             stored.tags |= tags
             for name, value in params.items():
-                if len(value) > MAX_PARAM:  # the whole text becomes an artifact
+                if len(value) > MAX_PARAM:  # store the full text as an artifact
                     self._require_known(stored)
                     file = f"params/{name.replace('/', '_')}.txt"
                     self._client.log_text(stored.run_id, value, file)
@@ -284,42 +284,42 @@ class RunStore:
         stored.end_ms = stored.end_ms if end_ms is None else end_ms
 
     def upload(self, stored: Stored, file: Path, folder: str) -> None:
-        """Add `file` to the artifacts of a run, under `folder` (empty: at the top)."""
+        """Add `file` to the artifacts of a run, in `folder`; at the top if `folder` is empty."""
         self._require_known(stored)
         with outages(self._uri):
             self._client.log_artifact(stored.run_id, str(file), folder or None)
 
     def _require_known(self, stored: Stored) -> None:
-        if not is_server(self._uri):  # another user's experiment in a shared database may name any server
+        if not is_server(self._uri):  # another user's experiment in a shared database may contain any address
             require_known(stored.artifact_uri, "--tracking")
 
     def _open_experiment(self, name: str, folder: Path | None, mode: int) -> str:
-        """Return the id of the experiment. A new one keeps its artifacts in `folder`, made with `mode`."""
+        """Return the id of the experiment; a new one stores artifacts in `folder`, created with `mode`."""
         from mlflow.exceptions import MlflowException
 
         client = self._client
         found = client.get_experiment_by_name(name)
         if found is None:
-            # The kind spares the user MLflow's question whether the experiment is about agents or models.
+            # With this tag, MLflow does not ask whether the experiment is about agents or models.
             kind = {"mlflow.experimentKind": "custom_model_development"}
             try:
                 client.create_experiment(name, folder.as_uri() if folder is not None else None, kind)
                 if folder is not None:
                     folder.mkdir(mode=mode, parents=True, exist_ok=True)
-            except MlflowException as error:  # another sweep may just have created it
+            except MlflowException as error:  # another sweep may have created it at the same time
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
             found = client.get_experiment_by_name(name)
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
         for key, value in view_tags(str(found.experiment_id), found.tags).items():
-            with suppress(MlflowException):  # another sweep may just have set it
+            with suppress(MlflowException):  # another sweep may have set it at the same time
                 client.set_experiment_tag(found.experiment_id, key, value)
         return str(found.experiment_id)
 
 
 def runs_of(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
-    """Yield every active run that was made from a ledger."""
+    """Yield every active run that was created from a ledger."""
     token: str | None = None
     ours = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
     while True:
@@ -332,11 +332,11 @@ def runs_of(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iter
 
 @contextmanager
 def outages(uri: str) -> Iterator[None]:
-    """Raise TrackingOutage for any error of MLflow, its database or the network inside."""
+    """Raise `TrackingOutage` for any error of MLflow, its database or the network inside the context."""
     try:
         yield
     except Exception as error:
-        # MLflow raises errors of its own, of its database's driver and of its HTTP library.
+        # MLflow raises its own exceptions and those of its database driver and HTTP library.
         if (refusal := _REFUSED.search(str(error))) is not None:
             raise TrackingOutage(
                 f"MLflow at {redact_url(uri)} must take the user and password it is given, and refuses them "
@@ -353,7 +353,7 @@ def outages(uri: str) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """Return the first line of an error, without the credentials of the environment, which it may quote."""
+    """Return the first line of an error, without credentials of the environment that it may quote."""
     text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     for value in filter(None, map(os.environ.get, _CREDENTIALS)):
         text = text.replace(value, MASK)
@@ -361,7 +361,7 @@ def _cause(error: Exception) -> str:
 
 
 def _mode_of(folder: Path) -> int:
-    """Return the permissions of a folder; those of a private one if it does not exist."""
+    """Return the permissions of a folder; those of a private folder if it does not exist."""
     try:
         return folder.stat().st_mode & 0o777
     except OSError:
@@ -369,13 +369,13 @@ def _mode_of(folder: Path) -> int:
 
 
 def open_client(uri: str, artifacts: Path, mode: int = PRIVATE) -> "MlflowClient":
-    """Return a client of the store at `uri`; an SQLite database that does not exist is made, with `mode`."""
+    """Return a client of the store at `uri`; a missing SQLite database is created with `mode`."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if (file := file_of(uri)) is not None:
-        # Without open connections between requests, a file that was replaced or restored is noticed.
+        # Without open connections between requests, a replaced or restored file is detected.
         os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
         _make_database(file, artifacts, mode)
     from mlflow import MlflowClient
@@ -384,10 +384,10 @@ def open_client(uri: str, artifacts: Path, mode: int = PRIVATE) -> "MlflowClient
 
 
 def _make_database(file: Path, artifacts: Path, mode: int) -> None:
-    """Make a database with MLflow's tables, unless it exists.
+    """Create a database with MLflow's tables unless it exists.
 
-    MLflow makes its tables in many steps and cannot continue after an interruption. So they are made in
-    another folder, and the finished file is put in place.
+    MLflow creates its tables in many steps and cannot continue after an interruption. So the tables are
+    created in another folder, and the finished file is linked to its final path.
     """
     if file.exists():
         return
@@ -406,7 +406,7 @@ def _make_database(file: Path, artifacts: Path, mode: int) -> None:
         fresh.write_bytes(content)
         fresh.chmod(mode)
         flush(fresh)
-        # Not renamed: another sweep may have made the database meanwhile, and may write to it already.
+        # Not renamed, since another sweep may have created the database meanwhile and be writing to it.
         with suppress(FileExistsError):
             file.hardlink_to(fresh)
     finally:
@@ -421,7 +421,7 @@ def _stored(run: Any) -> Stored:
         end_ms=run.info.end_time,
         tags=dict(run.data.tags),
         params=dict(run.data.params),
-        # Only the message of a run has the steps of its metrics.
+        # Only the protocol message of a run contains the steps of its metrics.
         latest={each.key: (each.step, each.value, each.timestamp) for each in run.data.to_proto().metrics},
         inputs={
             (each.dataset.name, each.dataset.digest, tag.value)

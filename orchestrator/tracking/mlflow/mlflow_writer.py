@@ -1,7 +1,7 @@
-"""Compares each run of a sweep with the run in MLflow, and writes the difference.
+"""Compare each run of a sweep with the run in MLflow, and write the difference.
 
-A new writer looks up in MLflow what was written. So it is correct after a crash of the last writer, after an
-outage, and after the database was deleted.
+A new writer looks up in MLflow what was already written. So it is correct after a crash of the last writer,
+after an outage, and after the database was deleted.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ from orchestrator.tracking.summary import ArmSummary
 from search_spaces.wording import amount
 
 NOTICE_TAG = f"{PREFIX}notice"
-"""Tag with the warning before an arm's verdict, as `report.results.summary.arm_tags` names it."""
+"""Tag with the warning before an arm's verdict, as set by `report.results.summary.arm_tags`."""
 NOT_LOGGED = (-1, 0.0, 0)
 """Latest point of a metric without stored points."""
 EVENTS_AT_ONCE = 5000
-"""Number of events between two writes of points: bounds the memory of a rebuild."""
+"""Number of events between two writes of points, which bounds the memory of a rebuild."""
 OnProgress = Callable[[str], None]
-"""Called before each request to MLflow with a description of the request and how much is left."""
+"""Called before each request to MLflow with a description of the request and of the remaining work."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Number of items written, by kind."""
+    """Number of written items, by kind."""
 
     runs: int = 0
     points: int = 0
@@ -58,7 +58,7 @@ class Counts:
 
 
 class MlflowWriter:
-    """The runs of one sweep in MLflow. After a TrackingOutage, make a new writer."""
+    """Writer for the runs of one sweep in MLflow. After a `TrackingOutage`, create a new writer."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class MlflowWriter:
         *,
         inputs: Inputs = MappingProxyType({}),
     ) -> None:
-        """Connect and look up the runs that exist. Raises InputError, TrackingOutage."""
+        """Connect and look up existing runs. Raise `InputError` or `TrackingOutage`."""
         self._on_progress = on_progress
         self._on_progress("looking up what is in MLflow")
         self._ledger = ledger
@@ -82,7 +82,7 @@ class MlflowWriter:
         """Position of the newest event that is in MLflow."""
 
     def update(self) -> Counts:
-        """Write everything that happened since the last call. Raises TrackingOutage."""
+        """Write all events since the last call. Raise `TrackingOutage`."""
         self._counts = Counts()
         # Read before the events: if the holder ends now, its last events are read below.
         held = self._ledger.held()
@@ -102,13 +102,13 @@ class MlflowWriter:
         return self._counts
 
     def publish(self, summary: ArmSummary) -> Counts:
-        """Write a report's metrics and tags of the arms, then their curves. Raises TrackingOutage.
+        """Write a report's metrics and tags of the arms, then their curves. Raise `TrackingOutage`.
 
         A changed value becomes a new step of its metric.
         """
         self._counts = Counts()
         for key, tags in self._desired.summary_tags(summary.tags).items():
-            # A notice that no longer applies is overwritten.
+            # Overwrite a notice that no longer applies.
             old = {NOTICE_TAG: NOT_APPLICABLE} if NOTICE_TAG in self._stored[key].tags else {}
             self._fill(self._stored[key], (), {}, old | tags)
         published = self._desired.summary_metrics(summary.metrics)
@@ -126,10 +126,10 @@ class MlflowWriter:
         return self._counts
 
     def upload(self, folder: SweepFolder) -> Counts:
-        """Upload files as artifacts, unless these very files are there. Raises StoreError.
+        """Upload files as artifacts unless identical files are already stored. Raise `StoreError`.
 
-        The sweep's run gets spec, plan, provenance and report, the runs of arms get the report as text and
-        its figures, and the runs of trials their kept files.
+        The sweep's run gets spec, plan, provenance and report. The runs of arms get the report as text and
+        its figures. The runs of trials get their retained files.
         """
         self._counts = Counts()
         files = list(_sweep_files(folder))
@@ -156,7 +156,7 @@ class MlflowWriter:
             self._counts.files += len(files)
 
     def _write(self, desired: DesiredRun) -> None:
-        """Write what the run lacks."""
+        """Write the parts of the run that MLflow lacks."""
         stored = self._find(desired)
         self._fill(stored, desired.points, desired.params, self._tags(desired), desired.retried_ms)
         inputs = [each for each in desired.inputs if each[:3] not in stored.inputs]
@@ -168,7 +168,7 @@ class MlflowWriter:
             self._counts.endings += 1
 
     def _write_points(self) -> None:
-        """Write points alone, to free their memory. Events not read yet may change all else."""
+        """Write only points, to free their memory; later events may change all other parts."""
         for key in self._desired.dirty:
             desired = self._desired.runs[key]
             if desired.points:
@@ -199,7 +199,7 @@ class MlflowWriter:
         tags: Mapping[str, str],
         retried_ms: int = 0,
     ) -> None:
-        """Write those points, parameters and tags that the run lacks."""
+        """Write points, parameters and tags that the run in MLflow lacks."""
         points = [each for each in points if _is_new(each, stored, retried_ms)]
         params = {name: value for name, value in params.items() if name not in stored.params}
         tags = {name: value for name, value in tags.items() if stored.tags.get(name) != value}
@@ -213,15 +213,15 @@ class MlflowWriter:
 def _is_new(point: Point, stored: Stored, retried_ms: int) -> bool:
     """Return whether a point may be missing in MLflow.
 
-    The newest stored step of a retried trial may belong to an earlier attempt. MLflow ignores points that it
-    already has.
+    The newest stored step of a retried trial may belong to an earlier attempt. MLflow ignores duplicate
+    points.
     """
     step, _, at_ms = stored.latest.get(point.key, NOT_LOGGED)
     return point.step > step or at_ms < retried_ms <= point.at_ms
 
 
 def _kept_files(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the kept files of a trial, each with its artifact path."""
+    """Yield the retained files of a trial, each with its artifact path."""
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             yield file, (Path("kept") / file.relative_to(folder).parent).as_posix()
@@ -232,7 +232,7 @@ def _is_figure(file: Path) -> bool:
 
 
 def _sweep_files(folder: SweepFolder) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a sweep, each with its artifact path. Raises StoreError for a damaged file."""
+    """Yield the files of a sweep, each with its artifact path. Raise `StoreError` for a damaged file."""
     for file in (folder.spec, folder.plan, folder.provenance):
         if file.is_file():
             read_sound(file, "restore it from a backup; all else is in MLflow")

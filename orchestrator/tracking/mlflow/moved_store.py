@@ -1,7 +1,7 @@
-"""Makes a moved or copied MLflow database use the artifacts beside it.
+"""Make a moved or copied MLflow database use the artifacts next to it.
 
 MLflow stores absolute paths of artifacts. A copied database would overwrite the artifacts of the original,
-and a moved one would make its old folder again.
+and a moved one would recreate its old folder.
 """
 
 import sqlite3
@@ -13,14 +13,14 @@ from orchestrator.files.sqlite_files import file_of
 
 _WAIT_S = 30.0
 _DEFAULT = "0"
-"""Id of the experiment that MLflow makes with the database, whose path tells where that was made."""
+"""Id of the experiment that MLflow creates with the database; its path states the original folder."""
 _COLUMNS = (("experiments", "artifact_location"), ("runs", "artifact_uri"))
 
 
 def follow_move(uri: str, artifacts: Path) -> None:
-    """Let experiments and runs in the database beside `artifacts` keep their files there.
+    """Update artifact paths in a database next to `artifacts` after a move. Raise `sqlite3.Error`.
 
-    Databases elsewhere, and experiments of other folders, stay as they are. Raises sqlite3.Error.
+    Databases in other folders, and experiments with other artifact folders, are unchanged.
     """
     file, here = file_of(uri), artifacts.resolve()
     if file is None or not file.is_file() or file.resolve().parent != here.parent:
@@ -40,7 +40,7 @@ def follow_move(uri: str, artifacts: Path) -> None:
 
 
 def _made_for(connection: sqlite3.Connection) -> Path | None:
-    """Return the folder of artifacts with which the database was made."""
+    """Return the artifact folder with which the database was created; None if unknown."""
     query = "SELECT artifact_location FROM experiments WHERE experiment_id = ?"
     try:
         found = connection.execute(query, (_DEFAULT,)).fetchone()
@@ -53,7 +53,7 @@ def _made_for(connection: sqlite3.Connection) -> Path | None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Return whether both paths lead to one folder, or would."""
+    """Return whether both paths lead to the same folder, even if the folder does not exist."""
     try:
         return one.samefile(other)
     except OSError:

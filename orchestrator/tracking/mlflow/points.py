@@ -1,4 +1,4 @@
-"""Converts metrics to names and values that MLflow accepts."""
+"""Convert metrics to names and values that MLflow accepts."""
 
 import math
 import re
@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 def points_of(measurement: Measurement, at_ms: int) -> list[Point]:
-    """Return the finite values, by name, with the time of the event, so that MLflow ignores a resend."""
+    """Return the finite values by name, with the time of the event, so that MLflow ignores duplicates."""
     values = {**measurement.metrics, "time/seconds": measurement.seconds}
     return [
         Point(metric_key(name), float(value), at_ms, measurement.step)
@@ -53,7 +53,7 @@ def metric_key(name: str) -> str:
     """
     parts = _REFUSED.sub(_code_point, name).split("/")
     key = "/".join(_ONLY_DOTS.sub(_code_point, part) if part else EMPTY_PART for part in parts)
-    if key.startswith(".."):  # MLflow reads it as a parent folder
+    if key.startswith(".."):  # MLflow interprets the name as a parent folder
         key = _LEADING_DOTS.sub(_code_point, key)
     if len(key) <= MAX_NAME:
         return key
@@ -66,7 +66,7 @@ def _code_point(character: re.Match[str]) -> str:
 
 
 def original_names(names: Iterable[str]) -> dict[str, str]:
-    """Return tags with the names of metrics that MLflow stores under other keys."""
+    """Return tags with the original names of metrics that MLflow stores under other keys."""
     keys = {name: metric_key(name) for name in names}
     prefix = f"{PREFIX}metric."
     # Long keys are cut at the front, since their unique part is the digest at the end.
@@ -78,5 +78,5 @@ def original_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def milliseconds(at: float) -> int:
-    """Unix milliseconds, MLflow's unit."""
+    """Return a time in Unix milliseconds, the unit of MLflow."""
     return round(at * 1000)

@@ -1,4 +1,4 @@
-"""Computes how long the trials of an arm ran, without the time between two sessions."""
+"""Compute how long the trials of an arm ran, without the time between two sessions."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ KEY = "time/running_seconds"
 
 @dataclass(slots=True)
 class RunningTime:
-    """Adds up the time in which at least one trial of an arm was running.
+    """Sum of the time in which at least one trial of an arm was running.
 
     Times are those of events in the ledger, in Unix milliseconds.
     """
@@ -23,14 +23,14 @@ class RunningTime:
     _written: list[int] = field(default_factory=list)
 
     def start(self, trial_id: str, at_ms: int) -> None:
-        """Begin an attempt at a trial."""
+        """Start an attempt at a trial."""
         if not self._running:
             self._since_ms = at_ms
         self._running.add(trial_id)
         self._heard_ms = at_ms
 
     def hear(self, trial_id: str, at_ms: int) -> None:
-        """Note an event of a trial."""
+        """Record an event of a trial."""
         if trial_id in self._running:
             self._heard_ms = at_ms
 
@@ -42,12 +42,12 @@ class RunningTime:
             self._add()
 
     def abandon(self) -> None:
-        """End all attempts at the last event of any of them: the process that ran them is gone."""
+        """End all attempts at the time of their last event, since the process that ran them died."""
         self._running.clear()
         self._add()
 
     def points(self, at_ms: int) -> list[Point]:
-        """Return the total in seconds as a point; nothing if it was returned before."""
+        """Return the total in seconds as a point; empty if it was returned before."""
         if self._total_ms == (self._written or [0])[-1]:
             return []
         self._written.append(self._total_ms)

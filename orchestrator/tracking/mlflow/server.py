@@ -1,6 +1,6 @@
-"""Runs MLflow's server as a child of this process, to show a store on this machine.
+"""Run MLflow's server as a child of this process, to display a store on this machine.
 
-The server listens on the loopback address alone, and its address contains a secret.
+The server listens only on the loopback address, and its address contains a secret token.
 """
 
 import json
@@ -26,12 +26,12 @@ from orchestrator.files.sqlite_files import url_for_mlflow
 HOST = "127.0.0.1"
 USUAL_PORT = 5000
 START_S = 180.0
-"""Maximum number of seconds until the server answers, on a machine that is busy with trials."""
+"""Maximum seconds until the server responds, on a machine that is busy with trials."""
 END_S = 10.0
 POLL_S = 0.1
 LOG_CHARACTERS = 2000
 KEPT = "MLFLOW_S3_"
-"""Prefix of the MLflow variables of the environment that the server gets."""
+"""Prefix of MLflow variables in the environment that are passed to the server."""
 NO_STORE = 3
 """Exit code of a server that cannot use its store."""
 MODULE = "orchestrator.tracking.mlflow.server_process"
@@ -39,27 +39,27 @@ MODULE = "orchestrator.tracking.mlflow.server_process"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers."""
+    """A running server that responds to requests."""
 
     url: str
-    """Address with the token, which gives access to everything that the server can do."""
+    """Address with the token, which gives access to all functions of the server."""
     process: "subprocess.Popen[bytes]"
     log: IO[bytes]
 
     def wait(self) -> None:
-        """Wait until the server ends by itself. Raises StoreError with its output."""
+        """Wait until the server ends by itself. Raise `StoreError` with its output."""
         self.process.wait()
         raise _ended(self.process, self.log)
 
 
 @contextmanager
 def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
-    """Serve a store on the loopback address, until the context ends.
+    """Serve a store on the loopback address until the context ends.
 
     Args:
         uri: MLflow's URI of the store, a database.
-        artifacts: Folder with files of runs that went through a server.
-        port: Port to listen on; None for the usual one, or any that is free.
+        artifacts: Folder with files of runs that were written through a server.
+        port: Port to listen on; None for the usual port, or a free one.
 
     Raises:
         InputError: The port is taken, or MLflow cannot use the store.
@@ -76,7 +76,7 @@ def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=[listener.fileno()],
-                start_new_session=True,  # Ctrl-C reaches this process alone
+                start_new_session=True,  # Ctrl-C must reach only this process
             )
             settings = {
                 "fd": listener.fileno(),
@@ -86,7 +86,7 @@ def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
             }
         try:
             assert process.stdin is not None, "it is started with a pipe"
-            with suppress(BrokenPipeError), process.stdin as pipe:  # the end of the process is noticed below
+            with suppress(BrokenPipeError), process.stdin as pipe:  # the end of the process is detected below
                 pipe.write(json.dumps(settings).encode())
             _wait_until_healthy(url, uri, process, log)
             yield Server(url, process, log)
@@ -95,10 +95,10 @@ def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
 
 
 def listen(port: int | None) -> socket.socket:
-    """Return a socket that listens on `port`; with None on the usual port, or any if that is taken.
+    """Return a socket that listens on `port`; None selects the usual port, or a free one if that is taken.
 
     Raises:
-        InputError: `port` cannot be listened on.
+        InputError: Listening on `port` fails.
     """
     try:
         return socket.create_server((HOST, USUAL_PORT if port is None else port))
@@ -124,9 +124,9 @@ def _environment() -> dict[str, str]:
 
 
 def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
-    """Wait until the server answers."""
+    """Wait until the server responds."""
     deadline = time.monotonic() + START_S
-    # A proxy of the environment cannot reach this machine's loopback address.
+    # A proxy from the environment cannot reach the loopback address of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         if process.poll() == NO_STORE:
@@ -161,11 +161,11 @@ def _tail(log: IO[bytes]) -> str:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Terminate the server, and kill what is left of its processes."""
+    """Terminate the server, and kill its remaining processes."""
     if process.poll() is None:
         process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_S)
-    with suppress(ProcessLookupError):  # nobody is left
+    with suppress(ProcessLookupError):  # no process is left
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,8 +1,8 @@
-"""MLflow's own web application behind a secret path: `python -m orchestrator.tracking.mlflow.server_process`.
+"""Serve MLflow's web application below a secret path, in a process started by `mlflow.server`.
 
-Every local user can connect to a port of the loopback address. MLflow lets everybody who connects delete
-experiments and read files, so requests reach it only below `/TOKEN/`. A token in the path needs no cookie:
-browsers send cookies of one port to all ports of a host, and add them to requests that other pages make.
+Every local user can connect to a port of the loopback address. MLflow lets every client delete experiments
+and read files, so requests reach it only below `/TOKEN/`. The token is in the path instead of a cookie:
+browsers send cookies of one port to all ports of a host, and add them to requests from other pages.
 """
 
 import hmac
@@ -28,18 +28,18 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 """Types of ASGI."""
 GRACE_S = 2
-"""Seconds that open requests get when the server is asked to end."""
+"""Seconds for open requests when the server is asked to end."""
 
 
 class TokenPath:
-    """ASGI middleware: pass requests below `/TOKEN/` on without this prefix, and refuse all others."""
+    """ASGI middleware that forwards requests below `/TOKEN/` without this prefix and refuses all others."""
 
     def __init__(self, app: App, token: str) -> None:
         self._app = app
         self._prefix = f"/{token}/".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection, as ASGI has it."""
+        """Handle one connection, as specified by ASGI."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -51,7 +51,7 @@ class TokenPath:
 
         async def send_without_referrer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # Links to other sites must not tell them the token.
+                # Links to other sites must not send the token as referrer.
                 message["headers"] = [*message.get("headers", ()), (b"referrer-policy", b"same-origin")]
             await send(message)
 
@@ -72,7 +72,7 @@ async def _refuse(scope: Scope, send: Send) -> None:
 
 
 def require_tables(uri: str) -> None:
-    """Raise StoreError unless the database is an MLflow store; MLflow would add its tables to any other."""
+    """Raise `StoreError` unless the database is an MLflow store, since MLflow would add its tables to it."""
     if missing := TABLES - table_names(uri):
         raise StoreError(f"an MLflow store has tables {', '.join(sorted(TABLES))}, found no {min(missing)}")
 
@@ -80,13 +80,13 @@ def require_tables(uri: str) -> None:
 def main() -> int:
     """Serve on the inherited socket until a signal.
 
-    Standard input has the settings as JSON, since they hold secrets: `fd` of the listening socket, `token`,
-    `uri` of the store and its folder `artifacts`.
+    Standard input contains the settings as JSON, since they include secrets: `fd` of the listening socket,
+    `token`, `uri` of the store and its folder `artifacts`.
     """
     settings = json.load(sys.stdin)
     from mlflow.server import constants, handlers
 
-    root = "mlflow-artifacts:/"  # of experiments that name no folder, as `mlflow server` has it
+    root = "mlflow-artifacts:/"  # for experiments without a folder, as in `mlflow server`
     os.environ |= {
         constants.BACKEND_STORE_URI_ENV_VAR: settings["uri"],
         constants.REGISTRY_STORE_URI_ENV_VAR: settings["uri"],
@@ -97,7 +97,7 @@ def main() -> int:
     try:
         require_tables(settings["uri"])
         handlers.initialize_backend_stores(settings["uri"], settings["uri"], root)
-    except Exception as error:  # of MLflow, SQLAlchemy, or any database driver
+    except Exception as error:  # exceptions of MLflow, SQLAlchemy or any database driver
         print(redact(error).strip().splitlines()[0], file=sys.stderr)
         return NO_STORE
     from mlflow.server.fastapi_app import app
@@ -105,7 +105,7 @@ def main() -> int:
     config = uvicorn.Config(
         TokenPath(app, settings["token"]),
         log_level="warning",
-        access_log=False,  # paths have the token
+        access_log=False,  # paths contain the token
         timeout_graceful_shutdown=GRACE_S,
     )
     with socket.socket(fileno=settings["fd"]) as listener:
