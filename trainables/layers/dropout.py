@@ -425,7 +425,7 @@ def skip_dropout_calls(model: nn.Module, call: int) -> None:
 
 MIXED = 1 << 21
 """Maximum number of elements of a product of floats and bytes on a CPU; for more elements bytes are converted
-first, because of memory traffic."""
+first, because memory traffic dominates."""
 
 
 class _Drop(Function):
