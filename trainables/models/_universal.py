@@ -1,4 +1,4 @@
-"""Universal Transformers over a sequence or a chunk: settings, halting function and costs they share."""
+"""Settings, halting function and costs shared by Universal Transformers over a sequence or over chunks."""
 
 from typing import Annotated, Literal
 
@@ -76,13 +76,13 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def early_exit_setting(self) -> EarlyExit:
-        """`early_exit`, without `auto` where only one of its modes is possible."""
+        """`early_exit`, with `auto` replaced where only one mode is possible."""
         goes_on = self.halt is not None and self.halt.halted_proposals
         return "batch" if goes_on and self.early_exit == "auto" else self.early_exit
 
     @property
     def size_of_gate(self) -> int | None:
-        """Inner size of the gate, None without one."""
+        """Inner size of the gate; None without a gate."""
         if not self.gate:
             return None
         return self.size_of_feedforward if self.gate_width is None else self.gate_width
@@ -96,7 +96,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def halts_per_token(self) -> bool:
-        """Whether each token has its own halting state: a causal sequence cannot halt as a whole."""
+        """Whether each token has its own halting state; a causal sequence cannot halt as a unit."""
         return self.halt is not None and (self.halt.unit == "token" or self.causal)
 
     @property
@@ -106,7 +106,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
 
 class HaltingProbability(RecomputableLayer):
-    """sigmoid(W2 GELU(W1 [features] + b1) + b2), on states as they are, without a norm."""
+    """sigmoid(W2 GELU(W1 [features] + b1) + b2) of unnormed states."""
 
     def __init__(self, width: int, *, transition: bool) -> None:
         super().__init__()
@@ -114,14 +114,14 @@ class HaltingProbability(RecomputableLayer):
         self.outer = Linear(width, 1)
 
     def forward(self, *features: Float[Tensor, "U D"]) -> Float[Tensor, " U"]:
-        """One probability a unit."""
+        """Return one probability per unit, given its features."""
         seen = features[0] if len(features) == 1 else torch.cat(features, -1)
         logit: Tensor = self.outer(F.gelu(self.inner(seen))).squeeze(-1)
         return logit.to(sum_dtype(logit.dtype)).sigmoid()
 
 
 def halting_function(config: UniversalSettings) -> HaltingProbability | None:
-    """Of all layers, if any halts."""
+    """Build the halting function shared by all layers; None if nothing halts."""
     halt = config.halt
     return None if halt is None else HaltingProbability(config.width, transition=halt.transition)
 
@@ -129,7 +129,7 @@ def halting_function(config: UniversalSettings) -> HaltingProbability | None:
 def run_all(
     config: UniversalSettings, block: Block, states: Float[Tensor, "M D"], tokens: Tokens
 ) -> Float[Tensor, "M D"]:
-    """Repeat `block` where nothing halts."""
+    """Repeat `block` for all layers without halting."""
     for _ in range(config.max_layers):
         states = block(states, tokens)
     return states
@@ -158,7 +158,7 @@ def run_to_halt(
 def depth_recurrence(
     config: UniversalSettings, block: Block, halt: HaltingProbability | None
 ) -> DepthRecurrence | None:
-    """The block repeated until all units have halted; None if nothing halts."""
+    """Build the recurrence of `block` until all units have halted; None if nothing halts."""
     if halt is None or config.halt is None:
         return None
     return DepthRecurrence(
@@ -178,27 +178,34 @@ def depth_recurrence(
 
 
 def recurrent_depth_range(config: UniversalSettings) -> tuple[int, int]:
-    """Least and greatest number of layers run on a sequence, a step that is undone included."""
+    """Return the minimum and maximum number of layers run on a sequence, including an undone step."""
     halt = config.halt
     if halt is None or config.early_exit == "none":
         return config.max_layers, config.max_layers
-    # Before origin nothing can halt; a decision that needs the next layer, or keeps it, has run it.
+    # No unit halts before `origin`. One more layer has run if a decision needs the next layer or keeps it.
     least = halt.origin + (1 if halt.transition or halt.rule == "prefix" else 0)
     return min(least, config.max_layers), config.max_layers
 
 
 def most_recurrent_layers(config: UniversalSettings, tokens: int) -> int:
-    """Most layers run on `tokens` at once, START and END among them: of causal ones nobody knows how many."""
+    """Return the maximum number of layers run on `tokens` tokens, START and END included.
+
+    Causal models have no bound by length, because the final length is unknown.
+    """
     return config.max_layers if config.causal else min(config.max_layers, tokens + 1)
 
 
 def states_between_layers(config: UniversalSettings) -> float:
-    """Of each layer its input; of tokens that halt one by one also mixture, keys, values and next states."""
+    """Return the number of states stored per layer and token.
+
+    Each layer stores its input. Tokens that halt separately also need the mixture, keys, values and next
+    states.
+    """
     return 6.0 if config.halts_per_token else 1.0
 
 
 def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
-    """All halting decisions of one sequence of `tokens` positions on which `layers` layers are run."""
+    """Return the FLOPs of all halting decisions on `tokens` positions with `layers` layers run."""
     halt = config.halt
     if halt is None:
         return 0.0
@@ -211,8 +218,8 @@ def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
 
 
 def halting_saved_bytes(config: UniversalSettings, rows: int, tokens: int) -> float:
-    """Activation bytes that the halting decision of one layer keeps for the backward pass."""
+    """Return the activation bytes that the halting decision of one layer keeps for the backward pass."""
     if config.halt is None or not config.halts_per_token:
         return 0.0
-    # Features, hidden layer before and after its GELU, and the mixture, for every token.
+    # For every token: features, hidden layer before and after its GELU, and mixture.
     return 4.0 * rows * tokens * config.width * (4 + config.halt.transition)

@@ -1,9 +1,9 @@
-"""Continuous Recursive Neural Network (CRvNN): a tree composed softly, all over the sequence at once.
+"""Continuous Recursive Neural Network (CRvNN): a softly composed tree, at all positions in parallel.
 
 Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous Recursive Neural Networks,
 as run in their On the Design Space Between Transformers and Recursive Neural Nets, s. 4 and 7.
 
-Published systems as settings (what is not named is the default, which is that of the second source's runs):
+Published systems as settings (settings that are not listed have their defaults: the second source's runs):
 
     CRvNN                              {}
     CRvNN as first published           transition_features: 64, shared_norm: true, initial: glorot,
@@ -21,17 +21,18 @@ Published systems as settings (what is not named is the default, which is that o
     no halt                            halt: null
 
 A row halts when at most one of its tokens exists with a probability above the threshold, and runs at most as
-many steps as it has tokens; the released code lets a row run one more if a longer one is in its batch, and
-shapes balanced trees by the padded length. The halt penalty, -log of the last token's share of all that
-exists, is the auxiliary cost of rows that ran out of steps; `train.auxiliary_weight` is its weight, 0.01 as
-published. The representation is the state of the last token.
+many steps as it has tokens. The released code lets a row run one more if its batch contains a longer row, and
+builds balanced trees by the padded length. The halt penalty is -log of the last token's share of the total
+existence. It is the auxiliary cost of rows that reached their maximum number of steps;
+`train.auxiliary_weight` is its weight, 0.01 as published. The representation is the state of the last token.
 
-The ablations but the last are the first source's, and are made there of what it first published. Its GELU is
-exact but with the LSTM cell, in the scores, and left to right, in the cell: there a tanh approximates it.
+All ablations except the last are from the first source, and modify the system as it was first published. Its
+GELU is exact, with two exceptions that use the tanh approximation: in the scores with the LSTM cell, and in
+the cell for left to right.
 
-Published are three dropouts: of inputs (embeddings, `dropout`), hidden (inside the cell, `cell_dropout`) and
-of outputs (`readout_dropout`). In the LSTM cell the hidden one falls on the logits of the gates. Departure:
-the readout is that of all models here, with a ReLU where the second source has a GELU.
+Three dropouts are published: of inputs (embeddings, `dropout`), hidden (inside the cell, `cell_dropout`) and
+of outputs (`readout_dropout`). In the LSTM cell the hidden dropout is applied to the logits of the gates.
+Departure: the readout is that of all built-in models, with a ReLU where the second source has a GELU.
 """
 
 from math import ceil, log2
@@ -140,7 +141,7 @@ class Config(ModelSettings):
 
 
 class Encoder(nn.Module):
-    """Composes each sequence into the state of its last token."""
+    """Encoder that composes each sequence into the state of its last token."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class Encoder(nn.Module):
         self.start = Constant(self.cell.state_width, value=0.0) if ordered else None
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         if self.boundaries is None or self.scorer is None:
             return self._along_a_given_tree(x, mask)
         states, packing = self.boundaries(x, mask)
@@ -227,7 +228,7 @@ def _scorer(config: Config) -> Scorer:
 
 
 def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]:
-    """-log of the last token's share of all tokens that exist, of rows that did not finish."""
+    """Return -log of the last token's share of the total existence, for rows that did not finish; else 0."""
     exist = packing.pad(result.exist)
     tokens = packing.counts - NUM_BOUNDARIES
     last = exist.gather(1, tokens[:, None]).squeeze(1)
@@ -236,19 +237,19 @@ def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]
 
 
 def _levels(config: Config, length: int) -> int:
-    """Steps on a sequence of `length` tokens when nothing halts."""
+    """Return the number of steps on a sequence of `length` tokens if nothing halts."""
     return ceil(log2(length)) if config.structure == "balanced" else length
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:
-    """Least and greatest number of steps run on a sequence of `length` tokens."""
+    """Return the minimum and maximum number of steps run on a sequence of `length` tokens."""
     most = _levels(config, length)
     halts = config.structure == "latent" and config.halt is not None and config.early_exit != "none"
     return (1 if halts else most), most
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` steps are run."""
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` steps are run."""
     width, cell = config.width, _cell_flops(config)
     leaf = linear_flops(1, width, width if config.cell == "grc" else 2 * width)
     if config.structure == "balanced":
@@ -263,20 +264,25 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def _cell_flops(config: Config) -> float:
-    """One composition."""
+    """Return the FLOPs of one composition."""
     if config.cell == "lstm":
         return linear_flops(1, 2 * config.width, 5 * config.width)
     return linear_flops(1, 6 * config.width, config.size_of_cell)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
-    early.
+    """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
 
-    A composition keeps both states, gates, the parts of their sum and the mix with what was there (12 widths,
-    and two copies of the hidden layer; 17 widths in the LSTM, which has none), and a byte for each element
-    its dropout may take. A decision keeps its window and what was made of it (4 widths more). A pair of
-    positions keeps both neighbour matrices and what they were made from (4 numbers, of the product 10).
+    A composition keeps both states, gates, the terms of their sum and the mix with the previous state (12
+    widths, and two copies of the hidden layer; 17 widths in the LSTM, which has no hidden layer), and a byte
+    for each element its dropout may drop. A decision keeps its window and intermediate results (4 widths
+    more). A pair of positions keeps both neighbour matrices and their inputs (4 numbers; 10 for the product
+    form).
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
     """
     width = config.width
     masks = 5 * width if config.cell == "lstm" else config.size_of_cell
