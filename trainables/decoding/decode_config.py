@@ -1,4 +1,4 @@
-"""What a spec can set about decoding, under `train`. Loads no torch."""
+"""Settings of decoding, a part of `train` in a spec; importable without torch."""
 
 from typing import Annotated, Any
 
@@ -8,18 +8,18 @@ from trainables.acting import Acts, TrialFacts, fewer
 from trainables.settings import NonNegative, Settings
 
 NO_PENALTY = 1e-9
-"""An exponent so small that no length to its power differs from 1 in the digits of a score."""
+"""Exponent below which length^exponent equals 1 within the digits of a score."""
 LENGTH_MARGIN = 2
-"""Default limit: this many times the length of the longest training answer."""
+"""Default limit of an answer, as a multiple of the length of the longest training answer."""
 
 
 def _beam_size(config: Any, trial: TrialFacts) -> Any:
-    """Only what is written has hypotheses, and where an end is all that may be written there is one."""
+    """Return the effective beam size: 1 for other heads, and for answers of only an end token."""
     return config.beam_size if trial.head == "sequence" and config.decode_length_max != 1 else 1
 
 
 def _length_penalty(config: Any, trial: TrialFacts) -> Any:
-    """Greedy decoding has nothing to compare."""
+    """Return the effective length penalty: 0 for greedy decoding, which compares no hypotheses."""
     compared = trial.head == "sequence" and config.beam_size > 1 and config.length_penalty > NO_PENALTY
     return config.length_penalty if compared else 0.0
 
@@ -32,7 +32,7 @@ def _length_max(config: Any, trial: TrialFacts) -> Any:
 
 
 def _examples(config: Any, trial: TrialFacts) -> Any:
-    """All, where there are no more; none where nothing is written."""
+    """Return the number of decoded examples, at most all; None if no answers are generated."""
     if trial.head != "sequence":
         return None
     return fewer(fewer(config.decode_examples, config.valid_examples), trial.valid_examples)
