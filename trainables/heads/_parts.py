@@ -36,7 +36,7 @@ WHOLE = Metric(
 
 
 class Readout(nn.Module):
-    """Drop, Linear, ReLU, Drop, Linear."""
+    """Readout: Drop, Linear, ReLU, Drop, Linear."""
 
     def __init__(self, inputs: int, width: int, logits: int, dropout: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Readout(nn.Module):
         self.outer_dropout = KeyedDropout(dropout)
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
-        """Return logits of all predictions of the batch."""
+        """Return the logits of all predictions of the batch."""
         place = predictions_in_batch(x.shape[0], x.device)
         hidden = F.relu(self.inner(self.inner_dropout(x, place)))
         logits: Tensor = self.outer(self.outer_dropout(hidden, place))

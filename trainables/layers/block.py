@@ -200,7 +200,7 @@ def _keys_values(heads: _Heads) -> Maps:
 
 
 class FeedForward(nn.Module):
-    """Drop(W2 GELU(Drop(W1 z + b1)) + b2)."""
+    """Feed-forward Drop(W2 GELU(Drop(W1 z + b1)) + b2)."""
 
     def __init__(
         self, width: int, inner: int, dropout: float, linear: type[XavierLinear | Linear] = XavierLinear

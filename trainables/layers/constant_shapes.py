@@ -39,7 +39,7 @@ def constant_shapes() -> "ConstantShapes | None":
 
 
 def refuse_host_read(what: str) -> None:
-    """Raise BatchDependentError in a pass with constant shapes, where the host must not read `what`."""
+    """Raise BatchDependentError in a pass with constant shapes, in which the host must not read `what`."""
     if _ACTIVE.get() is not None:
         raise BatchDependentError(
             f"a pass with constant shapes must keep {what} on the device, got a read by the host"
@@ -198,7 +198,7 @@ class ConstantShapes:
             _ACTIVE.reset(token)
 
     def table(self, table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
-        """Return a table that the host made on `device`. Raises BatchDependentError if it has changed."""
+        """Return a table on `device`. Raise BatchDependentError if it differs from that of earlier passes."""
         number, self._number = self._number, self._number + 1
         if number == len(self._tables) and not self._captures:
             self._tables.append((table.copy(), copied_to(table, device)))
@@ -211,7 +211,7 @@ class ConstantShapes:
         return known[1]
 
     def count(self, tokens: Int[Tensor, " N"]) -> int:
-        """Return the sum of `tokens`. Raises BatchDependentError if it differs from that of other batches."""
+        """Return the sum of `tokens`. Raise BatchDependentError if it differs from that of other batches."""
         if not self._captures:
             self.table(total := np.array([int(tokens.sum())]), tokens.device)
             return int(total[0])
@@ -220,7 +220,7 @@ class ConstantShapes:
         return int(total[0])
 
     def constant(self, key: Any, make: Callable[[], Made]) -> Made:
-        """Return the cached tensors of `key`, which only warming passes make."""
+        """Return the cached tensors of `key`, which only warming passes may create."""
         if key not in self._constants:
             if self._captures:
                 raise BatchDependentError(f"cached tensors must be made while warming up, got {key} later")

@@ -444,7 +444,7 @@ class _Drop(Function):
 
 
 class _DropOnto(Function):
-    """other + x * keep * scale."""
+    """other + x * keep * scale; only one byte per element is kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, other: Tensor, x: Tensor, keep: Tensor, scale: float) -> Tensor:

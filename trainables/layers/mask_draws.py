@@ -26,7 +26,7 @@ _LOW = 0 if sys.byteorder == "little" else 1
 
 
 def mix(word: Tensor) -> None:
-    """Avalanche of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
+    """Mix the bits of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
     halves = word.view(torch.int16)
     low, high = halves[..., _LOW::2], halves[..., 1 - _LOW :: 2]
     low ^= high  # word ^= word >> 16, with an unsigned shift
@@ -78,7 +78,7 @@ def kept(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C"]:
     `levels` of the `MASK_LEVELS` possible values are dropped.
     """
     draws = words.view(torch.int16)
-    # On a CPU, comparing into bytes takes a fifth of the time of comparing into booleans.
+    # On a CPU, writing a comparison into bytes takes a fifth of the time of writing it into booleans.
     keep = torch.empty(draws.shape, dtype=torch.uint8, device=draws.device)
     return torch.ge(draws, levels - MASK_LEVELS // 2, out=keep).view(torch.bool)
 

@@ -205,7 +205,7 @@ class Tokens(Placed):
 
     @property
     def recalling(self) -> Placed:
-        """The tokens as queries to `recalled`."""
+        """The tokens as queries for attention to `recalled`."""
         return self if self.recallers is None else Placed(self.recallers, self.place)
 
     @classmethod

@@ -95,7 +95,7 @@ class Config(HeadSettings):
 
 
 class ReluFeedForward(nn.Module):
-    """W2 Drop(ReLU(W1 x + b1)) + b2."""
+    """Feed-forward W2 Drop(ReLU(W1 x + b1)) + b2."""
 
     def __init__(
         self, width: int, inner: int, dropout: float, *, gain: float, bias_mean: float | None = None

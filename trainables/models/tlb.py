@@ -65,7 +65,7 @@ class Encoder(Chunked):
         """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         return self.encode(x, mask, self._layers, self.config.layers)
 
-    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 all chunks alike
+    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 equal for all chunks
         for block in self.blocks:
             assert isinstance(block, Block)
             states = block(states, replace(tokens, recalled=offered(block, memory, tokens)))

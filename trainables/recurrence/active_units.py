@@ -192,7 +192,7 @@ class HaltedResults(Generic[Gone]):
     left: list[Gone] = field(default_factory=list)
 
     def add(self, units: Gone) -> None:
-        """Add units that will not change any more."""
+        """Add units whose results are final."""
         self.left.append(units)
 
     def release(

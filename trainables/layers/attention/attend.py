@@ -241,7 +241,7 @@ def plan_no_shapes() -> None:
 
 
 def flash_fault(device: str, dtype: torch.dtype) -> str | None:
-    """Return why no FlashAttention kernel takes such tensors, with what to do; None if one does.
+    """Return the reason why no FlashAttention kernel supports such tensors, with a remedy; None if one does.
 
     Args:
         device: Type of the device, e.g. "cuda".
@@ -260,9 +260,9 @@ def flash_fault(device: str, dtype: torch.dtype) -> str | None:
 def chosen_kernel(
     backend: Backend, device: str, dtype: torch.dtype, width: int, *, dropping: bool, biased: bool = False
 ) -> tuple[str, str]:
-    """Return the name of the kernel that attention runs on such tensors, and why.
+    """Return the name of the kernel that attention runs on such tensors, and the reason for this choice.
 
-    A GPU of any age is assumed; kernels that are not installed here are not named.
+    The GPU is assumed to be recent enough. Kernels that are not installed are not considered.
 
     Args:
         backend: Value of the setting.

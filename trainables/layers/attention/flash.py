@@ -94,7 +94,7 @@ class FlashKernel:
 def flash_kernels() -> tuple[FlashKernel, ...]:
     """Return the kernels of this installation, the preferred one first.
 
-    Limits of the packages are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 state or assert.
+    Limits of the packages are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 document or assert.
     """
     kernels = []
     if (run := _imported("flash_attn")) is not None:

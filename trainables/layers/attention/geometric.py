@@ -220,7 +220,7 @@ def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Porti
     return tuple(made)
 
 
-def attend_nearest(  # noqa: PLR0917 as tensors come
+def attend_nearest(  # noqa: PLR0917 in the order of the tensors
     q: Float[Tensor, "B H T E"],
     k: Float[Tensor, "B H T E"],
     v: Float[Tensor, "B H T E"],
@@ -308,7 +308,7 @@ class GeometricAttention(RoutingAttention):
     def look(
         self,
         x: Float[Tensor, "M D"],
-        queries: Float[Tensor, "M H E"],  # noqa: ARG002 positions ask nothing here
+        queries: Float[Tensor, "M H E"],  # noqa: ARG002 no positions here
         rows: _Rows,
         packing: Packing,
     ) -> Float[Tensor, "B H T E"]:

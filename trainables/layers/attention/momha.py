@@ -88,7 +88,7 @@ class ExpertAttention(nn.Module):
         answers = routing.sort(gathered.reshape(*asking.shape))
         return routing.mix(self.output(answers, routing.counts)), routing
 
-    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 all is seen
+    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 no limit on keys here
         return None
 
     def _bias(
