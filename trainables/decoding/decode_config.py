@@ -39,16 +39,17 @@ def _examples(config: Any, trial: TrialFacts) -> Any:
 
 
 class DecodeConfig(Settings):
-    """How answers are written token by token. Only tasks of the head `sequence` have such answers."""
+    """Settings of token-by-token decoding of answers. Only tasks of the head `sequence` have such answers."""
 
     beam_size: Annotated[int, Acts("writing", _beam_size)] = Field(default=1, ge=1, le=1024)
-    """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
-    three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
+    """Number of hypotheses per input in beam search; 1 is greedy decoding. Like the other three decoding
+    fields it changes no weights, so a trained checkpoint can be re-evaluated with other values."""
     length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty)] = 0.0
-    """Answers are compared by log-probability / length^length_penalty, their end counted: more favours longer
-    ones. Greedy decoding has nothing to compare."""
+    """Answers are ranked by log-probability / length^length_penalty, with the end token counted: larger
+    values favour longer answers. Greedy decoding ranks no answers."""
     decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max)] = None
-    """Most tokens of a written answer, its end included; null: twice the longest training answer."""
+    """Maximum number of tokens of a generated answer, its end included; null: twice the longest training
+    answer."""
     decode_examples: Annotated[PositiveInt | None, Acts("sampling", _examples)] = 256
-    """Most validation samples decoded for each measurement, the same for every trial; null
-    decodes all. Test splits are decoded in full."""
+    """Maximum number of validation samples decoded for each measurement, equal for all trials; null decodes
+    all. Test splits are decoded in full."""

@@ -29,8 +29,8 @@ class BlockSettings(HeadSettings):
     rotates: ClassVar[bool] = True
     """Whether queries and keys are rotated by their positions."""
     head_width: int | None = Field(default=None, ge=1)
-    """Size of one head, even where positions rotate it; `width / heads` if not given. heads * head_width need
-    not equal width."""
+    """Size of one head; `width / heads` if not given. It must be even if positions rotate heads. heads *
+    head_width may differ from width."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
     attention: Annotated[Backend, Small("auto", "math")] = "auto"

@@ -100,11 +100,11 @@ def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tenso
 
 
 class PooledSettings(CausalSettings):
-    """What a model has that makes one vector of the final states of a sequence."""
+    """Settings of models that pool the final states of a sequence into one vector."""
 
     pooling: Pooling = "end"
-    """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
-    the causal form, the last token's state or the mean."""
+    """Representation of a sequence: the state at END or START, or the mean over all states. The causal form
+    has no START and END: there it is the state of the last token, or the mean."""
 
     @model_validator(mode="after")
     def _pooling_sees_all(self) -> "PooledSettings":

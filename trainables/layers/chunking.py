@@ -27,18 +27,18 @@ Number = TypeVar("Number", int, np.ndarray, Tensor)
 
 
 class ChunkSettings(Settings):
-    """Where one chunk ends and the next begins."""
+    """Division of sequences into chunks."""
 
     by: Literal["size", "count"] = "size"
-    """Chunks of a fixed size (size), or a fixed number of chunks (count)."""
+    """Chunks have a fixed maximum size (size), or each sequence has a fixed number of chunks (count)."""
     size: Annotated[int, Small(4)] = Field(default=20, ge=1)
-    """Most tokens in a chunk, where cut by size."""
+    """Maximum number of tokens in a chunk, if `by` is size."""
     count: Annotated[int, Small(3)] = Field(default=5, ge=1)
-    """Most chunks in a sequence, where cut by count; short sequences have one token a chunk."""
+    """Maximum number of chunks in a sequence, if `by` is count; short sequences have one token per chunk."""
     even: bool | None = None
-    """Where cut by size: chunks of one sequence are as long as each other (true, as published), or full but
-    for the last (false). Not given: even, but full in a causal model, where no token may know how many
-    follow."""
+    """If `by` is size: the chunks of a sequence have equal lengths (true, as published), or are full except
+    for the last (false). Default: equal lengths, but full chunks in a causal model, where no token may depend
+    on the number of later tokens."""
 
     def is_even(self, *, causal: bool) -> bool:
         """Return whether chunks that are cut by size have equal lengths within a sequence."""

@@ -35,14 +35,14 @@ GATE_EPSILON = 1e-6
 
 
 class MixtureSettings(Settings):
-    """How many experts there are, and how many of them a token needs."""
+    """Numbers of experts in total and per token."""
 
     experts: Annotated[int, Small(3)] = Field(default=24, ge=1)
-    """E: experts there are."""
+    """E: number of experts."""
     active: Annotated[int, Small(2, 3)] = Field(default=4, ge=1)
-    """k: experts that each token is sent to."""
+    """k: number of experts for each token."""
     sampled: Annotated[int, Small(0, 1)] = Field(default=0, ge=0)
-    """How many of these are sampled by their probabilities in training, instead of being the next
+    """Number of these k experts that are sampled by their probabilities in training, instead of taking the
     likeliest."""
 
     @model_validator(mode="after")

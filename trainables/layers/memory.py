@@ -28,16 +28,16 @@ from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
 
 
 class MemorySettings(Settings):
-    """How much is carried over, and how it is brought up to date."""
+    """Size, initial values and updates of the memory."""
 
     slots: Annotated[int, Small(3)] = Field(default=20, ge=1)
-    """Vectors of memory."""
+    """Number of memory vectors."""
     update_layers: Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(1, 2)] = 1
-    """Layers, with weights of their own, by which the slots take in a chunk."""
+    """Number of layers, with separate weights, that update the slots from a chunk."""
     start: Literal["zeros", "random"] = "zeros"
-    """What the learned slots begin training at: all zero, which leaves them equal, or N(0, 1)."""
+    """Initial values of the learned slots: all zero, which keeps them equal, or N(0, 1)."""
     slot_positions: bool = False
-    """Add a fixed encoding of its number to each slot before every chunk."""
+    """Add a fixed encoding of its index to each slot before every chunk."""
 
 
 class Update(RecomputableLayer):

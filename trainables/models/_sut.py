@@ -35,14 +35,14 @@ from trainables.types import sum_dtype
 
 
 class TokenHaltSettings(Settings):
-    """Stick-breaking halting of each token for itself."""
+    """Stick-breaking halting of each token separately."""
 
     threshold: Annotated[float, Small(0.9, 0.999)] = Field(default=0.999, gt=0, le=1)
-    """A token halts when its halting probabilities sum to this (alpha_thresh)."""
+    """A token halts when the sum of its halting probabilities reaches this value (alpha_thresh)."""
 
 
 class SparseSettings(PooledSettings, AnswerSettings):
-    """Settings of one layer, encoder's or decoder's, and of its repetition."""
+    """Settings of the repeated layer of an encoder or decoder."""
 
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of elements dropped after embedding and attention, and inside and after feed-forwards."""
@@ -51,29 +51,29 @@ class SparseSettings(PooledSettings, AnswerSettings):
     gating_dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of elements dropped inside routers."""
     max_layers: SharedDepth = 6
-    """L: upper bound on layers; the number of layers where nothing halts."""
+    """L: maximum number of layers; the exact number if nothing halts."""
     attention: AttentionSettings = AttentionSettings()
-    """Experts of all attention."""
+    """Experts of all attention layers."""
     feedforward: FeedforwardSettings = FeedforwardSettings()
     """Experts of the feed-forward."""
     halt: TokenHaltSettings | None = TokenHaltSettings()
-    """When the recurrence ends; null runs all layers, removes the halting function, and takes keys and values
-    from the states."""
+    """Halting rule; null runs all layers, removes the halting function, and takes keys and values from the
+    states."""
     balance: Literal["mutual-information", "switch", "none"] = "mutual-information"
-    """The auxiliary cost that spreads tokens over experts, summed over mixtures."""
+    """Auxiliary cost that distributes tokens over experts, summed over mixtures."""
     norm: Literal["post", "pre"] = "post"
-    """Layer norms after each residual sum, or before each part and once more after the last layer."""
+    """Layer norms after each residual sum (post), or before each part and once after the last layer (pre)."""
     absolute_positions: bool = True
-    """Add sinusoids to what is read; relative positions alone otherwise."""
+    """Add sinusoids to the embedded tokens; otherwise only relative positions are used."""
     position_layout: Literal["alternating", "halves"] = "alternating"
-    """Of these sinusoids: sines and cosines in turn, counted from 0 (Vaswani et al.), or all sines before all
-    cosines, counted from 2, as in fairseq, which the released code builds on."""
+    """Layout of these sinusoids: alternating sines and cosines, counted from 0 (Vaswani et al.), or all sines
+    before all cosines, counted from 2 (halves), as in fairseq, on which the released code is based."""
     kernel: Annotated[Backend, Small("auto", "math")] = "auto"
-    """Attention kernel: auto, sdpa or math; flash never, because of relative positions."""
+    """Attention kernel: auto, sdpa or math; flash does not support relative positions."""
     early_exit: EarlyExit = "auto"
-    """How halting saves computation, results being equal: halted tokens are sent to no expert (compact), the
-    loop ends when all have halted (batch), or all layers are run (none). auto: compact on a CPU, batch on
-    CUDA. Without effect when nothing halts."""
+    """Way in which halting saves computation, with equal results: halted tokens are sent to no expert
+    (compact), the loop ends when all have halted (batch), or all layers are run (none). auto: compact on a
+    CPU, batch on CUDA. No effect if nothing halts."""
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "SparseSettings":

@@ -22,42 +22,43 @@ from trainables.types import sum_dtype
 
 
 class HaltSettings(Settings):
-    """Which units halt, on what features, and when."""
+    """Halting units, their features, and the halting rule."""
 
     unit: Literal["sequence", "token"] = "sequence"
-    """Whole sequences halt (global halt), or each token for itself."""
+    """Complete sequences halt (global halt), or each token halts separately."""
     transition: bool = True
-    """Transition features: halting sees the next layer's states beside the current ones."""
+    """Transition features: the halting function reads the next layer's states in addition to the current
+    ones."""
     threshold: Annotated[float, Small(0.9, 0.999)] = Field(default=0.999, gt=0, le=1)
-    """A unit halts when its halting probabilities sum to this (alpha_thresh)."""
+    """A unit halts when the sum of its halting probabilities reaches this value (alpha_thresh)."""
     origin: Literal[0, 1] = 0
-    """First state that can be a halting result: 0, the embeddings, or 1, the first layer's."""
+    """First state on which a unit can halt: 0, the embeddings, or 1, the state after the first layer."""
     rule: Rule = "undo"
-    """The step that reaches the threshold is taken back (undo) or kept (prefix)."""
+    """The step that reaches the threshold is undone (undo) or kept (prefix)."""
     halted_proposals: bool = False
-    """Causal global halt on transition features: the mean over the next layer's states counts, at positions
-    that have halted, what the layer makes of their final states, as in the published runs, instead of
-    these themselves. As they go on to be run, `early_exit` must not be compact. Else without effect."""
+    """For causal global halt on transition features: at halted positions, the mean over the next layer's
+    states uses the layer's output for the final states, as in the published runs, instead of the final
+    states. These positions are still run, so `early_exit` must not be compact. No effect otherwise."""
 
 
 class UniversalSettings(BlockSettings, CausalSettings):
-    """One block shared by all layers, with or without a gate, and how its repetition ends."""
+    """Settings of a block shared by all layers, with or without a gate, and of its repetition."""
 
     max_layers: SharedDepth = 10
-    """Upper bound on layers; the number of layers where nothing halts."""
+    """Maximum number of layers; the exact number if nothing halts."""
     gate: bool = True
     """Mix each layer's result with its input by a learned gate."""
     gate_width: Annotated[int | None, Small(None, 7)] = Field(default=None, ge=1)
-    """Inner size of the gate's feed-forward; that of the block's if not given."""
+    """Inner size of the gate's feed-forward; that of the block's feed-forward if not given."""
     halt: HaltSettings | None = HaltSettings()
-    """When the recurrence ends; null runs all layers and removes the halting function."""
+    """Halting rule; null runs all layers and removes the halting function."""
     kv: Literal["auto", "states", "mixture"] = "auto"
-    """Where keys and values come from: the last states, or their halting mixture. auto: the mixture where
-    `halt.unit` is token, else the states."""
+    """Source of keys and values: the last states, or their halting mixture. auto: the mixture if `halt.unit`
+    is token, else the states."""
     early_exit: EarlyExit = "auto"
-    """How halting saves computation, results being equal: halted units leave the batch (compact), the loop
-    ends when all have halted (batch), or all layers are run (none). auto: compact on a CPU, batch on CUDA and
-    with `halt.halted_proposals`. Without effect when nothing halts."""
+    """Way in which halting saves computation, with equal results: halted units are removed from the batch
+    (compact), the loop ends when all have halted (batch), or all layers are run (none). auto: compact on a
+    CPU, batch on CUDA and with `halt.halted_proposals`. No effect if nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "UniversalSettings":

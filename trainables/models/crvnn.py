@@ -64,12 +64,12 @@ from trainables.types import Encoded
 
 
 class CompositionHaltSettings(Settings):
-    """When a sequence is composed."""
+    """Halting rule of composition."""
 
     threshold: Annotated[float, Small(0.3, 0.1)] = Field(default=0.1, gt=0, lt=1)
-    """A token exists for halting if its probability is above this."""
+    """A row halts when at most one token exists with a probability above this value."""
     penalty: bool = False
-    """Ask to be trained to finish in time, by the auxiliary cost."""
+    """Add an auxiliary cost for sequences that do not halt before their maximum number of steps."""
 
 
 class Config(ModelSettings):
@@ -80,9 +80,10 @@ class Config(ModelSettings):
     width: int = Field(default=128, ge=1)
     """Size of a token's state."""
     structure: Literal["latent", "left-to-right", "balanced"] = "latent"
-    """The tree is found by the model, or given; all fields from `retriever` on serve finding it."""
+    """The tree is latent and learned, or fixed; all fields from `retriever` on apply only to the latent
+    tree."""
     cell: Literal["grc", "lstm"] = "grc"
-    """What composes: the gated recursive cell, or a tree LSTM."""
+    """Cell that composes two states: the gated recursive cell, or a tree LSTM."""
     cell_width: Annotated[int | None, Small(None, 7)] = Field(default=None, ge=1)
     """Inner size of the gated recursive cell; four times the width if not given."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -90,31 +91,32 @@ class Config(ModelSettings):
     cell_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements dropped inside the cell: the hidden dropout."""
     readout_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of elements dropped of what the readout reads, and again inside it: the output dropout."""
+    """Share of elements dropped from the input of the readout, and again inside it: the output dropout."""
     activation: Activation = "gelu"
-    """Of the gated recursive cell."""
+    """Activation of the gated recursive cell."""
     tanh_gelu: bool = False
-    """Approximate every GELU by a tanh (within 0.0005), as the first source does with its LSTM cell and left
-    to right."""
+    """Approximate every GELU by a tanh (within 0.0005), as the first source does with its LSTM cell and its
+    left-to-right structure."""
     initial: Initial = "uniform"
-    """Initial weights and biases: even in +-1/sqrt(inputs), or Glorot-uniform and all but zero, as in the
-    first source."""
+    """Initial weights and biases: uniform in +-1/sqrt(inputs), or Glorot-uniform with biases nearly zero, as
+    in the first source."""
     shared_norm: bool = False
-    """The gated recursive cell norms leaves with the norm of parents."""
+    """The gated recursive cell uses one norm for leaves and parents."""
     retriever: Retriever = "additive"
-    """How soft neighbours are found: as in the published runs, or the product that the paper prints."""
+    """Form of soft neighbours: additive as in the published runs, or the product that the paper prints."""
     window: Annotated[int, Reach(lambda longest: 2 * longest - 1), Small(5, 7)] = Field(default=5, ge=1)
-    """Soft neighbours that a decision sees, itself included; odd."""
+    """Number of soft neighbours that a decision reads, the position itself included; odd."""
     modulated: bool = True
-    """Composing here competes with composing at both neighbours."""
+    """Composition at a position competes with composition at both neighbours."""
     transition_features: Annotated[int | None, Small(None, 5)] = Field(default=None, ge=1)
-    """Size of the vector that says how much a position took up before; null leaves it out."""
+    """Size of the features that encode how much was composed into a position in the last step; null removes
+    them."""
     halt: CompositionHaltSettings | None = CompositionHaltSettings()
-    """How composing ends early; null runs as many steps as there are tokens."""
+    """Halting rule of composition; null runs as many steps as there are tokens."""
     early_exit: EarlyExit = "auto"
-    """How halting saves computation, results being equal: halted sequences leave the batch (compact), the
-    loop ends when all have halted (batch), or all steps are run (none). auto: compact on a CPU, batch on
-    CUDA. Without effect when nothing halts."""
+    """Way in which halting saves computation, with equal results: halted sequences are removed from the batch
+    (compact), the loop ends when all have halted (batch), or all steps are run (none). auto: compact on a
+    CPU, batch on CUDA. No effect if nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "Config":

@@ -63,7 +63,7 @@ class Config(ChunkedSettings, UniversalSettings):
     name: Literal["gutlb"] = "gutlb"
     """The model's name."""
     max_layers: SharedDepth = 5
-    """Upper bound on layers in each chunk; the number of layers where nothing halts."""
+    """Maximum number of layers in each chunk; the exact number if nothing halts."""
 
 
 class Encoder(Chunked):

@@ -80,26 +80,27 @@ class Config(BlockSettings):
     width: int = Field(default=256, ge=1)
     """Size of a token's state."""
     layers: UnsharedDepth = 1
-    """Layers of the block that is repeated (block depth)."""
+    """Number of layers of the repeated block (block depth)."""
     loops: Annotated[Literal["task"] | SharedDepth, DEPTH, Small(4)] = "task"
-    """How often the block is repeated: T(n) as the task gives it for each sample, or a fixed number."""
+    """Number of repetitions of the block: T(n) as the task supplies it for each sample, or a fixed number."""
     recurrence: Literal["shared", "unshared"] = "shared"
-    """One block, or one with weights of its own for each of a fixed number of loops."""
+    """One shared block, or a block with separate weights for each of a fixed number of loops."""
     injection: bool = True
-    """Add the embeddings to what each loop begins with."""
+    """Add the embeddings to the input of each loop after the first."""
     final_norm: Literal["loop", "end"] = "loop"
     """A layer norm at the end of each loop, or only after the last one."""
     stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=MOST_SHARED)] = "oracle"
-    """When an evaluation stops: after as many loops as in training, after the one of `max_loops` whose
-    answers are the most confident, on average over inputs of a length in a batch, or for each alone, or after
-    this number of loops; where weights are not shared, after no more than in training."""
+    """Stopping rule in evaluation. oracle: as many loops as in training. batch, instance: the loop of
+    `max_loops` with the most confident answers, on average over the inputs of equal length in a batch, or for
+    each input. A number: this number of loops. If weights are not shared, loops are at most as many as in
+    training."""
     max_loops: SharedDepth = 64
-    """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
-    more than in training."""
+    """Largest T(n), and number of loops among which confidence selects; if weights are not shared, at most as
+    many as in training."""
     early_exit: EarlyExit = "auto"
-    """How T(n) saves computation, results being equal: samples that are done leave the batch (compact), the
-    loop ends when all are (batch), or `max_loops` are run (none). auto: compact on a CPU, batch on CUDA.
-    Without effect on a fixed number of loops."""
+    """Way in which T(n) saves computation, with equal results: finished samples are removed from the batch
+    (compact), the loop ends when all are finished (batch), or `max_loops` are run (none). auto: compact on a
+    CPU, batch on CUDA. No effect on a fixed number of loops."""
     feedforward_width: int | None = Field(default=None, ge=1)
     """Inner size of the feed-forward; four times the width if not given."""
     dropout: float = Field(default=0.0, ge=0, lt=1)

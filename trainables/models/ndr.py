@@ -59,30 +59,32 @@ class Config(HeadSettings):
     name: Literal["ndr"] = "ndr"
     """The model's name."""
     layers: SharedDepth = 20
-    """Steps in training."""
+    """Number of steps in training."""
     test_layers: Annotated[SharedDepth, Small(7)] = 24
-    """Steps in every evaluation."""
+    """Number of steps in every evaluation."""
     heads: int = Field(default=16, ge=1)
-    """Attention heads."""
+    """Number of attention heads."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements of keys dropped."""
     readout_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of elements dropped of what the readout reads, and again inside it, as in the second source."""
+    """Share of elements dropped from the input of the readout, and again inside it, as in the second
+    source."""
     geometric: bool = True
-    """The nearest match wins; else a softmax over content and positions, relative or absolute by a gate."""
+    """Attention to the nearest match; otherwise a softmax over content and positions, with a gate between
+    relative and absolute positions."""
     direction: bool = True
-    """Queries can prefer what comes before or after them. Without effect on relative attention."""
+    """Queries can prefer earlier or later positions. No effect on relative attention."""
     normalise_rows: bool = True
     """Divide geometric attention by its sum. Relative attention always sums to one."""
     gate: bool = True
-    """Copy gate: mix each proposed state with the state before it, so that states can be kept as they are."""
+    """Copy gate: mix each proposed state with the previous state, so that states can be copied unchanged."""
     proposal: Literal["norm", "tanh"] = "norm"
-    """What bounds a state that is proposed to the gate: a layer norm, or tanh, as in the released layer of
-    relative attention."""
+    """Bound of the states proposed to the gate: a layer norm, or tanh as in the released layer of relative
+    attention."""
     gate_dropout: float = Field(default=0.05, ge=0, lt=1)
-    """Share of positions whose gate is set to zero in training. Without effect when there is no gate."""
+    """Share of positions whose gate is set to zero in training. No effect without a gate."""
     pooling: Literal["end", "start"] = "end"
-    """What represents a sequence: the state at END or START."""
+    """Representation of a sequence: the state at END or START."""
 
     @model_validator(mode="after")
     def _something_is_proposed(self) -> "Config":

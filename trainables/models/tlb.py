@@ -50,7 +50,7 @@ class Config(ChunkedSettings):
     name: Literal["tlb"] = "tlb"
     """The model's name."""
     layers: UnsharedDepth = 2
-    """Blocks with weights of their own, run on every chunk."""
+    """Number of blocks, with separate weights, run on every chunk."""
 
 
 class Encoder(Chunked):

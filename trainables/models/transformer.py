@@ -42,9 +42,9 @@ class Config(BlockSettings, PooledSettings, AnswerSettings):
     name: Literal["transformer"] = "transformer"
     """The model's name."""
     layers: UnsharedDepth = 4
-    """Number of blocks, in the decoder too."""
+    """Number of blocks, also in the decoder."""
     pooling: Pooling = "mean"
-    """What represents a sequence, as in the other models; here the mean over all, if not set."""
+    """Representation of a sequence, as in the other models; by default the mean over all states."""
 
 
 class Encoder(nn.Module):

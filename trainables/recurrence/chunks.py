@@ -41,19 +41,19 @@ FLASH_PADDED: Final = "attention 'flash' cannot leave out the padding of capture
 
 
 class ChunkedSettings(BlockSettings, CausalSettings):
-    """How a model works through a sequence chunk by chunk, and what it carries over."""
+    """Settings of models that process a sequence chunk by chunk, with a memory."""
 
     chunk: ChunkSettings = ChunkSettings()
-    """How the sequence is cut."""
+    """Division of the sequence into chunks."""
     memory: MemorySettings = MemorySettings()
-    """The memory carried over from chunk to chunk."""
+    """Memory that is passed from chunk to chunk."""
     boundaries: bool = False
     """Learned START and END around each sequence."""
     readout: Annotated[
         Literal["slots", "last-slot", "mean", "end", "start"], Small("slots", "last-slot", "mean", "end")
     ] = "slots"
-    """What represents a sequence: of the final memory the mean of its slots or the last one, or of the final
-    states their mean, the last or the first, which no memory reaches."""
+    """Representation of a sequence: the mean of the final memory slots (slots) or the last slot (last-slot);
+    or the mean, the last or the first of the final states. The first state does not depend on memory."""
 
     @model_validator(mode="after")
     def _readout_sees_all(self) -> "ChunkedSettings":

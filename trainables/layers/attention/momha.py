@@ -39,7 +39,7 @@ class AttentionSettings(MixtureSettings):
     head_width: Annotated[int, Small(4)] = Field(default=64, ge=1)
     """D: size of one head."""
     window: Annotated[int, Reach(lambda longest: longest - 1), Small(2)] = Field(default=64, ge=0)
-    """W: offsets distinguished on either side; farther ones count as W."""
+    """W: number of distinct offsets on either side; farther offsets count as W."""
 
 
 class ExpertAttention(nn.Module):
