@@ -281,7 +281,13 @@ class Block(RecomputableLayer):
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
-        """Return the states of `tokens` after this layer; without `seen` they attend to each other."""
+        """Return the states of `tokens` after this layer.
+
+        Args:
+            x: States before the layer, (tokens, width).
+            tokens: Packing, places, rotations and range of the tokens.
+            seen: Keys and values to attend to; None: those of `tokens`.
+        """
         self._draw(tokens, tokens.packing if seen is None else seen.packing)
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, seen, x)

@@ -92,7 +92,13 @@ def _padded(states: Tensor, packing: Packing, columns: int) -> Tensor:
 
 
 def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tensor, "B D"]:
-    """Return one vector per row: the mean over START, tokens and END, or the state at END or START."""
+    """Return one vector per row: the mean over START, tokens and END, or the state at END or START.
+
+    Args:
+        x: Packed states, (tokens, width).
+        packing: Packing of the states.
+        how: Pooling method.
+    """
     if how == "mean":
         return packing.mean(x)
     first, last = packing.ends

@@ -143,7 +143,15 @@ def run_to_halt(
     states: Float[Tensor, "M D"],
     tokens: Tokens,
 ) -> RecurrenceResult:
-    """Repeat `block` on all tokens until every unit has halted."""
+    """Repeat `block` on all tokens until every unit has halted.
+
+    Args:
+        config: Settings of the model.
+        block: Block that is repeated.
+        halt: Halting function; None: all layers are run.
+        states: Initial states, (tokens, width).
+        tokens: Packing, rotations and range of the tokens.
+    """
     recurrence = depth_recurrence(config, block, halt)
     if recurrence is None:
         states = run_all(config, block, states, tokens)

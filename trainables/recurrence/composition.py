@@ -268,7 +268,17 @@ def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing
 def left_to_right(
     cell: RecursiveCell, start: Float[Tensor, " C"], states: Float[Tensor, "M C"], packing: Packing
 ) -> Float[Tensor, "M C"]:
-    """Compose each token with the composition of all earlier tokens; rows are removed at their end."""
+    """Compose each token with the composition of all earlier tokens; rows are removed at their end.
+
+    Args:
+        cell: Cell that composes two states.
+        start: State before the first token, (state width,).
+        states: States of the leaves, (tokens, state width).
+        packing: Packing of the leaves.
+
+    Returns:
+        The composed state at each token, (tokens, state width).
+    """
     place, pieces, where = packed_places(packing), list[Tensor](), list[Tensor]()
     rows = torch.arange(packing.num_rows, device=states.device)
     before = start.expand(packing.num_rows, -1).to(states.dtype)

@@ -54,7 +54,12 @@ class _Additive(Function):
 def neighbours(
     exist: Float[Tensor, "B T"], retriever: Retriever
 ) -> tuple[Float[Tensor, "B T T"], Float[Tensor, "B T T"]]:
-    """Return L and R of right-padded rows; padding exists with probability zero."""
+    """Return the left and right neighbour matrices L and R of right-padded rows.
+
+    Args:
+        exist: Existential probabilities, (rows, length); zero at padding.
+        retriever: Form of the matrices.
+    """
     retrieve = _additive if retriever == "additive" else _product
     return retrieve(exist.flip(-1)).flip(-1, -2), retrieve(exist)
 

@@ -262,7 +262,7 @@ def chosen_kernel(
 ) -> tuple[str, str]:
     """Return the name of the kernel that attention runs on such tensors, and the reason for this choice.
 
-    The GPU is assumed to be recent enough. Kernels that are not installed are not considered.
+    The compute capability of the GPU is not checked. Kernels that are not installed are not considered.
 
     Args:
         backend: Value of the setting.

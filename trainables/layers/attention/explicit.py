@@ -277,7 +277,16 @@ def explicit(
     bias: Float[Tensor, "B H T K"] | None = None,
     kept: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """Return attention of every query to all keys of its row, in the padded layout."""
+    """Return attention of every query to the keys of its row, in the padded layout.
+
+    Args:
+        q: Queries, (rows, heads, queries, head width).
+        k: Keys, (rows, heads, keys, head width).
+        v: Values, (rows, heads, keys, head width).
+        barred: Added to logits: minus infinity for keys that are masked, else zero.
+        bias: Added to logits, with a gradient.
+        kept: Dropout mask and scale.
+    """
     flat = [x.flatten(0, 1) for x in (q, k, v)]
     bias = None if bias is None else bias.flatten(0, 1)
     keep = None if kept is None else kept.keep.flatten(0, 1)

@@ -232,7 +232,14 @@ def attend_nearest(  # noqa: PLR0917 in the order of the tensors
 ) -> Float[Tensor, "B H T E"]:
     """Return the values weighted by A, with rows of A summing to one if `normalise`.
 
-    Logits are q k^T + `near`, and + `more` for keys that come after their query.
+    Args:
+        q: Scaled queries, (rows, heads, length, head width).
+        k: Keys, (rows, heads, length, head width).
+        v: Values, (rows, heads, length, head width).
+        near: Number of each query that is added to all its logits.
+        more: Number of each query that is added to its logits of later keys.
+        portions: Groups of rows that are processed at once.
+        normalise: Whether rows of A are normalised.
     """
     flat = (each.flatten(0, 1) for each in (q, k, v))
     found: Tensor = _Nearest.run(*flat, near, more, portions, normalise)
