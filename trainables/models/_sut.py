@@ -316,7 +316,7 @@ def sparse_depth_range(config: SparseSettings) -> tuple[int, int]:
 
 
 def states_between_layers(config: SparseSettings) -> float:
-    """Return the number of states stored per layer and token.
+    """Return the number of states stored per layer and token if layers are recomputed.
 
     Each layer stores its input and the outputs of its routers. Tokens that halt also need mixture, keys and
     values.

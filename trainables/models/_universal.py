@@ -205,7 +205,7 @@ def most_recurrent_layers(config: UniversalSettings, tokens: int) -> int:
 
 
 def states_between_layers(config: UniversalSettings) -> float:
-    """Return the number of states stored per layer and token.
+    """Return the number of states stored per layer and token if layers are recomputed.
 
     Each layer stores its input. Tokens that halt separately also need the mixture, keys, values and next
     states.
