@@ -1,1 +1,1 @@
-"""Writing answers token by token: greedily, or by beam search."""
+"""Generate answers token by token, greedily or by beam search."""

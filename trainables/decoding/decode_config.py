@@ -1,4 +1,4 @@
-"""What a spec can set about decoding, under `train`. Loads no torch."""
+"""Settings of decoding, a part of `train` in a spec; importable without torch."""
 
 from typing import Annotated, Any
 
@@ -8,18 +8,18 @@ from trainables.acting import Acts, TrialFacts, fewer
 from trainables.settings import NonNegative, Settings
 
 NO_PENALTY = 1e-9
-"""An exponent so small that no length to its power differs from 1 in the digits of a score."""
+"""Exponent below which length^exponent equals 1 within the digits of a score."""
 LENGTH_MARGIN = 2
-"""Default limit: this many times the length of the longest training answer."""
+"""Default limit of an answer, as a multiple of the length of the longest training answer."""
 
 
 def _beam_size(config: Any, trial: TrialFacts) -> Any:
-    """Only what is written has hypotheses, and where an end is all that may be written there is one."""
+    """Return the effective beam size: 1 for other heads, and for answers of only an end token."""
     return config.beam_size if trial.head == "sequence" and config.decode_length_max != 1 else 1
 
 
 def _length_penalty(config: Any, trial: TrialFacts) -> Any:
-    """Greedy decoding has nothing to compare."""
+    """Return the effective length penalty: 0 for greedy decoding, which compares no hypotheses."""
     compared = trial.head == "sequence" and config.beam_size > 1 and config.length_penalty > NO_PENALTY
     return config.length_penalty if compared else 0.0
 
@@ -32,23 +32,24 @@ def _length_max(config: Any, trial: TrialFacts) -> Any:
 
 
 def _examples(config: Any, trial: TrialFacts) -> Any:
-    """All, where there are no more; none where nothing is written."""
+    """Return the number of decoded examples, at most all; None if no answers are generated."""
     if trial.head != "sequence":
         return None
     return fewer(fewer(config.decode_examples, config.valid_examples), trial.valid_examples)
 
 
 class DecodeConfig(Settings):
-    """How answers are written token by token. Only tasks of the head `sequence` have such answers."""
+    """Settings of token-by-token decoding of answers. Only tasks of the head `sequence` have such answers."""
 
     beam_size: Annotated[int, Acts("writing", _beam_size)] = Field(default=1, ge=1, le=1024)
-    """Hypotheses of a written answer that are followed side by side; 1 is greedy decoding. Like the other
-    three fields of decoding it changes no weights, so a trained checkpoint can be read again with others."""
+    """Number of hypotheses per input in beam search; 1 is greedy decoding. Like the other three decoding
+    fields it changes no weights, so a trained checkpoint can be re-evaluated with other values."""
     length_penalty: Annotated[NonNegative, Acts("writing", _length_penalty)] = 0.0
-    """Answers are compared by log-probability / length^length_penalty, their end counted: more favours longer
-    ones. Greedy decoding has nothing to compare."""
+    """Answers are ranked by log-probability / length^length_penalty, with the end token counted: larger
+    values favour longer answers. Greedy decoding ranks no answers."""
     decode_length_max: Annotated[PositiveInt | None, Acts("writing", _length_max)] = None
-    """Most tokens of a written answer, its end included; null: twice the longest training answer."""
+    """Maximum number of tokens of a generated answer, its end included; null: twice the longest training
+    answer."""
     decode_examples: Annotated[PositiveInt | None, Acts("sampling", _examples)] = 256
-    """Most validation samples decoded for each measurement, the same for every trial; null
-    decodes all. Test splits are decoded in full."""
+    """Maximum number of validation samples decoded for each measurement, equal for all trials; null decodes
+    all. Test splits are decoded in full."""

@@ -1,6 +1,6 @@
-"""Log-probabilities of the next token of answers: from a cache where the decoder has one, else recomputed.
+"""Log-probabilities of the next token of answers, from a cache if the decoder has one, else recomputed.
 
-`Hypotheses` hold N inputs with `width` hypotheses each, side by side, all of the same length: R = N * `width`
+`Hypotheses` hold N inputs with `width` adjacent hypotheses each, all of the same length: R = N * `width`
 rows.
 """
 
@@ -15,20 +15,23 @@ from trainables.types import sum_dtype
 
 
 class Hypotheses(Protocol):
-    """Hypotheses that grow by one token a call."""
+    """Hypotheses that grow by one token per call."""
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Append one token to each row; log-probabilities of the next one."""
+        """Append one token to each row and return the log-probabilities of the next one."""
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
         """Let each row continue the hypothesis of the row at `rows`, one of the same input."""
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """Only some inputs go on, in their order, with all their hypotheses."""
+        """Keep only some inputs, in their order, with all their hypotheses."""
 
 
 class Cached:
-    """For decoders with `begin(memory, memory_mask, width, length_max)` and `extend(y, decoding)`."""
+    """Hypotheses of a decoder with a cache.
+
+    The decoder has `begin(memory, memory_mask, width, length_max)` and `extend(y, decoding)`.
+    """
 
     def __init__(
         self,
@@ -43,23 +46,23 @@ class Cached:
         self._decoding = self._decoder.begin(memory, memory_mask, width, length_max)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Runs the decoder on one token a row."""
+        """Run the decoder on one token per row and return the log-probabilities of the next one."""
         states, self._decoding = self._decoder.extend(
             self._model.answer(tokens[:, None])[:, 0], self._decoding
         )
         return _log_probabilities(self._model, states)
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Rows of the cache are copied."""
+        """Reorder the rows of the cache by copying."""
         self._decoding = self._decoding.reorder(rows)
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """The rest of the cache is freed."""
+        """Keep the cache of some inputs and free the rest."""
         self._decoding = self._decoding.keep(inputs)
 
 
 class Recomputing:
-    """For every decoder: runs it on the whole hypothesis again for each token."""
+    """Hypotheses of any decoder, which runs on the full hypothesis again for each token."""
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Recomputing:
         self._written = torch.empty((self._memory.shape[0], 0), dtype=torch.int64, device=memory.device)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Runs the decoder on all tokens so far."""
+        """Run the decoder on all tokens so far and return the log-probabilities of the next one."""
         self._written = torch.cat((self._written, tokens[:, None]), 1)
         everything = torch.ones_like(self._written, dtype=torch.bool)
         y = self._model.answer(self._written)
@@ -83,11 +86,11 @@ class Recomputing:
         return _log_probabilities(self._model, encoded.pooled)
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Inputs stay where they are."""
+        """Reorder the tokens so far; encoded inputs remain in place."""
         self._written = self._written.index_select(0, rows)
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """Inputs and what was written to them."""
+        """Keep some encoded inputs and the tokens of their hypotheses."""
         across = torch.arange(self._width, device=inputs.device)
         rows = (inputs[:, None] * self._width + across).flatten()
         self._written, self._memory, self._memory_mask = (
@@ -102,7 +105,7 @@ def hypotheses_of(
     width: int,
     length_max: int,
 ) -> Hypotheses:
-    """The fastest one that the decoder of `model` supports."""
+    """Build the fastest kind of hypotheses that the decoder of `model` supports."""
     if hasattr(model.decoder, "extend"):
         return Cached(model, memory, memory_mask, width, length_max)
     return Recomputing(model, memory, memory_mask, width)

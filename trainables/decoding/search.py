@@ -1,17 +1,17 @@
 """Answers to many inputs at once, by greedy decoding or beam search.
 
-Beam search as in the published translation runs of Tan et al., Sparse Universal Transformer, which used
-fairseq (their length penalty of 0.4 is one of its kind): the `beam_size` best unfinished hypotheses are
-extended; one that ends is finished if it is among the `beam_size` best of a step. Of the finished ones the
-best has the highest log-probability / length^length_penalty, the end token counted, so that 0 is no penalty,
-and more of it favours longer answers. At `length_max` every hypothesis is made to end.
+Beam search is as in the published translation runs of Tan et al., Sparse Universal Transformer, which used
+fairseq (their length penalty of 0.4 is of its kind). The `beam_size` best unfinished hypotheses are extended.
+A hypothesis that ends is finished if it is among the `beam_size` best of a step. The best finished one has
+the highest log-probability / length^length_penalty, with the end token counted: 0 is no penalty, and larger
+values favour longer answers. At `length_max` every hypothesis is forced to end.
 
-Departure: an input is done when `beam_size` hypotheses have finished and none that goes on scores better, as
-far as it is written, than the best of them. fairseq stops at the first half of that, which where words are
-few lets bad short answers end a search whose best hypothesis is still being written.
+Departure: an input is done when `beam_size` hypotheses have finished and no unfinished hypothesis, at its
+current length, scores better than the best of them. fairseq requires only the first condition. With a small
+vocabulary, bad short answers can then end a search whose best hypothesis is unfinished.
 
-Scores that are as far from the best one, in 32 bits, are ordered by hypothesis, then by token; of equal
-answers the one that ended first is given. So results are the same on every run.
+Scores with equal distance to the best one, in 32 bits, are ordered by hypothesis, then by token. Of equally
+good answers the one that ended first is returned. Results are therefore the same in every run.
 """
 
 from dataclasses import dataclass, field
@@ -31,10 +31,14 @@ NEVER = float("-inf")
 def greedy(
     hypotheses: Hypotheses, num_inputs: int, end_id: int, length_max: int, device: torch.device
 ) -> list[list[int]]:
-    """The most probable next token, again and again: an answer to each input, without its end.
+    """Return the answer to each input by repeatedly taking the most probable token, without end tokens.
 
-    An answer has at most `length_max` tokens, its end included. `hypotheses` hold one an input; inputs
-    whose answer has ended are dropped from them.
+    Args:
+        hypotheses: One hypothesis for each input; inputs whose answer has ended are removed.
+        num_inputs: Number of inputs.
+        end_id: The end token, which also starts every answer.
+        length_max: Maximum number of tokens of an answer, the end token included.
+        device: Device of the hypotheses.
     """
     made: list[list[int]] = [[] for _ in range(num_inputs)]
     unfinished = list(range(num_inputs))
@@ -66,9 +70,18 @@ def beam_search(
     beam_size: int,
     length_penalty: float,
 ) -> list[list[int]]:
-    """The best of the answers that were found to each input, without its end.
+    """Return the best answer to each input, without end tokens.
 
-    `hypotheses` hold `beam_size` an input. Limits are those of `greedy`, which beam size 1 equals.
+    With `beam_size` 1 the result equals that of `greedy`.
+
+    Args:
+        hypotheses: `beam_size` hypotheses for each input; inputs that are done are removed.
+        num_inputs: Number of inputs.
+        end_id: The end token, which also starts every answer.
+        length_max: Maximum number of tokens of an answer, the end token included.
+        device: Device of the hypotheses.
+        beam_size: Number of hypotheses for each input.
+        length_penalty: Exponent of the length that divides log-probabilities.
     """
     beam = _Beam(num_inputs, beam_size, end_id, device)
     for length in range(1, length_max + 1):
@@ -101,24 +114,31 @@ class _Beam:
         self.unfinished = list(range(self.num_inputs))
         self.finished = [0] * self.num_inputs
         self.best_open: list[float] = []
-        """Score of the best hypothesis that goes on, for each unfinished input."""
+        """Score of the best unfinished hypothesis for each unfinished input."""
         rows = self.num_inputs * self.size
         self.tokens = torch.full((rows, 1), self.end_id, device=self.device)
-        # All hypotheses of an input begin equal: only the first of them counts.
+        # All hypotheses of an input are initially equal: only the first of them counts.
         self.scores = torch.full((self.num_inputs, self.size), NEVER, device=self.device, dtype=torch.float64)
         self.scores[:, 0] = 0
 
     @property
     def last(self) -> Int[Tensor, " R"]:
-        """The newest token of each hypothesis."""
+        """Last token of each hypothesis."""
         return self.tokens[:, -1]
 
     def extend(
         self, log_p: Float[Tensor, "R C"], length: int, penalty: float, *, must_end: bool
     ) -> Int[Tensor, " R"] | None:
-        """Keep the best continuations, of `length` tokens; the row that each continues.
+        """Keep the best continuations and return the row that each one continues.
 
-        None if every answer has ended.
+        Args:
+            log_p: Log-probabilities of the next token, (rows, classes).
+            length: Number of tokens of the continuations.
+            penalty: Exponent of the length that divides scores.
+            must_end: Whether every hypothesis is forced to end.
+
+        Returns:
+            Indices of the continued rows; None if every answer was forced to end.
         """
         classes = log_p.shape[1]
         inputs = len(self.unfinished)
@@ -133,7 +153,7 @@ class _Beam:
         self._finish(values, parent, ends, divisor)
         if must_end:
             return None
-        # The first `size` that go on, in the order of their scores.
+        # Select the first `size` unfinished continuations, in the order of their scores.
         order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
         self.scores, parent, token = (each.gather(1, order) for each in (values, parent, token))
         self.best_open = (self.scores[:, 0] / divisor).tolist()
@@ -142,7 +162,7 @@ class _Beam:
         return rows
 
     def _finish(self, values: Tensor, parent: Tensor, ends: Tensor, divisor: float) -> None:
-        """Note the answers that end among the best; `values` are their log-probabilities."""
+        """Record the answers that end among the best; `values` are their log-probabilities."""
         counted = ends[:, : self.size] & (values[:, : self.size] > NEVER)
         for row, rank in counted.nonzero().tolist():
             number = self.unfinished[row]
@@ -153,7 +173,7 @@ class _Beam:
                 self.best[number] = score, self.tokens[hypothesis, 1:].tolist()
 
     def leave(self) -> Int[Tensor, " K"] | None:
-        """Let go of inputs that are done; where the others were, or None if all go on."""
+        """Remove inputs that are done and return the indices of the others; None if all remain."""
         going = [
             place
             for place, (number, score) in enumerate(zip(self.unfinished, self.best_open, strict=True))
@@ -170,9 +190,10 @@ class _Beam:
 
 
 def _best(scores: Float[Tensor, "N K"], count: int) -> tuple[Float[Tensor, "N c"], Int[Tensor, "N c"]]:
-    """The `count` highest scores of each row, in order, and where they are; of equal ones the first."""
-    # 32 bits of each score and its place make a key. As no two keys are equal, every kernel gives the same
-    # order. Near the best score 32 bits of the distance to it tell more than 32 bits of the score.
+    """Return the `count` highest scores of each row in order, and their indices; ties by lowest index."""
+    # A key consists of 32 bits of each score and its index. As no two keys are equal, every kernel returns
+    # the same order. Near the best score, 32 bits of the distance to it are more precise than 32 bits of the
+    # score.
     distance = scores - scores.amax(1, keepdim=True)
     bits = distance.to(torch.float32).view(torch.int32)
     rank = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)
@@ -183,7 +204,7 @@ def _best(scores: Float[Tensor, "N K"], count: int) -> tuple[Float[Tensor, "N c"
 
 
 def length_max(config: DecodeConfig, shape: TaskShape) -> int:
-    """Most tokens of an answer, its end included."""
+    """Return the maximum number of tokens of an answer, the end token included."""
     if config.decode_length_max is not None:
         return config.decode_length_max
     assert shape.answer_length_max is not None
@@ -192,7 +213,10 @@ def length_max(config: DecodeConfig, shape: TaskShape) -> int:
 
 @torch.inference_mode()
 def answers(model: SequenceModel, batch: Batch, config: DecodeConfig) -> list[list[int]]:
-    """What the model, in evaluation mode, answers to the inputs of `batch`, without ends; labels unread."""
+    """Return the generated answers to the inputs of `batch`, without end tokens; labels are not used.
+
+    `model` must be in evaluation mode.
+    """
     most = length_max(config, model.shape)
     encoded, memory_mask = model.encode(batch.tokens, batch.mask)
     hypotheses = hypotheses_of(model, encoded.states, memory_mask, config.beam_size, most)

@@ -1,1 +1,1 @@
-"""What is predicted from encoded states, with its loss and its accuracy."""
+"""Predictions from encoded states, with their losses and accuracies."""

@@ -1,9 +1,9 @@
-"""Parts of all heads: embedding, readout, losses and hits from logits.
+"""Parts of all heads: embedding, readout, losses and correct predictions from logits.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A, and their
-published runs: embeddings start at N(0, 0.02^2), unscaled, without positions, dropout right after them; the
-readout is Linear, ReLU, Linear; two classes share one logit. Dropout around the first Linear is that of their
-other paper, On the Design Space Between Transformers and Recursive Neural Nets, and off elsewhere.
+published runs. Embeddings start at N(0, 0.02^2), unscaled, without positions, followed directly by dropout.
+The readout is Linear, ReLU, Linear; two classes share one logit. Dropout around the first Linear is that of
+their other paper, On the Design Space Between Transformers and Recursive Neural Nets, and is off elsewhere.
 """
 
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ WHOLE = Metric(
     meaning="share of examples with every answer right",
     shown=("table",),
 )
-"""Of what `Asked.output` gives."""
+"""Metric computed by `Asked.output`."""
 
 
 class Readout(nn.Module):
-    """Drop, Linear, ReLU, Drop, Linear."""
+    """Readout: Drop, Linear, ReLU, Drop, Linear."""
 
     def __init__(self, inputs: int, width: int, logits: int, dropout: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Readout(nn.Module):
         self.outer_dropout = KeyedDropout(dropout)
 
     def forward(self, x: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
-        """Return logits of all predictions of the batch."""
+        """Return the logits of all predictions of the batch."""
         place = predictions_in_batch(x.shape[0], x.device)
         hidden = F.relu(self.inner(self.inner_dropout(x, place)))
         logits: Tensor = self.outer(self.outer_dropout(hidden, place))
@@ -54,7 +54,7 @@ class Readout(nn.Module):
 
 
 class TokenModel(nn.Module):
-    """Any encoder between an embedding and a readout of `features` encoder widths."""
+    """Base of classifiers: an encoder between an embedding and a readout of `features` encoder widths."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape, features: int) -> None:
         super().__init__()
@@ -66,34 +66,39 @@ class TokenModel(nn.Module):
         )
 
     def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
-        """Sequences and their mask."""
+        """Return the sequences that the encoder reads, and their mask."""
         return batch.tokens, batch.mask
 
     def embed(self, tokens: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
-        """What the encoder reads."""
+        """Return the embedded input of the encoder."""
         return embedded(tokens, self.embedding, self.embedding_dropout)
 
 
 def embedded(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -> Float[Tensor, "N S D"]:
-    """The vectors of `tokens`, with dropout."""
+    """Return the vectors of `tokens`, with dropout."""
     x: Tensor = dropout(F.embedding(tokens, table()), batch_places(tokens))
     return x
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predictions that logits stand for, and their losses."""
+    """Predictions from logits, and their losses."""
 
     loss: Float[Tensor, " N"]
     """Cross-entropy in nats."""
     chosen: Int[Tensor, " N"]
     """The most probable class."""
     uniform: Float[Tensor, " N"]
-    """Cross-entropy against all classes alike, in nats."""
+    """Cross-entropy against the uniform distribution over classes, in nats."""
 
 
 def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicted:
-    """Loss and most probable class of each prediction. A single column is the logit of class 1 of two."""
+    """Return loss and most probable class of each prediction.
+
+    Args:
+        logits: Logits of all classes, or of class 1 of two as a single column.
+        labels: Correct classes.
+    """
     if logits.shape[1] == 1:
         logit = logits[:, 0]
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
@@ -105,44 +110,52 @@ def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicte
     right = logits.gather(1, labels[:, None]).squeeze(1)
     chosen = logits.argmax(1)
     answered(chosen)
-    # loss + right is the logarithm of the sum, which need not be taken again.
+    # loss + right is the log-sum-exp of the logits, which need not be computed again.
     return Predicted(loss, chosen, loss + right - logits.mean(1))
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The positions of N padded rows where predictions are made, K of them in all."""
+    """Positions of N padded rows at which predictions are made, K in total."""
 
     mask: Bool[Tensor, "N S"]
     """True where a prediction is made."""
 
     @classmethod
     def by(cls, labels: Int[Tensor, "N S"]) -> "Asked":
-        """Wherever there is a label."""
+        """Build from `labels`: predictions are made at labelled positions."""
         return cls(labels != NOT_ASKED)
 
     @cached_property
     def places(self) -> Int[Tensor, " K"]:
-        """Return the indices of the positions in the flattened rows."""
+        """Indices of the positions in the flattened rows."""
         return self.mask.flatten().nonzero().squeeze(1)
 
     @cached_property
     def counts(self) -> Int[Tensor, " N"]:
-        """Predictions of each row."""
+        """Number of predictions of each row."""
         return self.mask.sum(1)
 
     def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
-        """A value of each prediction at its position, zero elsewhere."""
+        """Return the value of each prediction at its position, zero elsewhere."""
         return put(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
-        """Mean over the predictions of each row."""
+        """Return the mean over the predictions of each row."""
         return self.rows(values).sum(1) / self.counts
 
     def output(
         self, logits: Float[Tensor, "K C"], labels: Int[Tensor, "N S"], encoded: Encoded
     ) -> tuple[Output, Float[Tensor, "N S"]]:
-        """Means over each row, and whether it is right as a whole; beside them, which predictions are."""
+        """Return losses and hits of each row, and which predictions are correct.
+
+        The share `accuracy_whole` of a row is 1 if all its predictions are correct.
+
+        Args:
+            logits: Logits of all predictions, (predictions, classes).
+            labels: Labels of all positions, (batch, length).
+            encoded: Output of the encoder.
+        """
         labels = labels.flatten().index_select(0, self.places)
         predicted = predict(logits.to(sum_dtype(logits.dtype)), labels)
         hits = self.rows((predicted.chosen == labels).to(predicted.loss.dtype))
@@ -158,7 +171,7 @@ class Asked:
 
 
 def uncertainty(logits: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:
-    """Cross-entropy in nats of each sample if its most probable class were the answer."""
+    """Return the cross-entropy in nats of each sample against its own most probable class."""
     if logits.shape[1] == 1:
         return F.softplus(-logits[:, 0].abs())
     return logits.logsumexp(1) - logits.amax(1)

@@ -1,4 +1,4 @@
-"""One class for each sequence, read from its pooled representation."""
+"""One class for each sequence, predicted from its pooled representation."""
 
 from torch import nn
 
@@ -7,17 +7,17 @@ from trainables.settings import ModelSettings
 from trainables.types import Batch, Output, TaskShape, sum_dtype
 
 FEATURES = 1
-"""Widths of the encoder that the readout reads."""
+"""Size of the readout's input, in encoder widths."""
 
 
 class ClassifyModel(TokenModel):
-    """A classifier of token sequences around any encoder."""
+    """Classifier of token sequences with any encoder."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:
         super().__init__(encoder, config, shape, FEATURES)
 
     def forward(self, batch: Batch) -> Output:
-        """Loss and hits of each sample."""
+        """Return loss and hits of each sample."""
         encoded = self.encoder(self.embed(batch.tokens), batch.mask)
         logits = self.readout(encoded.pooled)
         predicted = predict(logits.to(sum_dtype(logits.dtype)), batch.labels)

@@ -1,8 +1,8 @@
 """One class for each pair of sentences, both encoded by the same weights.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A, and their
-published runs: from the two pooled vectors u and v the readout sees u, v, u * v and |u - v|; what a pair
-costs is the mean over its sentences.
+published runs. The readout uses u, v, u * v and |u - v| of the two pooled vectors u and v. The cost of a pair
+is the mean over its sentences.
 """
 
 import torch
@@ -14,11 +14,11 @@ from trainables.settings import ModelSettings
 from trainables.types import Batch, Encoded, Output, TaskShape, sum_dtype
 
 FEATURES = 4
-"""Widths of the encoder that the readout reads."""
+"""Size of the readout's input, in encoder widths."""
 
 
 class PairModel(TokenModel):
-    """A classifier of pairs around any encoder. One separator stands between the sentences of an input."""
+    """Classifier of pairs with any encoder. One separator token is between the sentences of an input."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:
         assert shape.separator_id is not None, "a task of pairs must have a separator_id"
@@ -26,7 +26,7 @@ class PairModel(TokenModel):
         self.separator_id = shape.separator_id
 
     def forward(self, batch: Batch) -> Output:
-        """Loss and hits of each pair."""
+        """Return loss and hits of each pair."""
         tokens, mask = self.read_by_encoder(batch)
         encoded = self.encoder(self.embed(tokens), mask)
         logits = self.readout(compare(encoded.pooled))
@@ -35,14 +35,17 @@ class PairModel(TokenModel):
         return Output(predicted.loss, hits, hits.new_ones(hits.shape), _per_pair(encoded), predicted.uniform)
 
     def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
-        """All first sentences, then all second ones."""
+        """Return all first sentences, then all second ones, and their mask."""
         return sentences(batch.tokens, batch.mask, self.separator_id)
 
 
 def sentences(
     tokens: Int[Tensor, "N S"], mask: Bool[Tensor, "N S"], separator_id: int
 ) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
-    """All first sentences, then all second ones (M = 2 N), right-padded with whatever stood there."""
+    """Return all first sentences, then all second ones (M = 2 N), and their mask.
+
+    Padding on the right holds arbitrary tokens.
+    """
     columns = torch.arange(tokens.shape[1], device=tokens.device)
     middle = (tokens == separator_id).to(torch.int8).argmax(1)[:, None]
     source = columns + middle + 1
@@ -51,13 +54,13 @@ def sentences(
 
 
 def compare(pooled: Float[Tensor, "M D"]) -> Float[Tensor, "N F"]:
-    """Features of pairs whose first and second sentences are the halves of `pooled`."""
+    """Return the features of pairs; first and second sentences are the halves of `pooled`."""
     u, v = pooled.chunk(2)
     return torch.cat((u, v, u * v, (u - v).abs()), dim=-1)
 
 
 def _per_pair(encoded: Encoded) -> Encoded:
-    """States side by side, everything else averaged over the two sentences."""
+    """Return the states of both sentences concatenated, and the means of all other fields."""
 
     def mean(x: Tensor) -> Tensor:
         first, second = x.chunk(2)

@@ -1,11 +1,11 @@
-"""One class at each labelled position; the other positions are neither read nor trained.
+"""One class at each labelled position; the other positions are neither predicted nor trained.
 
 Sources: the reads of flip-flop language modelling as in Ray Chowdhury and Caragea, Investigating Recurrent
 Transformers with Dynamic Halt, App. A; the answers of Fan et al., Looped Transformers for Length
 Generalization, sec. 4.
 
-Departure: the loss of a sample is the mean over its positions, so that samples weigh the same; the published
-runs average over all positions of a batch.
+Departure: the loss of a sample is the mean over its positions, so that samples have equal weight; the
+published runs average over all positions of a batch.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from trainables.settings import ModelSettings
 from trainables.types import Batch, Guide, Output, TaskShape, sum_dtype
 
 FEATURES = 1
-"""Widths of the encoder that the readout reads."""
+"""Size of the readout's input, in encoder widths."""
 metrics = (
     Metric(
         "accuracy_last",
@@ -45,13 +45,13 @@ metrics = (
 
 
 class PositionsModel(TokenModel):
-    """A classifier of positions around any encoder."""
+    """Classifier of positions with any encoder."""
 
     def __init__(self, encoder: nn.Module, config: ModelSettings, shape: TaskShape) -> None:
         super().__init__(encoder, config, shape, FEATURES)
 
     def forward(self, batch: Batch) -> Output:
-        """Loss, hits and number of asked positions of each sample; two stricter hits among the shares."""
+        """Return loss, hits and number of predictions of each sample, and additional metrics in `shares`."""
         asked = Asked.by(batch.labels)
         guide = {"guide": self._guide(batch.steps, asked)} if getattr(self.encoder, "guided", False) else {}
         encoded = self.encoder(self.embed(batch.tokens), batch.mask, **guide)
@@ -65,7 +65,7 @@ class PositionsModel(TokenModel):
         return replace(output, shares=shares)
 
     def _guide(self, steps: Int[Tensor, " N"] | None, asked: Asked) -> Guide:
-        """What an encoder may use. It gets no labels, so answers cannot leak into it."""
+        """Return the values that an encoder may use; labels are excluded to prevent leaks."""
 
         def mean_uncertainty(states: Float[Tensor, "N P D"]) -> Float[Tensor, " N"]:
             return asked.mean(uncertainty(self._logits(states, asked)))
@@ -73,8 +73,8 @@ class PositionsModel(TokenModel):
         return Guide(steps, mean_uncertainty)
 
     def _logits(self, states: Float[Tensor, "N P D"], asked: Asked) -> Float[Tensor, "K C"]:
-        """Logits at the asked positions."""
-        # An encoder that adds START and END puts one on each side.
+        """Return the logits at the predicted positions."""
+        # An encoder that adds START and END adds one position on each side.
         columns = asked.mask.shape[1]
         before = (states.shape[1] - columns) // 2
         tokens = states[:, before : before + columns].flatten(0, 1)
@@ -83,6 +83,6 @@ class PositionsModel(TokenModel):
 
 
 def _last(hits: Float[Tensor, "N S"], asked: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
-    """Hits at the last asked position of each sample."""
+    """Return the hit at the last predicted position of each sample."""
     columns = torch.arange(1, asked.shape[1] + 1, device=asked.device)
     return hits.gather(1, (asked * columns).argmax(1, keepdim=True)).squeeze(1)

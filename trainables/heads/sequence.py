@@ -1,12 +1,12 @@
-"""An answer of any length, written token by token by a decoder that sees the whole encoded input.
+"""An answer of any length, generated token by token by a decoder that attends to the full encoded input.
 
 Source: encoder and decoder as in Vaswani et al., Attention Is All You Need, s. 3, with the recurrent layers
-and the dynamic halting of Tan et al., Sparse Universal Transformer. In training the decoder reads the right
-answer, one token late and begun by the end token. Input and answer share embeddings where the task has one
-vocabulary for both.
+and the dynamic halting of Tan et al., Sparse Universal Transformer. In training the decoder reads the correct
+answer, shifted by one token and preceded by the end token. Input and answer share embeddings if the task has
+one vocabulary for both.
 
-Departure: the loss of a sample is the mean over its tokens, its end included, so that samples weigh the same;
-the runs of the second source sum over the tokens of a batch.
+Departure: the loss of a sample is the mean over its tokens, the end token included, so that samples have
+equal weight; the runs of the second source sum over the tokens of a batch.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape
 
 FEATURES = 1
-"""Widths of the decoder that the readout reads."""
+"""Size of the readout's input, in decoder widths."""
 metrics = (
     WHOLE,
     *(Metric(f"depth_{part}", unit="layers", low=0.0, shown=()) for part in ("encoder", "decoder")),
@@ -33,7 +33,7 @@ metrics = (
 
 
 class Embedding(nn.Module):
-    """What the decoder reads: answer tokens, with dropout."""
+    """Embedding of answer tokens for the decoder, with dropout."""
 
     def __init__(self, table: Vector, dropout: float) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class Embedding(nn.Module):
         self.dropout = KeyedDropout(dropout)
 
     def forward(self, tokens: Int[Tensor, "N T"]) -> Float[Tensor, "N T D"]:
-        """The vectors of `tokens`."""
+        """Return the vectors of `tokens`."""
         return embedded(tokens, self.embedding, self.dropout)
 
 
 def commonest_tokens(labels: list[Int[Tensor, "_ _"]]) -> float:
-    """Accuracy of always giving, at each place of an answer, the token that is commonest at it.
+    """Return the accuracy of always predicting, at each position of an answer, its most common token.
 
-    No rule that reads neither input nor answer is better, so this is the floor of accuracy by tokens.
+    No rule that uses neither input nor answer is better, so this is the floor of accuracy by tokens.
     """
     most = max(each.shape[1] for each in labels)
     table = torch.cat([F.pad(each, (0, most - each.shape[1]), value=NOT_ASKED) for each in labels]).cpu()
@@ -83,7 +83,7 @@ class SequenceModel(nn.Module):
             self.readout = Readout(config.width, config.width, shape.num_classes, config.readout_dropout)
 
     def forward(self, batch: Batch) -> Output:
-        """Loss and hits of each answer when its right beginning is known."""
+        """Return loss and hits of each answer, with each token predicted from the correct earlier tokens."""
         encoded, memory_mask = self.encode(batch.tokens, batch.mask)
         asked = Asked.by(batch.labels)
         written: Encoded = self.decoder(
@@ -97,7 +97,10 @@ class SequenceModel(nn.Module):
     def encode(
         self, tokens: Int[Tensor, "N S"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Encoded, Bool[Tensor, "N P"]]:
-        """The states that the decoder attends to, and their mask; added START and END count as tokens."""
+        """Return the encoder output that the decoder attends to, and its mask.
+
+        START and END, if added by the encoder, count as tokens.
+        """
         x = embedded(tokens, self.embedding, self.embedding_dropout)
         encoded: Encoded = self.encoder(x, mask)
         positions = encoded.states.shape[1]
@@ -105,7 +108,7 @@ class SequenceModel(nn.Module):
         return encoded, torch.arange(positions, device=tokens.device) < lengths[:, None]
 
     def begun(self, labels: Int[Tensor, "N T"]) -> Int[Tensor, "N T"]:
-        """What the decoder reads where it is to write `labels`: the end token, then labels one place late."""
+        """Return the decoder input for `labels`: the end token, then the labels shifted by one position."""
         before = F.pad(labels[:, :-1], (1, 0), value=self.end_id)
         return before.masked_fill(before == NOT_ASKED, self.end_id)
 
@@ -118,7 +121,7 @@ class SequenceModel(nn.Module):
 
 
 def _together(encoded: Encoded, written: Encoded) -> Encoded:
-    """The decoder's states; depths and costs of encoder and decoder added up."""
+    """Return the decoder's states, with summed depths and costs of encoder and decoder."""
     parts = [each.auxiliary for each in (encoded, written) if each.auxiliary is not None]
     return Encoded(
         states=written.states,

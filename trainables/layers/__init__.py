@@ -1,1 +1,1 @@
-"""Parts that models are made of: attention, positions, blocks, halting, dropout."""
+"""Building blocks of models: attention, positions, blocks, halting, dropout."""

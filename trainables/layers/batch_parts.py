@@ -1,8 +1,8 @@
-"""A batch that a step works through in parts: where the rows of a part are in the whole batch.
+"""Track which rows of the full batch a step is processing when it processes the batch in parts.
 
-What is dropped of a token depends on its place in the full batch (`layers.dropout`). Whoever runs a model on
-a part says which rows these are, and all that makes places asks here, so that of each example the same is
-dropped in a part as in the whole batch.
+Dropout of a token depends on its place in the full batch (`layers.dropout`). The caller of a model declares
+the rows of the part, and all code that computes places reads them here. Each example therefore has the same
+dropout masks in a part as in the full batch.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class BatchPart:
-    """Some rows, one after the other, of a batch."""
+    """Consecutive rows of a batch."""
 
     first: int
-    """The first of them, counted from 0."""
+    """Index of the first row, counted from 0."""
     rows: int
     whole: int
-    """Rows of the batch."""
+    """Number of rows of the full batch."""
     predictions: int | Int[Tensor, ""] = 0
-    """Predictions that are asked of the rows before the first."""
+    """Number of predictions of the rows before the first."""
 
 
 Numbers = TypeVar("Numbers", np.ndarray, Tensor)
@@ -36,7 +36,7 @@ _PART: ContextVar[BatchPart | None] = ContextVar("part", default=None)
 
 @contextmanager
 def running_on(part: BatchPart) -> Iterator[None]:
-    """Inside, forward passes of this thread are on `part` of their batch."""
+    """Declare that forward passes of this thread process `part` of their batch within the context."""
     token = _PART.set(part)
     try:
         yield
@@ -45,10 +45,10 @@ def running_on(part: BatchPart) -> Iterator[None]:
 
 
 def rows_in_batch(row: Numbers) -> Numbers:
-    """Numbers of rows in the whole batch, of rows that are numbered from 0.
+    """Return the indices in the full batch of rows that are numbered from 0 within the part.
 
-    Of heads that stack several sequences of each example, all first ones before all second ones, as many rows
-    as the whole batch has lie between an example's sequences.
+    Some heads stack several sequences of each example: all first sequences, then all second ones. The
+    sequences of one example are then as many rows apart as the full batch has rows.
     """
     part = _PART.get()
     if part is None:
@@ -59,7 +59,7 @@ def rows_in_batch(row: Numbers) -> Numbers:
 
 
 def predictions_in_batch(count: int, device: torch.device) -> Int[Tensor, " K"]:
-    """Numbers in the whole batch of the `count` predictions that are asked here."""
+    """Return the indices in the full batch of the `count` predictions of the current part."""
     numbers = torch.arange(count, device=device)
     part = _PART.get()
     return numbers if part is None else numbers + part.predictions

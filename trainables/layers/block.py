@@ -1,8 +1,8 @@
-"""The Transformer block of all models here: pre-norm, xPos attention, with or without a gate.
+"""The Transformer block of all built-in models: pre-norm, xPos attention, with or without a gate.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Eq. 1-4 (plain) and
-9-11 (gated). Two things their text leaves open and their runs fix: the inner dropout of a feed-forward sits
-before the GELU, and the gate's last dropout on its logit, so that a dropped gate is half open.
+9-11 (gated). Two details are not in their text and follow their runs. The inner dropout of a feed-forward is
+before the GELU. The gate's last dropout is on its logit, so that a dropped gate is half open.
 """
 
 from typing import Annotated, ClassVar, NamedTuple
@@ -29,8 +29,8 @@ class BlockSettings(HeadSettings):
     rotates: ClassVar[bool] = True
     """Whether queries and keys are rotated by their positions."""
     head_width: int | None = Field(default=None, ge=1)
-    """Size of one head, even where positions rotate it; `width / heads` if not given. heads * head_width need
-    not equal width."""
+    """Size of one head; `width / heads` if not given. It must be even if positions rotate heads. heads *
+    head_width may differ from width."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of attention weights dropped."""
     attention: Annotated[Backend, Small("auto", "math")] = "auto"
@@ -47,15 +47,15 @@ class BlockSettings(HeadSettings):
 
 
 class Maps(NamedTuple):
-    """Linear maps of the same inputs, which are one product."""
+    """Linear maps of the same inputs, computed as one product."""
 
     name: tuple[nn.Module, "nn.Module | str"]
-    """Of what is joined among what a pass has made."""
+    """Key under which `Placed.once` caches the joined weights."""
     sets: tuple[tuple[Tensor, ...], ...]
-    """Their weights and, where they have any, their biases."""
+    """Weights of the maps and, if they have any, their biases."""
 
     def whole(self, placed: Placed | None) -> tuple[Tensor, ...]:
-        """Weights and biases as those of one map, made once for the pass of `placed`."""
+        """Return weights and biases as those of one map, joined once for the pass of `placed`."""
 
         def made() -> tuple[Tensor, ...]:
             return tuple(joined(*each) for each in self.sets)
@@ -65,7 +65,7 @@ class Maps(NamedTuple):
 
 
 class _Heads(nn.Module):
-    """Multi-head attention without biases."""
+    """Base of multi-head attention without biases."""
 
     def __init__(self, config: BlockSettings) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class _Heads(nn.Module):
         return x.reshape(x.shape[0], self.heads, -1)
 
     def ask(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
-        """Have the mask of weights drawn, where it is a keyed one."""
+        """Schedule the mask of attention weights, if it is a keyed mask."""
         if self._masks_are_keyed(tokens):
             place, dropout = tokens.padded_place, self.weight_dropout
             WeightDropout.ask(draws, dropout, place, self.heads, keys.width)
@@ -122,11 +122,11 @@ class CrossAttention(_Heads):
     """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
     def maps(self) -> Maps:
-        """Those of keys and values."""
+        """Return the maps of keys and values."""
         return _keys_values(self)
 
     def offer(self, z: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
-        """Keys and values of rows of normed vectors `z`, for `placed` or others of their pass."""
+        """Return keys and values of rows of normed vectors `z`; `placed` identifies the pass for caching."""
 
         both = F.linear(z, *self.maps().whole(placed))
         return KeysValues.beside(both.view(z.shape[0], 2, self.heads, -1), packing)
@@ -138,8 +138,14 @@ class CrossAttention(_Heads):
         seen: KeysValues,
         onto: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
-        """The attention output for each normed vector in `z` over all of its row of `seen`, added `onto` what
-        is given."""
+        """Return the attention output of each vector over its row, added to `onto` if given.
+
+        Args:
+            z: Normed vectors of the queries, (tokens, width).
+            placed: Packing and places of the queries.
+            seen: Keys and values.
+            onto: Residual, (tokens, width).
+        """
         return self._answer(self._gather(self._split(self.query(z)), placed, seen, reach=None), placed, onto)
 
 
@@ -147,14 +153,16 @@ class Attention(_Heads):
     """Attention of tokens to those of their own row; queries and keys are rotated by xPos."""
 
     def maps(self, *, alone: bool) -> Maps:
-        """Those of queries, keys and values; without queries where tokens are not `alone`, and attend to keys
-        that they are given."""
+        """Return the maps of queries, keys and values.
+
+        Without `alone`, tokens attend to given keys, and the maps of keys and values alone are returned.
+        """
         if not alone:
             return _keys_values(self)
         return Maps((self, "qkv"), ((self.query.weight, self.key.weight, self.value.weight),))
 
     def keys_values(self, z: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
-        """Rotated keys, and values, of `tokens` with normed states `z`."""
+        """Return rotated keys, and values, of `tokens` with normed states `z`."""
         both = F.linear(z, *self.maps(alone=False).whole(tokens))
         beside = tokens.key_rotation.of_first(both, self.heads).view(z.shape[0], 2, self.heads, -1)
         return KeysValues.beside(beside, tokens.packing)
@@ -166,8 +174,14 @@ class Attention(_Heads):
         seen: KeysValues | None = None,
         onto: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
-        """What each of `tokens`, with normed states `z`, gathers from those it may see, all if not given;
-        added `onto` what is given."""
+        """Return the attention output of each token, added to `onto` if given.
+
+        Args:
+            z: Normed states of the tokens, (tokens, width).
+            tokens: Packing, rotations and range of the tokens.
+            seen: Keys and values to attend to; None: those of `tokens`.
+            onto: Residual, (tokens, width).
+        """
         if seen is None:
             qkv = F.linear(z, *self.maps(alone=True).whole(tokens)).view(z.shape[0], 3, self.heads, -1)
             gathered = attend_among(
@@ -177,7 +191,7 @@ class Attention(_Heads):
         return self._answer(self._gather(self._turned(z, tokens), tokens, seen, tokens.reach), tokens, onto)
 
     def _turned(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M H E"]:
-        """Queries of `tokens`."""
+        """Return the rotated queries of `tokens`."""
         return self._split(tokens.query_rotation.of_first(self.query(z), self.heads))
 
 
@@ -186,7 +200,7 @@ def _keys_values(heads: _Heads) -> Maps:
 
 
 class FeedForward(nn.Module):
-    """Drop(W2 GELU(Drop(W1 z + b1)) + b2)."""
+    """Feed-forward Drop(W2 GELU(Drop(W1 z + b1)) + b2)."""
 
     def __init__(
         self, width: int, inner: int, dropout: float, linear: type[XavierLinear | Linear] = XavierLinear
@@ -200,18 +214,18 @@ class FeedForward(nn.Module):
     def forward(
         self, z: Float[Tensor, "M D"], placed: Placed, onto: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
-        """The feed-forward of each vector, added `onto` what is given."""
+        """Return the feed-forward of each vector, added to `onto` if given."""
         return self.outwards(F.gelu(self.inner_dropout(self.inner(z), placed.place)), placed, onto)
 
     def maps_beside(self, other: "FeedForward") -> Maps:
-        """Those to the hidden layers of this and another."""
+        """Return the maps to the hidden layers of this feed-forward and of `other`."""
         inner = self.inner, other.inner
         return Maps((self, other), (tuple(each.weight for each in inner), tuple(each.bias for each in inner)))
 
     def outwards(
         self, inner: Float[Tensor, "M I"], placed: Placed, onto: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
-        """From the hidden layer on."""
+        """Return the output of the hidden layer `inner`, added to `onto` if given."""
         out: Tensor = self.outer_dropout(self.outer(inner), placed.place, onto)
         return out
 
@@ -219,8 +233,10 @@ class FeedForward(nn.Module):
 def together(
     one: FeedForward, other: FeedForward, z: Float[Tensor, "M D"], placed: Placed, onto: Float[Tensor, "M D"]
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
-    """Two feed-forwards of the same vectors, their hidden layers one product; the first is added `onto`
-    something."""
+    """Return two feed-forwards of the same vectors, the first added to `onto`.
+
+    Their hidden layers are computed as one product.
+    """
     inner = F.linear(z, *one.maps_beside(other).whole(placed))
     inner = F.gelu(drop_side_by_side((one.inner_dropout, other.inner_dropout), inner, placed.place))
     first, second = inner.split_with_sizes([one.inner.out_features, other.inner.out_features], 1)
@@ -230,8 +246,8 @@ def together(
 class Block(RecomputableLayer):
     """One layer; with `gate_width` its result is mixed with its input by a learned gate.
 
-    A layer that `recalls` attends to `Tokens.recalled` after its own row (Alg. 2 and 4). The feed-forwards of
-    such layers begin with PyTorch's own distribution, as in the published runs.
+    A layer with `recalls` attends to `Tokens.recalled` after its own row (Alg. 2 and 4). The feed-forwards of
+    such layers start from PyTorch's default distribution, as in the published runs.
     """
 
     def __init__(
@@ -249,11 +265,11 @@ class Block(RecomputableLayer):
         self.dropouts = DropoutGroup.within(self, beside)
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
-        """Keys and values of `tokens` with states `x`, normed like queries."""
+        """Return keys and values of `tokens` with states `x`, normed in the same way as queries."""
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
     def _draw(self, tokens: Tokens, keys: Packing) -> None:
-        """Draw the masks of this pass, in which `tokens` attend to those of `keys` and recall."""
+        """Draw the masks of this pass, in which `tokens` attend to `keys` and to `tokens.recalled`."""
         draws = MaskDraws()
         self.dropouts.ask(draws, tokens.place)
         self.attention.ask(draws, tokens, keys)
@@ -265,7 +281,13 @@ class Block(RecomputableLayer):
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"]:
-        """States of `tokens` one layer on; without `seen` they attend to each other."""
+        """Return the states of `tokens` after this layer.
+
+        Args:
+            x: States before the layer, (tokens, width).
+            tokens: Packing, places, rotations and range of the tokens.
+            seen: Keys and values to attend to; None: those of `tokens`.
+        """
         self._draw(tokens, tokens.packing if seen is None else seen.packing)
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, seen, x)
@@ -290,10 +312,10 @@ class Recall(nn.Module):
         self.attention = CrossAttention(config)
 
     def offer(self, x: Float[Tensor, "M D"], packing: Packing, placed: Placed | None = None) -> KeysValues:
-        """Keys and values of rows of vectors `x`, for `placed` or others of their pass."""
+        """Return keys and values of rows of vectors `x`; `placed` identifies the pass for caching."""
         return self.attention.offer(self.source_norm(x), packing, placed)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed, seen: KeysValues) -> Float[Tensor, "M D"]:
-        """Each vector in `x` plus the attention output for it over all of its row of `seen`."""
+        """Return each vector in `x` plus its attention output over its row of `seen`."""
         out: Tensor = self.attention(self.query_norm(x), placed, seen, x)
         return out

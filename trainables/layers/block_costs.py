@@ -1,7 +1,7 @@
-"""FLOPs and saved bytes of a block, by arithmetic on its sizes.
+"""Compute FLOPs and saved bytes of a block from its sizes.
 
 FLOPs count two for each multiply-add of a matrix product and nothing else, the convention of
-`torch.utils.flop_counter`. Bytes count what autograd keeps for the backward pass, in 32 bits.
+`torch.utils.flop_counter`. Bytes count the tensors that autograd keeps for the backward pass, in 32 bits.
 """
 
 from trainables.layers.block import BlockSettings
@@ -10,12 +10,12 @@ FLOAT_BYTES = 4
 
 
 def linear_flops(rows: int, inputs: int, outputs: int) -> float:
-    """A linear map of `rows` vectors."""
+    """Return the FLOPs of a linear map of `rows` vectors."""
     return 2.0 * rows * inputs * outputs
 
 
 def block_flops(config: BlockSettings, gate_width: int | None, tokens: int) -> float:
-    """One block on one sequence of `tokens` positions, START and END included."""
+    """Return the FLOPs of one block on one sequence of `tokens` positions, START and END included."""
     inner = config.heads * config.size_of_head
     projections = 4 * linear_flops(tokens, config.width, inner)
     products = 2 * linear_flops(tokens, inner, tokens)
@@ -24,23 +24,32 @@ def block_flops(config: BlockSettings, gate_width: int | None, tokens: int) -> f
 
 
 def recall_flops(config: BlockSettings, queries: int, sources: int) -> float:
-    """Cross-attention of `queries` vectors to `sources` vectors, the latter's keys and values not counted."""
+    """Return the FLOPs of cross-attention of `queries` vectors to `sources` vectors.
+
+    The projection of the sources to keys and values is not included.
+    """
     inner = config.heads * config.size_of_head
     return 2 * linear_flops(queries, config.width, inner) + 2 * linear_flops(queries, inner, sources)
 
 
 def offer_flops(config: BlockSettings, sources: int) -> float:
-    """Keys and values of `sources` vectors."""
+    """Return the FLOPs of the projection of `sources` vectors to keys and values."""
     return 2 * linear_flops(sources, config.width, config.heads * config.size_of_head)
 
 
 def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, tokens: int) -> float:
-    """What one run of a block on `rows` sequences of `tokens` positions keeps for the backward pass.
+    """Return the bytes that one run of a block keeps for the backward pass.
 
     A position keeps its state, two norms of it, the attended state and its norm (5 width); queries, keys and
-    values as they are multiplied, and what attention returns (4 heads * head_width); two copies of each
-    hidden layer; two widths more for a gate; and one byte for each element a dropout may take. Attention
-    weights are kept only where they have no fused kernel, or dropout: then with a byte each.
+    values as they are multiplied, and the output of attention (4 heads * head_width); two copies of each
+    hidden layer; two widths more for a gate; and one byte for each element a dropout may drop. Attention
+    weights are kept only without a fused kernel or with dropout, which adds a byte for each.
+
+    Args:
+        config: Sizes of the block.
+        gate_width: Inner size of the gate; None without a gate.
+        rows: Number of sequences.
+        tokens: Number of positions of each sequence.
     """
     inner = config.heads * config.size_of_head
     hidden = config.size_of_feedforward + (gate_width or 0)
@@ -50,11 +59,16 @@ def block_saved_bytes(config: BlockSettings, gate_width: int | None, rows: int, 
 
 
 def recall_saved_bytes(config: BlockSettings, rows: int, queries: int, sources: int) -> float:
-    """Activation bytes that cross-attention of `queries` vectors to `sources` vectors, in each of `rows`
-    rows, keeps.
+    """Return the activation bytes that cross-attention keeps for the backward pass.
 
-    A query keeps its state, two norms of it, its projection and what attention returns; a source keeps its
+    A query keeps its state, two norms of it, its projection and the output of attention. A source keeps its
     state, a norm of it, its key and its value.
+
+    Args:
+        config: Sizes of the block.
+        rows: Number of rows.
+        queries: Number of queries of each row.
+        sources: Number of sources of each row.
     """
     inner = config.heads * config.size_of_head
     asking = FLOAT_BYTES * (3 * config.width + 2 * inner) + (config.width if config.dropout else 0)
@@ -63,20 +77,20 @@ def recall_saved_bytes(config: BlockSettings, rows: int, queries: int, sources: 
 
 
 def _weight_bytes(config: BlockSettings, keys: int) -> float:
-    """Attention weights of one query, where they are kept at all."""
+    """Return the bytes of the attention weights of one query; 0 if they are not kept."""
     if not config.attention_dropout and config.attention != "math":
         return 0.0
     return float(config.heads * keys * (FLOAT_BYTES + bool(config.attention_dropout)))
 
 
 def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, memory_length: int) -> float:
-    """One block on an answer of `length` tokens attending to `memory_length` states."""
+    """Return the FLOPs of one block on an answer of `length` tokens attending to `memory_length` states."""
     return block_flops(config, gate_width, length) + recall_flops(config, length, memory_length)
 
 
 def recalling_saved_bytes(
     config: BlockSettings, gate_width: int | None, rows: int, length: int, memory_length: int
 ) -> float:
-    """Activation bytes that one block on `rows` answers keeps for the backward pass."""
+    """Return the activation bytes that one block on `rows` answers keeps for the backward pass."""
     block = block_saved_bytes(config, gate_width, rows, length)
     return block + recall_saved_bytes(config, rows, length, memory_length)

@@ -1,7 +1,7 @@
-"""START before the first token, END after the last, and how a row of states becomes one vector.
+"""Add START before the first token and END after the last, and pool a row of states into one vector.
 
-Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A. Both are
-learned, start at N(0, 1), and count as real tokens everywhere.
+Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A. START and
+END are learned, start at N(0, 1), and count as real tokens everywhere.
 """
 
 from typing import Literal
@@ -22,7 +22,7 @@ NUM_BOUNDARIES = 2
 
 
 class Boundaries(nn.Module):
-    """Learned START and END."""
+    """Learned START and END vectors."""
 
     count = NUM_BOUNDARIES
 
@@ -34,7 +34,7 @@ class Boundaries(nn.Module):
     def forward(
         self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Float[Tensor, "M D"], Packing]:
-        """The packed tokens of right-padded `x`, between START and END; longer padding changes nothing."""
+        """Return the packed tokens of right-padded `x` between START and END; extra padding has no effect."""
         packing = packing_of(mask, NUM_BOUNDARIES)
         ends = (each().expand(x.shape[0], -1) for each in (self.start, self.end))
         return take(torch.cat((x.flatten(0, 1), *ends)), _places(packing, x.shape[1])), packing
@@ -42,35 +42,38 @@ class Boundaries(nn.Module):
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
     ) -> Float[Tensor, "N P D"]:
-        """States of packed tokens in the padded form that belongs to input `x`, zero at padding."""
+        """Return the padded form of packed states: input `x` with START and END, zero at padding."""
         return _padded(states, packing, x.shape[1] + NUM_BOUNDARIES)
 
 
 class NoBoundaries(nn.Module):
-    """Tokens without START and END: a causal model does not know where a sequence ends."""
+    """Tokens without START and END, for causal models, which must not depend on the end of a sequence."""
 
     count = 0
 
     def forward(
         self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]
     ) -> tuple[Float[Tensor, "M D"], Packing]:
-        """The packed tokens of right-padded `x`; longer padding changes nothing."""
+        """Return the packed tokens of right-padded `x`; extra padding has no effect."""
         return packed(x, mask)
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
     ) -> Float[Tensor, "N S D"]:
-        """States of packed tokens in the padded form of input `x`, zero at padding."""
+        """Return states of packed tokens in the padded form of input `x`, zero at padding."""
         return _padded(states, packing, x.shape[1])
 
 
 def boundaries(width: int, *, present: bool) -> Boundaries | NoBoundaries:
-    """START and END, or nothing in their place."""
+    """Build the module that adds START and END, or the one that adds neither."""
     return Boundaries(width) if present else NoBoundaries()
 
 
 def _places(packing: Packing, columns: int) -> Int[Tensor, " M"]:
-    """Where each token of N rows is among inputs in so many columns, N times START and N times END."""
+    """Return the index of each token in the concatenation of all inputs, N times START and N times END.
+
+    Each of the N rows of inputs has `columns` columns.
+    """
     if not packing.by_host:
         row, column, start = packing.row, packing.column, packing.num_rows * columns
         inner = torch.where(column == 0, start + row, row * columns + column - 1)
@@ -89,7 +92,13 @@ def _padded(states: Tensor, packing: Packing, columns: int) -> Tensor:
 
 
 def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tensor, "B D"]:
-    """One vector a row: the mean over START, tokens and END, or the state at END or START."""
+    """Return one vector per row: the mean over START, tokens and END, or the state at END or START.
+
+    Args:
+        x: Packed states, (tokens, width).
+        packing: Packing of the states.
+        how: Pooling method.
+    """
     if how == "mean":
         return packing.mean(x)
     first, last = packing.ends
@@ -97,11 +106,11 @@ def pool(x: Float[Tensor, "M D"], packing: Packing, how: Pooling) -> Float[Tenso
 
 
 class PooledSettings(CausalSettings):
-    """What a model has that makes one vector of the final states of a sequence."""
+    """Settings of models that pool the final states of a sequence into one vector."""
 
     pooling: Pooling = "end"
-    """What represents a sequence: the state at END or START, or the mean over all. Without START and END, in
-    the causal form, the last token's state or the mean."""
+    """Representation of a sequence: the state at END or START, or the mean over all states. The causal form
+    has no START and END: there it is the state of the last token, or the mean."""
 
     @model_validator(mode="after")
     def _pooling_sees_all(self) -> "PooledSettings":
@@ -110,12 +119,12 @@ class PooledSettings(CausalSettings):
 
 
 def positions(config: CausalSettings, length: int) -> int:
-    """States of a sequence of `length` tokens, those of START and END included where it has them."""
+    """Return the number of states of a sequence of `length` tokens, START and END included if present."""
     return length if config.causal else length + NUM_BOUNDARIES
 
 
 def check_pooling(field: str, how: str, *, causal: bool) -> None:
-    """Raises ValueError for a representation that depends on little of its sequence."""
+    """Raise ValueError if the pooled state would not depend on the full sequence."""
     if causal and how == "start":
         raise ValueError(
             f"the first state of a causal model sees one token, got {field}='start' and causal=True;"

@@ -1,10 +1,10 @@
-"""How sequences are cut into chunks. Each by its own length, so that a chunk never depends on padding.
+"""Cut sequences into chunks, each sequence by its own length, so that chunks never depend on padding.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2 (k is the
 number of chunks, from the chunk size g) and s. 6.6 (k fixed). Their runs cut a sequence of n tokens into
 k = ceil(n / g) chunks of ceil(n / k) tokens, so that chunks of size 100 hold 86 tokens at n = 512. On some
-tasks they count positions from the start of the sequence and not of the chunk: xPos knows only differences,
-and tokens attend to no other chunk, so that the choice does not matter.
+tasks they count positions from the start of the sequence instead of the chunk. This has no effect: xPos
+depends only on differences, and tokens attend to no other chunk.
 """
 
 from dataclasses import dataclass
@@ -27,25 +27,25 @@ Number = TypeVar("Number", int, np.ndarray, Tensor)
 
 
 class ChunkSettings(Settings):
-    """Where one chunk ends and the next begins."""
+    """Division of sequences into chunks."""
 
     by: Literal["size", "count"] = "size"
-    """Chunks of a fixed size (size), or a fixed number of chunks (count)."""
+    """Chunks have a fixed maximum size (size), or each sequence has a fixed number of chunks (count)."""
     size: Annotated[int, Small(4)] = Field(default=20, ge=1)
-    """Most tokens in a chunk, where cut by size."""
+    """Maximum number of tokens in a chunk, if `by` is size."""
     count: Annotated[int, Small(3)] = Field(default=5, ge=1)
-    """Most chunks in a sequence, where cut by count; short sequences have one token a chunk."""
+    """Maximum number of chunks in a sequence, if `by` is count; short sequences have one token per chunk."""
     even: bool | None = None
-    """Where cut by size: chunks of one sequence are as long as each other (true, as published), or full but
-    for the last (false). Not given: even, but full in a causal model, where no token may know how many
-    follow."""
+    """If `by` is size: the chunks of a sequence have equal lengths (true, as published), or are full except
+    for the last (false). Default: equal lengths, but full chunks in a causal model, where no token may depend
+    on the number of later tokens."""
 
     def is_even(self, *, causal: bool) -> bool:
-        """Whether chunks that are cut by size are as long as each other."""
+        """Return whether chunks that are cut by size have equal lengths within a sequence."""
         return not causal if self.even is None else self.even
 
     def length(self, total: Number, *, causal: bool) -> Number:
-        """Tokens in each chunk of a sequence of `total` tokens, but for the last."""
+        """Return the number of tokens in each chunk but the last of a sequence of `total` tokens."""
         if self.by == "count":
             return -(-total // self.count)
         if self.is_even(causal=causal):
@@ -54,36 +54,36 @@ class ChunkSettings(Settings):
         return total * 0 + self.size
 
     def lengths(self, total: int, *, causal: bool) -> list[int]:
-        """Tokens in each chunk of a sequence of `total` tokens."""
+        """Return the number of tokens in each chunk of a sequence of `total` tokens."""
         length = self.length(total, causal=causal)
         return [min(length, total - start) for start in range(0, total, length)]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The chunks of one number of all rows that have one."""
+    """Chunks with one index, of all rows that have such a chunk."""
 
     tokens: Int[Tensor, " M"]
-    """Which tokens of the full batch."""
+    """Indices of the tokens in the full batch."""
     rows: Int[Tensor, " B"]
-    """Which rows of the full batch."""
+    """Indices of the rows in the full batch."""
     packing: Packing
     in_all: bool
-    """Whether these are all rows."""
+    """Whether every row of the batch has this chunk."""
 
 
 @dataclass(frozen=True)
 class Parting:
-    """Rows in a new order, of which the first ones stay for the next chunk."""
+    """A new order of rows in which the rows that have the next chunk are first."""
 
     order: Int[Tensor, " B"]
     back: Int[Tensor, " B"]
-    """Where each is in that order."""
+    """Index of each row in the new order."""
     stays: int
 
     @classmethod
     def of(cls, order: Int[np.ndarray, " B"], stays: int, device: torch.device) -> "Parting":
-        """Of an order that the host knows."""
+        """Build from an order on the host."""
         one, other = uploaded(np.stack((order, np.argsort(order))), device).unbind(0)
         return cls(one, other, stays)
 
@@ -94,21 +94,21 @@ class Cut:
 
     packing: Packing
     number: Int[np.ndarray, " M"]
-    """Of the chunk that holds the token."""
+    """Index of the chunk that holds each token."""
     column: Int[Tensor, " M"]
-    """Of the token in its chunk."""
+    """Column of each token in its chunk."""
     counts: Int[Tensor, " B"]
-    """Chunks of each row."""
+    """Number of chunks of each row."""
     host_counts: Int[np.ndarray, " B"]
-    """The same for the host."""
+    """`counts` on the host."""
     most: int
-    """Chunks of the row that has most."""
+    """Largest number of chunks of a row."""
     longest: int
-    """Tokens of the longest chunk."""
+    """Number of tokens of the longest chunk."""
 
     @classmethod
     def of(cls, packing: Packing, settings: ChunkSettings, *, causal: bool) -> "Cut":
-        """As `settings` say."""
+        """Cut the tokens of `packing` as set in `settings`."""
         totals = packing.host_counts
         length = settings.length(totals, causal=causal)
         column = np.concatenate([np.arange(total) for total in totals])
@@ -126,18 +126,24 @@ class Cut:
         )
 
     def tokens(self, head_width: int, dtype: torch.dtype, *, causal: bool) -> Tokens:
-        """All tokens of the batch, positions counted from 0 in each chunk; they attend to no other chunk."""
+        """Build all tokens of the batch, with positions counted from 0 in each chunk.
+
+        Tokens attend to no other chunk.
+        """
         query, key = rotations(self.column, self.longest, head_width, dtype)
         reach = self.column + 1 if causal else None
         return Tokens(self.packing, packed_places(self.packing), query, key, reach)
 
     def chunk(self, number: int) -> Chunk:
-        """Chunk `number`, counted from 0, of all rows that have one of that number."""
+        """Return the chunk with index `number`, counted from 0, of all rows that have it."""
         tokens, rows, packing = self.packing.select(self.number == number)
         return Chunk(tokens, rows, packing, rows.shape[0] == self.packing.num_rows)
 
     def parting(self, number: int) -> Parting | None:
-        """Before chunk `number`: the rows that had a chunk before it; None if all of them have this one."""
+        """Return the partition of the rows of the previous chunk into those with and without chunk `number`.
+
+        Return None if all of them have this chunk.
+        """
         before = self.host_counts[self.host_counts >= number]
         stays = before > number
         if stays.all():
@@ -147,14 +153,13 @@ class Cut:
 
     @cached_property
     def back(self) -> Parting:
-        """From rows in the order in which they part to the full batch."""
+        """Order that restores the full batch from rows in the order in which they run out of chunks."""
         order = np.argsort(np.argsort(self.host_counts, kind="stable"))
         return Parting.of(order, self.packing.num_rows, self.packing.row.device)
 
     @cached_property
     def order(self) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
-        """Tokens of the full batch with those of each chunk before those of the next; and where in that order
-        each token is."""
+        """Token indices of the full batch sorted by chunk, and the inverse order."""
         order = np.argsort(self.number, kind="stable")
         both = uploaded(np.concatenate((order, np.argsort(order))), self.packing.row.device)
         return both[: order.shape[0]], both[order.shape[0] :]
@@ -162,36 +167,36 @@ class Cut:
 
 @dataclass(frozen=True)
 class PaddedRows(Packing):
-    """Rows that keep their padding among their packed tokens: only the first `counts` of each are real."""
+    """Rows that keep padding among their packed tokens: only the first `counts` of each row are real."""
 
     @property
     def padded(self) -> bool:
-        """True: some tokens may be padding."""
+        """True: some packed tokens may be padding."""
         return True
 
     @property
     def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-        """Where the first and the last real token of each row are."""
+        """Indices of the first and the last real token of each row."""
         return self.starts[:-1], self.starts[:-1] + self.counts - 1
 
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
-        """Where each row begins, and the end of the last."""
+        """Index of the first token of each row, and the end of the last row."""
         return torch.arange(self.num_rows + 1, device=self.row.device) * self.width
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
-        """Mean over the real tokens of each row."""
+        """Return the mean over the real tokens of each row."""
         total = torch.where(self.mask[..., None], self.pad(x), 0).sum(1)
         return total / self.counts.to(total.dtype)[:, None]
 
 
 @dataclass(frozen=True)
 class PaddedChunk:
-    """The chunks of one number of all rows."""
+    """Chunks with one index, of all rows."""
 
     tokens: Tokens
     exists: Bool[Tensor, " B"]
-    """Rows that have a chunk of that number; the others have one of padding and a token of another chunk."""
+    """Rows that have this chunk. Other rows have padding and one token of another chunk instead."""
 
 
 @dataclass(frozen=True)
@@ -200,17 +205,20 @@ class PaddedCut:
 
     chunks: list[PaddedChunk]
     counts: Int[Tensor, " B"]
-    """Chunks of each row."""
+    """Number of chunks of each row."""
     out: Int[Tensor, " C_B_L"]
-    """For each place of a chunk a token of the full batch."""
+    """For each place of a chunk, the index of a token in the full batch."""
     back: Int[Tensor, " M"]
-    """For each token its place."""
+    """For each token, its place among the chunks."""
 
     @classmethod
     def of(
         cls, packing: Packing, settings: ChunkSettings, head_width: int, dtype: torch.dtype, *, causal: bool
     ) -> "PaddedCut":
-        """As `settings` say; sizes are the largest of any row of at most `packing.width` tokens."""
+        """Cut the tokens as set in `settings`.
+
+        Sizes are the largest that a row of at most `packing.width` tokens can need.
+        """
         device, rows, totals = packing.row.device, packing.num_rows, np.arange(1, packing.width + 1)
         lengths = settings.length(totals, causal=causal)
         most, longest = int((-(-totals // lengths)).max()), int(np.minimum(lengths, totals).max())
@@ -234,9 +242,9 @@ class PaddedCut:
         return cls(chunks, -(-packing.counts // length), out.flatten(), back)
 
     def parts(self, x: Float[Tensor, "M D"]) -> list[Float[Tensor, "B_L D"]]:
-        """Vectors of the tokens of each chunk."""
+        """Return the vectors of the tokens of each chunk."""
         return list(moved(x, self.out, self.back).chunk(len(self.chunks)))
 
     def whole(self, parts: list[Float[Tensor, "B_L D"]]) -> Float[Tensor, "M D"]:
-        """Vectors of the full batch, of those of each chunk."""
+        """Return the vectors of the full batch, given those of each chunk."""
         return take(torch.cat(parts), self.back)

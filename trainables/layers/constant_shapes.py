@@ -1,13 +1,13 @@
-"""Forward passes that can be captured as a graph: the host decides nothing that depends on the batch.
+"""Forward passes that can be captured as a CUDA graph: no host decision depends on the batch.
 
 A CUDA graph runs the same kernels on the same memory at each replay, and keeps all sizes and numbers that the
-host gave when it was captured. Inside `ConstantShapes.warming` and `.capturing`
+host set when it was captured. Inside `ConstantShapes.warming` and `.capturing`
 
 * rows, width and number of tokens of a batch are the same for all batches, and lengths stay on the device;
 * tables that the host uploads are uploaded in warming passes only, and must be the same in each of them;
 * salts of dropout masks are parts of one buffer, which is written before each replay.
 
-A pass that breaks this raises `BatchDependentError` while it is warmed up or captured.
+A pass that violates this raises `BatchDependentError` while it is warmed up or captured.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,16 +30,16 @@ _ACTIVE: ContextVar["ConstantShapes | None"] = ContextVar("constant shapes", def
 
 
 class BatchDependentError(RuntimeError):
-    """A pass cannot be captured, because the host decides something in it by the content of a batch."""
+    """A pass cannot be captured because a host decision in it depends on the content of a batch."""
 
 
 def constant_shapes() -> "ConstantShapes | None":
-    """The constant shapes of the present forward pass; None where shapes may follow the batch."""
+    """Return the constant shapes of the current forward pass; None if shapes may depend on the batch."""
     return _ACTIVE.get()
 
 
 def refuse_host_read(what: str) -> None:
-    """Raise BatchDependentError in a pass with constant shapes, where the host must not read `what`."""
+    """Raise BatchDependentError in a pass with constant shapes, in which the host must not read `what`."""
     if _ACTIVE.get() is not None:
         raise BatchDependentError(
             f"a pass with constant shapes must keep {what} on the device, got a read by the host"
@@ -53,7 +53,7 @@ def copied_to(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[
 
 
 def cached_constants(maxsize: int | None) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
-    """Cache the tensors that a function makes of its arguments alone.
+    """Return a decorator that caches tensors that depend only on the arguments of a function.
 
     A captured graph reads such tensors at their addresses, so its constant shapes keep a reference to each.
     """
@@ -74,17 +74,17 @@ def cached_constants(maxsize: int | None) -> Callable[[Callable[..., Made]], Cal
 
 
 class SaltTable(NamedTuple):
-    """The salts of one draw of masks, by the names of the streams that they come from."""
+    """Salts of one draw of masks, by the names of their streams."""
 
     names: list[tuple[StreamName, int]]
-    """Streams, and numbers of their calls."""
+    """Name of each stream and the number of the call."""
     places: Int[np.ndarray, " W"]
-    """For each word its stream among the names."""
+    """For each word, the index of its stream in `names`."""
     numbers: Int[np.ndarray, " W"]
-    """For each word the number of its element times `mask_draws.ODD_32`."""
+    """For each word, the number of its element times `mask_draws.ODD_32`."""
 
     def equals(self, other: "SaltTable") -> bool:
-        """Compare with another table."""
+        """Return whether another table is equal."""
         same = self.names == other.names and np.array_equal(self.places, other.places)
         return same and np.array_equal(self.numbers, other.numbers)
 
@@ -100,11 +100,11 @@ class Salts:
         self._number = self._used = 0
 
     def note_key(self, key: int, name: StreamName, call: int) -> None:
-        """Remember that `key` belongs to call number `call` of the stream `name`."""
+        """Record that `key` belongs to call number `call` of the stream `name`."""
         self._known[key] = name, call
 
     def begin(self, buffer: Int[Tensor, " W"] | None) -> None:
-        """Start a pass: one that reads salts from `buffer`, or one that records which salts it needs."""
+        """Start a pass that reads salts from `buffer`, or records the salts it needs if that is None."""
         self._buffer, self._number, self._used = buffer, 0, 0
         self._known.clear()
         if buffer is None:
@@ -137,11 +137,11 @@ class Salts:
 
     @property
     def size(self) -> int:
-        """Number of words."""
+        """Number of words of all tables."""
         return sum(each.places.size for each in self._tables)
 
     def values(self, seed: int, step: int) -> Int[np.ndarray, " W"]:
-        """All salts of the pass of optimiser step number `step`, in the order in which it reads them."""
+        """Return all salts of the pass of optimiser step `step`, in the order of reading."""
         if not self._tables:
             return np.zeros(0, dtype=np.int32)
         names, index, numbers = self._whole = self._whole or self._joined()
@@ -150,7 +150,7 @@ class Salts:
         return salted(np.array(keys, dtype=np.int64)[index], numbers)
 
     def _joined(self) -> SaltTable:
-        """One table of all words."""
+        """Return one table of all words."""
         begins = np.cumsum([0, *(len(each.names) for each in self._tables)])
         index = [each.places + begin for each, begin in zip(self._tables, begins, strict=False)]
         names = [name for each in self._tables for name in each.names]
@@ -160,7 +160,7 @@ class Salts:
 
 
 class ConstantShapes:
-    """Everything of one captured pass that the host made: tables, counts, cached tensors and salts."""
+    """Host-built values of one captured pass: tables, counts, cached tensors and salts."""
 
     def __init__(self) -> None:
         self.salts = Salts()
@@ -171,19 +171,19 @@ class ConstantShapes:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Tensors that the captured pass reads and did not make itself."""
+        """Tensors that the captured pass reads but does not compute."""
         constants = [each if isinstance(each, tuple) else (each,) for each in self._constants.values()]
         return [table for _, table in self._tables] + [each for some in constants for each in some]
 
     @contextmanager
     def warming(self) -> Iterator[None]:
-        """Inside, a forward pass makes its tables and constants, or shows that they are the same again."""
+        """Let a forward pass build its tables and constants, or check that they are unchanged."""
         with self._running(captures=False, buffer=None):
             yield
 
     @contextmanager
     def capturing(self, buffer: Int[Tensor, " W"]) -> Iterator[None]:
-        """Inside, a forward pass reads the tables of warming passes, and its salts from `buffer`."""
+        """Let a forward pass read the tables of warming passes, and its salts from `buffer`."""
         with self._running(captures=True, buffer=buffer):
             yield
 
@@ -198,7 +198,7 @@ class ConstantShapes:
             _ACTIVE.reset(token)
 
     def table(self, table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
-        """Return a table that the host made on `device`. Raises BatchDependentError if it has changed."""
+        """Return a table on `device`. Raise BatchDependentError if it differs from that of earlier passes."""
         number, self._number = self._number, self._number + 1
         if number == len(self._tables) and not self._captures:
             self._tables.append((table.copy(), copied_to(table, device)))
@@ -211,7 +211,7 @@ class ConstantShapes:
         return known[1]
 
     def count(self, tokens: Int[Tensor, " N"]) -> int:
-        """Return the sum of `tokens`. Raises BatchDependentError if it differs from that of other batches."""
+        """Return the sum of `tokens`. Raise BatchDependentError if it differs from that of other batches."""
         if not self._captures:
             self.table(total := np.array([int(tokens.sum())]), tokens.device)
             return int(total[0])
@@ -220,7 +220,7 @@ class ConstantShapes:
         return int(total[0])
 
     def constant(self, key: Any, make: Callable[[], Made]) -> Made:
-        """Return the cached tensors of `key`, which only warming passes make."""
+        """Return the cached tensors of `key`, which only warming passes may create."""
         if key not in self._constants:
             if self._captures:
                 raise BatchDependentError(f"cached tensors must be made while warming up, got {key} later")

@@ -1,10 +1,10 @@
-"""Dropout whose masks are a function of names, not of the order of draws.
+"""Dropout whose masks are a function of names, independent of the order of draws.
 
-Whether element c of a token is dropped depends on (seed, step, part, qualified name of the module, number of
-the call) through `trainables.streams`, and on the token's own place in the full batch, through an integer
-hash. So a mask is the one drawn at the full batch shape, but only its needed part is ever computed: tokens
-and rows that left the batch cost nothing, padding changes nothing, and two arms that share a module share its
-masks. Masks are the same on every device.
+The mask of element c of a token depends on (seed, step, part, qualified name of the module, number of the
+call) through `trainables.streams`, and on the token's place in the full batch through an integer hash. A mask
+is therefore that of the full batch, but only the required part of it is computed. Removed tokens and rows
+cost nothing, padding has no effect, and two arms that share a module share its masks. Masks are the same on
+every device.
 """
 
 from collections import deque
@@ -27,25 +27,25 @@ HALF_WORDS = 1 << 31
 
 
 class _Ready(NamedTuple):
-    """A mask that waits for its use."""
+    """A mask that was drawn in advance."""
 
     keep: Tensor
     place: Tensor
-    """What it was drawn at."""
+    """Places for which the mask was drawn."""
     beside: Tensor | None = None
-    """The same with the mask beside it, where one tensor holds both."""
+    """The tensor that holds this mask and the adjacent one, if one tensor holds both."""
 
 
 @dataclass
 class _Stream:
-    """Where a module has its random numbers from."""
+    """Random stream of a module."""
 
     seed: int
     name: tuple[str | int, ...]
     calls: int = 0
-    """Keys drawn so far."""
+    """Number of keys drawn so far."""
     ready: "deque[_Ready]" = field(default_factory=deque)
-    """Of a dropout, the masks of the next uses that have been drawn already; their keys count as drawn."""
+    """For dropout, masks of the next uses that were drawn in advance; their keys count as drawn."""
 
     def key(self, call: int) -> int:
         """Return the key of the masks of call number `call`."""
@@ -56,15 +56,15 @@ class _Stream:
 
 
 Drawn = tuple[_Stream | None, int, tuple[_Ready, ...]]
-"""A stream, if one was begun, and all that calls change of it."""
+"""A stream (None before `begin`), its number of calls, and its masks drawn in advance."""
 
 
 class Keyed(nn.Module):
-    """A module that draws random numbers in a forward pass: each call has a key of its own."""
+    """A module that draws random numbers in a forward pass, with a separate key for each call."""
 
     by_place: ClassVar[bool] = True
-    """Whether what is drawn for an example depends on its place in the full batch, so that it is the same in
-    whichever part of the batch the example is run."""
+    """Whether draws for an example depend on its place in the full batch, so that they are the same in any
+    part of the batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Keyed(nn.Module):
 
     def begin(self, seed: int, *name: str | int) -> None:
         """Start the stream `name` of `seed`; the next call is number 0."""
-        # PyTorch would look whether it is a weight.
+        # `nn.Module.__setattr__` would check whether the value is a weight.
         object.__setattr__(self, "_stream", _Stream(seed, name))
 
     def skip_to(self, call: int) -> None:
@@ -83,19 +83,19 @@ class Keyed(nn.Module):
 
     @property
     def drawn(self) -> "Drawn":
-        """How far the stream is, to be set again for calls to draw once more what they drew."""
+        """State of the stream; assign it to repeat the draws that followed it."""
         stream = self._stream
         return (None, 0, ()) if stream is None else (stream, stream.calls, tuple(stream.ready))
 
     @drawn.setter
     def drawn(self, state: "Drawn") -> None:
-        # The same stream, not its like: salts of several calls are made at once and belong to it.
+        # The stream object itself, not a copy: salts of several calls belong to it.
         self._stream, calls, ready = state
         if self._stream is not None:
             self._stream.calls, self._stream.ready = calls, deque(ready)
 
     def draw(self) -> int:
-        """Key of the next call. Raises ValueError if no stream was begun."""
+        """Return the key of the next call. Raise ValueError if no stream was started."""
         stream = _begun(self)
         stream.calls += 1
         return stream.key(stream.calls - 1)
@@ -111,10 +111,10 @@ def _begun(module: Keyed) -> _Stream:
 
 
 class KeyedNoise(Keyed):
-    """Numbers even between 0 and 1, ends excluded."""
+    """Uniform random numbers between 0 and 1, both excluded."""
 
     def forward(self, place: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
-        """So many in 64 bits for each token, by its place in the full batch."""
+        """Return `columns` numbers in 64 bits for each token, by its place in the full batch."""
         salt = salts_on(place.device, self.draw(), np.arange(columns, dtype=np.int64) * ODD_32)
         words = place.to(torch.int32)[..., None] ^ salt
         mix(words)
@@ -124,7 +124,7 @@ class KeyedNoise(Keyed):
 class KeyedDropout(Keyed):
     """Inverted dropout at rate `rate`, rounded to a multiple of 2^-16.
 
-    With `columns`, the size of what elements are dropped of, its masks can be drawn together with others'.
+    With `columns`, the size of the last axis of its inputs, its masks can be drawn jointly with others.
     """
 
     def __init__(self, rate: float, columns: int | None = None) -> None:
@@ -136,20 +136,23 @@ class KeyedDropout(Keyed):
 
     @property
     def active(self) -> bool:
-        """Whether a call would drop anything."""
+        """Whether a call would drop any elements."""
         return self.training and self.levels > 0
 
     def keep_share(self) -> float:
-        """Exact probability that an element is kept."""
+        """Return the exact probability that an element is kept."""
         return 1 - self.levels / MASK_LEVELS
 
     def mask(
         self, key: int, place: Int[Tensor, "*M"], element: Int[np.ndarray, "*C"], columns: int
     ) -> Bool[Tensor, "*K"]:
-        """Which elements are kept, over `place` and `element` broadcast, the last axis cut to `columns`.
+        """Return the mask of kept elements over `place` and `element`, broadcast.
 
-        Every element of the last axis stands for two columns: a 32-bit hash holds two 16-bit draws. Places
-        come scattered already.
+        Args:
+            key: Key of the call.
+            place: Hashed places of tokens.
+            element: Numbers of words. Each denotes two columns: a 32-bit hash holds two 16-bit draws.
+            columns: Size to which the last axis is cut.
         """
         word = place.to(torch.int32) ^ salts_on(place.device, key, element.astype(np.int64) * ODD_32)
         mix(word)
@@ -158,22 +161,25 @@ class KeyedDropout(Keyed):
     def drop(
         self, x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], onto: Float[Tensor, "*K"] | None = None
     ) -> Float[Tensor, "*K"]:
-        """`x` where `keep` has it, scaled, and zero elsewhere; added `onto` something if that is given."""
+        """Return scaled `x` where `keep` is True and zero elsewhere, added to `onto` if given."""
         return dropped(x, keep, self.scale, onto)
 
     def forward(
         self, x: Float[Tensor, "*M C"], place: Int[Tensor, "*M"], onto: Float[Tensor, "*M C"] | None = None
     ) -> Float[Tensor, "*M C"]:
-        """`x` with elements dropped and the rest scaled, added `onto` something if that is given.
+        """Return `x` with elements dropped and the rest scaled, added to `onto` if given.
 
-        `place` is each token's place in the full batch.
+        Args:
+            x: Values, (..., columns).
+            place: Place of each token in the full batch.
+            onto: Residual of the shape of `x`.
         """
         if not (self.training and self.levels):
             return x if onto is None else onto + x
         return dropped(x, self.taken(place, x.shape[-1]), self.scale, onto)
 
     def taken(self, place: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
-        """The mask of this call, which no other gets."""
+        """Return the mask of this call and consume it."""
         ready = _begun(self).ready
         if ready and ready[0].place is place:
             return ready.popleft().keep
@@ -184,23 +190,23 @@ class KeyedDropout(Keyed):
         return ready.popleft().keep[..., :columns]
 
     def drawn_at(self, place: Tensor) -> bool:
-        """Whether the mask of the next use has been drawn already, at this very `place`."""
+        """Return whether the mask of the next use was drawn in advance for this very `place`."""
         return (
             (stream := self._stream) is not None and bool(ready := stream.ready) and ready[0].place is place
         )
 
     def forget(self) -> None:
-        """Let masks that wait be drawn anew: the next use is at another place than was thought."""
+        """Discard masks drawn in advance, because the next use is at another place than expected."""
         if self._stream is not None:
             self._stream.calls -= len(self._stream.ready)
             self._stream.ready.clear()
 
     def put(self, keep: Tensor, place: Tensor, beside: Tensor | None = None) -> None:
-        """The mask of the next use that has none yet, at `place`."""
+        """Store a mask for a later use at `place`, after all masks stored before."""
         _begun(self).ready.append(_Ready(keep, place, beside))
 
     def take(self) -> _Ready:
-        """The mask of the next use."""
+        """Return the stored mask of the next use and remove it."""
         return _begun(self).ready.popleft()
 
     def ask(
@@ -210,7 +216,7 @@ class KeyedDropout(Keyed):
         shape: tuple[int, ...],
         element: np.ndarray,
     ) -> None:
-        """Have the mask of the next call drawn for `element`s of `place`, which is seen in `shape`."""
+        """Schedule the mask of the next call for `element` at `place`, which is reshaped to `shape`."""
         salt = salts_on(place.device, self.draw(), element * ODD_32)
 
         def give(masks: list[Tensor]) -> None:
@@ -219,8 +225,7 @@ class KeyedDropout(Keyed):
         draws.add(place.view(shape), salt, [(self.levels, salt.shape[-1])], give)
 
     def asked(self, place: Tensor, columns: int) -> Bool[Tensor, "*K"] | None:
-        """The mask that was asked for, if it has been drawn at this very `place`; if not, what waits is
-        forgotten."""
+        """Return the scheduled mask if it was drawn for this `place`, else discard it and return None."""
         if self.drawn_at(place):
             keep = self.take().keep
             return keep if keep.shape[-1] == columns else keep[..., :columns]
@@ -231,7 +236,7 @@ class KeyedDropout(Keyed):
 def drop_side_by_side(
     dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], place: Int[Tensor, " M"]
 ) -> Float[Tensor, "M C"]:
-    """`x` with elements dropped, its first columns by one of `dropouts` and the others by the other."""
+    """Return `x` with elements dropped: first columns by the first of `dropouts`, others by the second."""
     one = dropouts[0]
     if not one.active:
         return x
@@ -241,7 +246,7 @@ def drop_side_by_side(
 def taken_side_by_side(
     dropouts: tuple[KeyedDropout, KeyedDropout], place: Int[Tensor, " M"]
 ) -> Bool[Tensor, "M C"]:
-    """The masks of this call of both, beside each other."""
+    """Return the masks of this call of both dropouts, concatenated."""
     for each in dropouts:
         if not each.drawn_at(place):
             DropoutGroup([each]).draw(place)
@@ -250,7 +255,7 @@ def taken_side_by_side(
 
 
 class DropoutGroup:
-    """Dropouts of one part of a model, whose masks are drawn by one hash for all."""
+    """Dropouts of one part of a model whose masks are drawn by one hash."""
 
     def __init__(self, dropouts: Iterable[KeyedDropout], beside: tuple[KeyedDropout, ...] = ()) -> None:
         self._dropouts = tuple(dropouts)
@@ -259,15 +264,17 @@ class DropoutGroup:
 
     @classmethod
     def within(cls, part: nn.Module, beside: Iterable[KeyedDropout] = ()) -> "DropoutGroup":
-        """All dropouts of `part` that know the size of what they take elements of; masks of those `beside`
-        each other can be used as one."""
+        """Build the group of all dropouts of `part` that have `columns`.
+
+        The masks of the dropouts in `beside` are adjacent and can be used as one.
+        """
         others = [each for each in part.modules() if isinstance(each, KeyedDropout) and each.columns]
         return cls(dict.fromkeys((*beside, *others)), tuple(beside))
 
     def draw(self, place: Int[Tensor, "*M"], columns: int | None = None) -> None:
-        """Draw what the next call of each, at `place`, will drop: the masks that each would draw alone.
+        """Draw the masks of the next call of each dropout at `place`; each mask is as if drawn alone.
 
-        `columns` for dropouts that do not know their own.
+        `columns` is used for dropouts without `columns`.
         """
         draws = MaskDraws()
         self.ask(draws, place, columns)
@@ -279,7 +286,7 @@ class DropoutGroup:
         place: Int[Tensor, "*M"],
         columns: int | None = None,
     ) -> None:
-        """Have it done by `draws`."""
+        """Schedule these masks in `draws`."""
         for each in self._dropouts:
             each.forget()
         active = [each for each in self._dropouts if each.active]
@@ -304,7 +311,7 @@ class DropoutGroup:
         place: Tensor,
         masks: list[Tensor],
     ) -> None:
-        """Each its masks, which are one if all have the same rate."""
+        """Store the masks of each dropout; `masks` is a single joint mask if all have the same rate."""
         beside = None
         if len(masks) < len(active) or len(active) == 1:
             (whole,) = masks
@@ -318,14 +325,14 @@ class DropoutGroup:
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
     ) -> Int[Tensor, " C"]:
-        """Salts of this call for all columns; made at once for as many calls as the last pass had."""
+        """Return the salts of this call, built at once for as many calls as the last pass had."""
         streams = [_begun(each) for each in active]
         call = streams[0].calls
         salts = self._salts
         if salts is None or not salts.serve(streams, sizes, device):
             # Modules that draw at different calls have no common table.
             last = 0 if salts is None or any(each.calls != call for each in streams) else salts.last
-            # A layer that is run again asks for calls that are over, of which no more will come.
+            # A recomputed layer repeats earlier calls, so no further calls are expected.
             again = salts is not None and salts.belong_to(streams)
             count = 1 if again else last + 1 - call
             salts = self._salts = _Salts.of(streams, sizes, device, max(1, count))
@@ -338,19 +345,19 @@ class DropoutGroup:
 
 @dataclass
 class _Salts:
-    """What places are hashed with in some calls of a group of dropouts."""
+    """Salts of places for some calls of a group of dropouts."""
 
     streams: list[_Stream]
     sizes: tuple[int, ...]
     first: int
-    """Call of the first row."""
+    """Number of the call of the first row of `table`."""
     table: Int[Tensor, "K C"]
     last: int = 0
-    """The last call that was made."""
+    """Number of the last call so far."""
 
     @classmethod
     def of(cls, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device, calls: int) -> "_Salts":
-        """Those of the next `calls` calls."""
+        """Build the salts of the next `calls` calls."""
         words = tuple([(size + 1) // 2 for size in sizes])
         begin = streams[0].calls
         keys = np.array([[each.key(call) for each in streams] for call in range(begin, begin + calls)])
@@ -358,11 +365,11 @@ class _Salts:
         return cls(streams, sizes, streams[0].calls, table)
 
     def belong_to(self, streams: list[_Stream]) -> bool:
-        """Whether these were made for `streams`."""
+        """Return whether these salts were built for `streams`."""
         return len(streams) == len(self.streams) and all(map(is_, streams, self.streams))
 
     def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
-        """Whether the next call of these is among them."""
+        """Return whether the table contains the salts of the next call."""
         return (
             self.belong_to(streams)
             and all(each.calls == streams[0].calls for each in streams)
@@ -383,11 +390,17 @@ def salts_on(
 
 
 def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -> None:
-    """Give all that is random in `model` its stream for one forward pass.
+    """Start the random streams of all modules in `model` for one forward pass.
 
-    To be called before each forward pass in training: `step` counts optimiser steps, `part` the forward
-    passes within one (gradient accumulation), which matters for what draws without places alone. The same
-    (seed, step, part) gives the same masks.
+    This must be called before each forward pass in training. The same (seed, step, part) gives the same
+    masks.
+
+    Args:
+        model: Model whose streams are started.
+        seed: Seed of the trial.
+        step: Number of the optimiser step.
+        part: Number of the forward pass within the step (gradient accumulation). It affects only modules that
+            draw independently of places.
     """
     for module, name in named_modules_of(model).items():
         if isinstance(module, Keyed):
@@ -395,15 +408,15 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
 
 
 def drawn_in(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
-    """Every keyed module of `part`, and how far its stream is, without masks that were drawn before."""
+    """Return every keyed module of `part` with the state of its stream, without masks drawn in advance."""
     modules = (module for module in modules_of(part) if isinstance(module, Keyed))
     return [(module, (*module.drawn[:2], ())) for module in modules]
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:
-    """Let the next call of every keyed module in `model` be number `call`.
+    """Set the number of the next call of every keyed module in `model` to `call`.
 
-    For modules whose number of calls depends on the other rows of a batch, which masks must not depend on.
+    This is needed where the number of calls depends on other rows of a batch, because masks must not.
     """
     for module in modules_of(model):
         if isinstance(module, Keyed):
@@ -411,11 +424,12 @@ def skip_dropout_calls(model: nn.Module, call: int) -> None:
 
 
 MIXED = 1 << 21
-"""Most elements of a product of numbers and bytes on a CPU; of more, memory for both counts."""
+"""Maximum number of elements of a product of floats and bytes on a CPU; for more elements bytes are converted
+first, because memory traffic dominates."""
 
 
 class _Drop(Function):
-    """x * keep * scale, both ways; all that is kept for the backward pass is a byte an element."""
+    """x * keep * scale; only one byte per element is kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
@@ -430,7 +444,7 @@ class _Drop(Function):
 
 
 class _DropOnto(Function):
-    """other + x * keep * scale."""
+    """other + x * keep * scale; only one byte per element is kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, other: Tensor, x: Tensor, keep: Tensor, scale: float) -> Tensor:
@@ -447,16 +461,16 @@ class _DropOnto(Function):
 def dropped(
     x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float, onto: Float[Tensor, "*K"] | None = None
 ) -> Float[Tensor, "*K"]:
-    """x * keep * scale, added `onto` something if that is given."""
+    """Return x * keep * scale, added to `onto` if given."""
     found: Tensor = _Drop.run(x, keep, scale) if onto is None else _DropOnto.run(onto, x, keep, scale)
     return found
 
 
 def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Float[Tensor, "*K"]:
-    """x * keep * scale, without a gradient."""
+    """Return x * keep * scale, without a gradient."""
     if x.is_cuda:
         return torch.ops.aten.native_dropout_backward(x, keep, scale)  # type: ignore[no-any-return]
-    # On a CPU bytes become floats in a tenth of the time that booleans take.
+    # On a CPU, converting bytes to floats takes a tenth of the time of converting booleans.
     kept = keep.view(torch.uint8)
     if x.numel() > MIXED:
         kept = kept.to(x.dtype)

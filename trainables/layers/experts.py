@@ -1,15 +1,14 @@
-"""Sparse mixtures of experts: a router picks k of E experts for each token, and no other expert is run.
+"""Sparse mixtures of experts: a router selects k of E experts for each token, and only these are run.
 
 Source: Tan et al., Sparse Universal Transformer, s. 3.1, with the router of their released code:
 
     g(. | x) = softmax(W_b Drop(tanh(W_a x + b_a)))          y = sum over the k likeliest e of gate_e * f_e(x)
 
-where gates are the k probabilities divided by their sum. In training the last of the k can be drawn by their
-probabilities instead, without replacement, as in the released script of the big model. Tokens are sorted by
-expert, so that each expert is one matrix product on the tokens that chose it, and one that nobody chose is
-not called at all.
+The gates are the k probabilities divided by their sum. In training, some of the k experts can be sampled by
+their probabilities without replacement, as in the released script of the big model. Tokens are sorted by
+expert, so each expert is one matrix product on its tokens. An expert without tokens is not called.
 
-Legend: M tokens, E experts, k experts a token, P = M k pairs of a token and its expert, sorted by expert.
+Legend: M tokens, E experts, k experts per token, P = M k pairs of token and expert, sorted by expert.
 """
 
 from collections.abc import Iterator
@@ -32,18 +31,18 @@ from trainables.settings import Settings, Small
 from trainables.types import sum_dtype
 
 GATE_EPSILON = 1e-6
-"""Added to the sum that gates are divided by."""
+"""Added to the divisor of the gates."""
 
 
 class MixtureSettings(Settings):
-    """How many experts there are, and how many of them a token needs."""
+    """Numbers of experts in total and per token."""
 
     experts: Annotated[int, Small(3)] = Field(default=24, ge=1)
-    """E: experts there are."""
+    """E: number of experts."""
     active: Annotated[int, Small(2, 3)] = Field(default=4, ge=1)
-    """k: experts that each token is sent to."""
+    """k: number of experts for each token."""
     sampled: Annotated[int, Small(0, 1)] = Field(default=0, ge=0)
-    """How many of these are sampled by their probabilities in training, instead of being the next
+    """Number of these k experts that are sampled by their probabilities in training, instead of taking the
     likeliest."""
 
     @model_validator(mode="after")
@@ -70,10 +69,10 @@ class FeedforwardSettings(MixtureSettings):
 
 
 class ExpertLinear(Initialised):
-    """E linear maps of one shape. Weights start even in +-1/inputs, biases in +-1/sqrt(outputs).
+    """E linear maps of one shape.
 
-    The bound of biases is that of the released code, whose weights are transposed, so that what PyTorch takes
-    for the number of inputs is that of outputs.
+    Weights start uniform in +-1/inputs, biases in +-1/sqrt(outputs). The bound of the biases is that of the
+    released code. Its weights are transposed, so PyTorch takes the number of outputs for that of inputs.
     """
 
     def __init__(self, experts: int, inputs: int, outputs: int, *, bias: bool) -> None:
@@ -82,7 +81,7 @@ class ExpertLinear(Initialised):
         self.bias = nn.Parameter(torch.empty(experts, outputs)) if bias else None
 
     def initialise(self, stream: Stream) -> None:
-        """Weights, then biases."""
+        """Fill the weights, then the biases."""
         outputs, inputs = self.weight.shape[1:]
         with torch.no_grad():
             self.weight.uniform_(-1 / inputs, 1 / inputs, generator=stream("weight"))
@@ -90,7 +89,15 @@ class ExpertLinear(Initialised):
                 self.bias.uniform_(-(outputs**-0.5), outputs**-0.5, generator=stream("bias"))
 
     def forward(self, x: Float[Tensor, "P I"], counts: list[int]) -> Float[Tensor, "P O"]:
-        """Rows of `x`, of which the first `counts[0]` belong to expert 0, the next to expert 1, and so on."""
+        """Apply the map of each expert to its rows.
+
+        Args:
+            x: Inputs of all pairs, (pairs, inputs), sorted by expert.
+            counts: Number of consecutive rows of each expert.
+
+        Returns:
+            Outputs, (pairs, outputs), in the same order.
+        """
         dtype = dtype_of_products(self.weight)
         bias = None if self.bias is None else self.bias.to(dtype)
         found: Tensor = _Linears.run(x.to(dtype), self.weight.to(dtype), bias, counts)
@@ -98,7 +105,7 @@ class ExpertLinear(Initialised):
 
 
 class _Linears(Function):
-    """The maps of all experts, each written where its rows are: nothing is put together afterwards."""
+    """The maps of all experts, each written to its rows of one output tensor without a concatenation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, counts: list[int]) -> Tensor:
@@ -117,7 +124,7 @@ class _Linears(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (x, weight), counts = grads, ctx.saved_tensors, ctx.counts
         back = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        # An expert that nobody chose has a gradient of zero.
+        # An expert without tokens has a gradient of zero.
         of_weight = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
         of_bias = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
         for expert, part, given in _shares(counts, x, grad):
@@ -131,13 +138,13 @@ class _Linears(Function):
 
 
 def _shares(counts: list[int], one: Tensor, other: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Rows of both of each expert that has any, with its number."""
+    """Return an iterator over the index and the rows of both tensors for each expert that has rows."""
     shares = zip(torch.split(one, counts), torch.split(other, counts), strict=True)
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
 
 class _Permute(Function):
-    """Rows of `x` in `order`, which `back` undoes; both ways one copy, where indexing would add."""
+    """Rows of `x` in `order`; `back` is the inverse order. Both passes are copies; indexing would add."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor) -> Tensor:
@@ -151,7 +158,7 @@ class _Permute(Function):
 
 
 class _Dispatch(Function):
-    """Each row of `x` `copies` times, in `order`, which `back` undoes."""
+    """Each row of `x` repeated `copies` times, in `order`; `back` is the inverse order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, back: Tensor, copies: int) -> Tensor:
@@ -168,65 +175,65 @@ class _Dispatch(Function):
 
 @dataclass(frozen=True)
 class Routing:
-    """Which experts M tokens chose."""
+    """Experts selected for M tokens."""
 
     log_probabilities: Float[Tensor, "M E"]
-    """log g(e | x) of all experts, in 32 bits or more."""
+    """log g(e | x) of all experts, in at least 32 bits."""
     chosen: Int[Tensor, "M k"]
     gates: Float[Tensor, "M k"]
 
     @property
     def active(self) -> int:
-        """k."""
+        """k: number of experts per token."""
         return self.chosen.shape[1]
 
     @cached_property
     def counts(self) -> list[int]:
-        """Pairs of each expert."""
+        """Number of pairs of each expert."""
         chosen = self.chosen.flatten()
         counts = torch.zeros(self.log_probabilities.shape[1], dtype=chosen.dtype, device=chosen.device)
-        # Counting by `bincount` makes the host wait once more.
+        # `bincount` would make the host wait one more time.
         found: list[int] = counts.scatter_add_(0, chosen, torch.ones_like(chosen)).tolist()
         return found
 
     @cached_property
     def order(self) -> Int[Tensor, " P"]:
-        """Pairs, counted token by token, in the order of their experts."""
+        """Indices of the pairs (numbered token by token), sorted by expert."""
         return self.chosen.flatten().argsort(stable=True)
 
     @cached_property
     def back(self) -> Int[Tensor, " P"]:
-        """Where `order` puts each pair."""
+        """Index of each pair within `order`: its inverse permutation."""
         return self.order.argsort()
 
     def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
-        """Each token once for each of its experts."""
+        """Return one copy of each token for each of its experts, sorted by expert."""
         copies: Tensor = _Dispatch.run(x, self.order, self.back, self.active)
         return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
-        """Values of each token for each of its experts, in the order of the experts."""
+        """Return the values of all pairs, sorted by expert."""
         ordered: Tensor = _Permute.run(x.flatten(0, 1), self.order, self.back)
         return ordered
 
     def collect(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M k D"]:
-        """Outputs of the experts in the order of the tokens."""
+        """Return the outputs of the experts in the order of the tokens."""
         pairs: Tensor = _Permute.run(y, self.back, self.order)
         return pairs.view(*self.chosen.shape, -1)
 
     def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:
-        """Sum of the outputs of the experts, weighted by the gates."""
+        """Return the sum of the outputs of the experts of each token, weighted by the gates."""
         return (self.gates[..., None].to(y.dtype) * self.collect(y)).sum(1)
 
 
 def pair_places(placed: Placed, active: int) -> Int[Tensor, "M k"]:
-    """A place for each token and each of its `active` experts, for dropout."""
+    """Return a place for dropout for each pair of a token and one of its `active` experts."""
 
     def made() -> tuple[Tensor, Tensor]:
         slots = _slots(active, placed.place.device)
         return placed.place, scattered(placed.place.to(torch.int32)[:, None] ^ slots)
 
-    # The place stays with what was made of it, so that no other gets its number.
+    # The cache keeps a reference to `place`, so that no other tensor can have the same `id`.
     found: Tensor = placed.packing.once(("pair places", active, id(placed.place)), made)[1]
     return found
 
@@ -234,12 +241,12 @@ def pair_places(placed: Placed, active: int) -> Int[Tensor, "M k"]:
 @cache
 @torch.inference_mode(mode=False)
 def _slots(active: int, device: torch.device) -> Int[Tensor, " k"]:
-    # Numbers from the far end, which no place was made from.
+    # Negative numbers, because places are built from numbers from 0 on.
     return scattered(-1 - torch.arange(active, device=device))
 
 
 class Router(nn.Module):
-    """Probabilities of experts, from a tanh layer; without parameters where there is one expert."""
+    """Probabilities of experts from a tanh layer; has no parameters if there is one expert."""
 
     def __init__(self, width: int, mixture: MixtureSettings, dropout: float) -> None:
         super().__init__()
@@ -252,7 +259,7 @@ class Router(nn.Module):
         self.sampled = mixture.sampled
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed) -> Routing:
-        """The `active` likeliest experts of each token, in training `sampled` of them drawn instead."""
+        """Return the `active` likeliest experts of each token; in training, `sampled` of them are sampled."""
         exact = sum_dtype(x.dtype)
         if self.inner is None or self.outer is None:
             sure = torch.zeros(x.shape[0], 1, dtype=exact, device=x.device)
@@ -269,16 +276,16 @@ class Router(nn.Module):
     def _partly_drawn(
         self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed: Placed
     ) -> Int[Tensor, "M k"]:
-        """The last `sampled` of the `likeliest` replaced by others, drawn from all that are left."""
+        """Return `likeliest` with its last `sampled` columns replaced by sampled experts."""
         sure = likeliest[:, : self.active - self.sampled]
-        # The greatest of log-probabilities with Gumbel noise are drawn by their probabilities.
+        # The largest sums of log-probability and Gumbel noise are samples according to the probabilities.
         noise = -(-self.noise(placed.place, log_probabilities.shape[1]).log()).log()
         left = (log_probabilities + noise).scatter(1, sure, float("-inf"))
         return torch.cat((sure, left.topk(self.sampled, dim=1).indices), 1)
 
 
 class ExpertFeedForward(nn.Module):
-    """Of each expert, W2 Drop(GELU(W1 x + b1)) + b2."""
+    """Feed-forward experts, each W2 Drop(GELU(W1 x + b1)) + b2."""
 
     def __init__(
         self, width: int, mixture: FeedforwardSettings, dropout: float, gating_dropout: float
@@ -290,7 +297,7 @@ class ExpertFeedForward(nn.Module):
         self.inner_dropout = KeyedDropout(dropout)
 
     def forward(self, x: Float[Tensor, "M D"], placed: Placed) -> tuple[Float[Tensor, "M D"], Routing]:
-        """Each token by the experts it chose, and which these are."""
+        """Return the outputs of the selected experts, mixed for each token, and the routing."""
         routing: Routing = self.router(x, placed)
         inner = F.gelu(self.inner(routing.dispatch(x), routing.counts))
         if self.inner_dropout.active:
@@ -301,19 +308,19 @@ class ExpertFeedForward(nn.Module):
 
 @dataclass(frozen=True)
 class Use:
-    """How M tokens used one mixture in one layer."""
+    """Routing of M tokens by one mixture in one layer."""
 
     log_probabilities: Float[Tensor, "M E"]
     chosen: Int[Tensor, "M k"]
     weight: Float[Tensor, " M"]
-    """Survival probability of each token, 0 if it has halted."""
+    """Survival probability of each token, 0 for halted tokens."""
 
 
 def mutual_information_loss(uses: list[Use]) -> Float[Tensor, ""]:
-    """H(e | x) - H(e) = -I(e; x), between 0 and -log E, over all tokens x of all layers of one mixture.
+    """Return H(e | x) - H(e) = -I(e; x), between -log E and 0, over all tokens x and layers of a mixture.
 
-    Source: Tan et al., Sparse Universal Transformer, Eq. 1: minimised, although the text says maximised and
-    the released code loses the sign of H(e). As in that code, a token is weighted by its survival
+    Source: Tan et al., Sparse Universal Transformer, Eq. 1. It is minimised, although the text says maximised
+    and the released code has the wrong sign of H(e). As in that code, a token is weighted by its survival
     probability.
     """
     total = _sum([use.weight for use in uses])
@@ -324,10 +331,10 @@ def mutual_information_loss(uses: list[Use]) -> Float[Tensor, ""]:
 
 
 def switch_loss(uses: list[Use]) -> Float[Tensor, ""]:
-    """E sum_e f_e P_e: shares of choices times mean probabilities, over the active tokens of all layers.
+    """Return E sum_e f_e P_e: shares of choices times mean probabilities, over active tokens of all layers.
 
-    Source: Fedus et al., Switch Transformers, Eq. 4, over the k choices of a token: 1 where use is even, up
-    to E where all goes to one expert.
+    Source: Fedus et al., Switch Transformers, Eq. 4, over the k choices of each token. The value is 1 for
+    uniform use, and E if all tokens are sent to one expert.
     """
     experts = uses[0].log_probabilities.shape[1]
     numbers = torch.arange(experts, device=uses[0].chosen.device)
@@ -341,7 +348,7 @@ def _active(use: Use) -> Float[Tensor, "M 1"]:
 
 
 def _sum(layers: list[Tensor]) -> Tensor:
-    """Over the tokens of all layers."""
+    """Return the sum over the tokens of all layers."""
     return torch.stack([layer.sum(0) for layer in layers]).sum(0)
 
 

@@ -1,21 +1,21 @@
-"""Halting of units: which are active, the probability of each state to be the last, and the ponder cost.
+"""Halting of units: active units, the probability of each state to be the last, and the ponder cost.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 1 (tokens) and
-Alg. 3 (sequences), Eq. 8. A unit is what halts as one: a token or a sequence. With conditional halting
+Alg. 3 (sequences), Eq. 8. A unit is a token or a sequence that halts as one. With conditional halting
 probability p_j on state j, state j is the last with a_j = p_j * prod_{i<j} (1 - p_i), and
 
     C_l = sum_{j<l} a_j = 1 - prod_{j<l} (1 - p_j)          s_l = sum_{j<l} a_j h_j + (1 - C_l) h_l.
 
-As printed, the test of step l uses a_{l-1}, known only inside that step. Two readings can be run:
+As printed, the test of step l uses a_{l-1}, which is computed only inside that step. Two rules can be run:
 
-`undo`    the step in which C_l reaches the threshold is taken back: s_{l-1} is the result (published runs)
+`undo`    the step in which C_l reaches the threshold is undone: s_{l-1} is the result (published runs)
 `prefix`  the test precedes the step, so the step that reaches the threshold is kept: s_l is the result
 
 They differ by at most (1 - threshold) |h_l - h_{l-1}|. The sums begin at state `origin`: 0 (the embeddings,
 as in the published runs) or 1 (as an earlier version of the paper prints). A unit that keeps K steps costs
-sum_{j<K} a_j (j + delay) + (1 - C_K) K layers, the mass that is left over included. To halt on state j then
-costs the layers that made it and the `delay` more until that is decided: 1 in the published runs, 0 where a
-decision comes before the next layer (Tan et al., Sparse Universal Transformer, Eq. 4).
+sum_{j<K} a_j (j + delay) + (1 - C_K) K layers, including the remaining mass. The cost of halting on state j
+is the number of layers that computed it, plus the `delay` until the decision: 1 in the published runs, 0
+where a decision precedes the next layer (Tan et al., Sparse Universal Transformer, Eq. 4).
 """
 
 from dataclasses import dataclass
@@ -37,34 +37,39 @@ Rule = Literal["undo", "prefix"]
 
 @dataclass(frozen=True)
 class HaltingState:
-    """Accumulated halting probabilities, costs and steps of U units. All sums have 32 bits or more, whatever
-    the dtype of the states."""
+    """Accumulated halting probabilities, costs and steps of U units.
+
+    All sums have at least 32 bits, independently of the dtype of the states.
+    """
 
     survival: Float[Tensor, " U"]
-    """1 - C, the survival probability: that no kept state so far was the last."""
+    """1 - C, the survival probability: that none of the kept states so far was the last."""
     spent: Float[Tensor, " U"]
     """sum a_j (j + delay) over the kept steps."""
     kept: Int[Tensor, " U"] | int
-    """K: steps kept; a number where all units have kept as many."""
+    """K: number of kept steps; an int if it is the same for all units."""
     computed: int
-    """Steps run on every unit, the undone one included."""
+    """Number of steps run on every unit, including an undone one."""
     cap: Int[Tensor, " U"]
-    """Most steps a unit may keep."""
+    """Maximum number of steps that each unit may keep."""
     active: Bool[Tensor, " U"]
     delay: int = 1
-    """Layers from a state to the decision to halt on it."""
+    """Number of layers from a state to the decision to halt on it."""
 
     @classmethod
     def begin(
         cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1, *, alike: bool = False
     ) -> "HaltingState":
-        """All units active, nothing spent; `alike`: every step is kept by all units that are still there."""
+        """Return the state before the first step: all units active, no cost.
+
+        `alike`: all units in the batch keep every step, because halted units are removed.
+        """
         one = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
         kept = 0 if alike else torch.zeros_like(cap)
         return cls(one, torch.zeros_like(one), kept, 0, cap, cap > 0, delay)
 
     def select(self, units: Int[Tensor, " K"]) -> "HaltingState":
-        """The state of some units."""
+        """Return the state of some units."""
         return HaltingState(
             take(self.survival, units),
             take(self.spent, units),
@@ -76,7 +81,7 @@ class HaltingState:
         )
 
     def part(self, cut: InTwo) -> "tuple[HaltingState, HaltingState]":
-        """The states of both parts of a `cut` through the units."""
+        """Return the states of both parts of a split of the units."""
         kept = (self.kept, self.kept) if isinstance(self.kept, int) else cut.of(self.kept)
         floats, others = (self.survival, self.spent), (self.cap, self.active)
         columns = zip(*map(cut.of, floats), kept, *map(cut.of, others), strict=True)
@@ -87,12 +92,12 @@ class HaltingState:
         return one, other
 
     def count_run(self) -> "HaltingState":
-        """One more step was run on every unit."""
+        """Return the state after one more step was run on every unit."""
         return changed(self, computed=self.computed + 1)
 
     @property
     def ponder(self) -> Float[Tensor, " U"]:
-        """Cost so far in layers, leftover mass included."""
+        """Cost so far in layers, including the remaining mass."""
         return self.spent + self.survival * self.kept
 
 
@@ -105,20 +110,25 @@ class Decision:
     keeps: Bool[Tensor, " U"]
     """Units that keep this step."""
     goes_on: Bool[Tensor, " U"] | None
-    """Units whose C_l has not reached the threshold; None where all others have left."""
+    """Units whose C_l has not reached the threshold; None if all other units were removed."""
 
     def of_staying(self, units: Int[Tensor, " K"] | None, keeps: Bool[Tensor, " K"]) -> "Decision":
-        """The outcome for `units`, all if not given, which are those that have not crossed the threshold."""
+        """Return the outcome for `units` (None: all), which have not reached the threshold."""
         return Decision(self.p if units is None else take(self.p, units), keeps, None)
 
 
 def decide(
     halting: HaltingState, p: Float[Tensor, " U"], threshold: float, rule: Rule, *, all_active: bool = False
 ) -> Decision:
-    """Decide this step for every unit, given the probability `p` of halting on the state before it.
+    """Decide this step for every unit.
 
-    `all_active`: no unit has halted yet. Then those that cross the threshold must leave before the step is
-    kept, where they undo it; `keeps` is not told apart for them.
+    Args:
+        halting: State before the step.
+        p: Probability of halting on the state before the step, for each unit.
+        threshold: Halting threshold of C_l.
+        rule: Rule for the step that reaches the threshold.
+        all_active: Whether no unit has halted yet. Then units that reach the threshold and undo the step must
+            be removed before the step is kept, because `keeps` does not exclude them.
     """
     p = p.to(halting.survival.dtype)
     with torch.no_grad():
@@ -131,9 +141,9 @@ def decide(
 
 @lru_cache(maxsize=64)
 def _most_surviving(threshold: float, dtype: torch.dtype) -> float:
-    """The greatest survival probability at which 1 - C counts as `threshold` or more, as `dtype` rounds.
+    """Return the largest survival probability for which 1 - C rounds to at least `threshold` in `dtype`.
 
-    Found by halving among all numbers from 0 to 1, whose bits are ordered as they are.
+    It is computed by bisection over all numbers from 0 to 1, whose bit patterns have the same order.
     """
     real, bits = ("f4", "i4") if dtype == torch.float32 else ("f8", "i8")
     one, least = np.ones(1, real), 0
@@ -149,22 +159,22 @@ def _most_surviving(threshold: float, dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True)
 class States:
-    """States of M tokens around a step, and the mixture of those before."""
+    """States of M tokens before and after a step, and the mixture of the earlier states."""
 
     before: Float[Tensor, "M D"]
     after: Float[Tensor, "M D"]
     mixed: Float[Tensor, "M D"]
     packing: Packing | None
-    """Rows whose tokens halt as one; None where each token is a unit."""
+    """Rows whose tokens halt together; None if each token is a unit."""
 
 
 class _Kept(NamedTuple):
-    """What of a step has no gradient."""
+    """Arguments of a kept step that have no gradient."""
 
     keeps: Bool[Tensor, " U"] | None
-    """Units that keep it; None if all do."""
+    """Units that keep the step; None if all do."""
     cost: Float[Tensor, " #U"]
-    """Layers that it costs to halt on the state before it."""
+    """Cost in layers of halting on the state before the step."""
     packing: Packing | None
 
     def at_tokens(self, value: Shaped[Tensor, " U"]) -> Shaped[Tensor, "M 1"]:
@@ -172,7 +182,7 @@ class _Kept(NamedTuple):
 
 
 class _Keep(Function):
-    """The books and the states after a step. Its gradients take a third of the kernels of autograd's own."""
+    """Update of sums and states after a step, with a third of autograd's backward kernels."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
@@ -204,7 +214,7 @@ class _Keep(Function):
         by_weight = (mixture * before).sum(-1)
         if kept.packing is not None:
             by_weight = kept.packing.pad(by_weight).sum(1)
-        # Of what is neither halted on nor left to survive.
+        # Gradient with respect to the mass that halts here instead of surviving.
         moved = torch.addcmul(by_weight - survives, costs, cost)
         spread, by_after = kept.at_tokens(weight), None
         if keeps is None:
@@ -219,9 +229,14 @@ class _Keep(Function):
 def keep(
     halting: HaltingState, decision: Decision, states: States, *, all_keep: bool = False, capped: bool = True
 ) -> tuple[HaltingState, Float[Tensor, "M D"], Float[Tensor, "M D"]]:
-    """Books, mixture and states after the step that `decision` is about; `all_keep`: every unit keeps it.
+    """Return the halting state, the mixture and the states after a step.
 
-    `capped`: some unit may reach its cap by it.
+    Args:
+        halting: Halting state before the step.
+        decision: Outcome of the halting decision of the step.
+        states: States before and after the step.
+        all_keep: Whether every unit keeps the step.
+        capped: Whether some unit may reach its cap by this step.
     """
     cost = halting.kept + halting.delay
     dtype = halting.survival.dtype
@@ -246,7 +261,7 @@ def _number(value: int, dtype: torch.dtype, device: torch.device) -> Float[Tenso
 
 
 def _active_after(halting: HaltingState, decision: Decision, *, capped: bool) -> Bool[Tensor, " U"]:
-    """After a step that all units keep."""
+    """Return the active units after a step that all units keep."""
     active = halting.active
     if capped:
         active = halting.kept + 1 < halting.cap

@@ -1,7 +1,7 @@
-"""Packed tokens to the layout of batched products and back, each way by one gather.
+"""Convert packed tokens to the padded layout of batched products and back, by one gather each way.
 
-Rows are the E numbers of one head of one token. Padding repeats the last token of its row, so that nothing
-has to be filled: keys there are barred, queries there are left out again, and neither has a gradient.
+A row is the vector of one head of one token (E numbers). Padding repeats the last token of its row, so no
+values have to be filled in. Padding keys are masked and padding queries are dropped; neither has a gradient.
 
 Legend: M packed tokens, P parts (queries, keys, values), H heads of width E, B rows of T columns.
 """
@@ -19,33 +19,34 @@ from trainables.layers.host import Function, uploaded
 from trainables.layers.packing import Packing
 
 Factor = Complex[Tensor, "R B 1 T half"]
-"""What the first R parts are multiplied by, pairs of their numbers read as complex ones."""
+"""Complex factors of the first R parts; consecutive pairs of numbers are read as complex numbers."""
 
 
 MOST_BY_HOST = 1 << 17
-"""Rows of heads whose places the host makes: of more the device does, for uploading them takes longer."""
+"""Maximum number of indices computed on the host; beyond it uploading takes longer than computing them on the
+device."""
 
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Where rows of heads are in both layouts."""
+    """Indices that convert rows of heads between the packed and the padded layout."""
 
     out: Int[Tensor, " P_B_H_T"]
-    """For each in the padded layout, where it is among the packed ones."""
+    """For each row of the padded layout, its index in the packed layout."""
     back: Int[Tensor, " M_P_H"]
-    """For each of the packed ones, where it is in the padded layout."""
+    """For each row of the packed layout, its index in the padded layout."""
     shape: tuple[int, ...]
-    """P, B, H, T."""
+    """Parts P, rows B, heads H and columns T."""
 
     @classmethod
     def of(cls, packing: Packing, heads: int, parts: int = 1) -> "HeadRows":
-        """Made once for all layers that run on `packing`."""
+        """Return the indices for `packing`, computed once for all layers that use it."""
         found: HeadRows = packing.once(("head rows", heads, parts), lambda: cls._made(packing, heads, parts))
         return found
 
     @classmethod
     def sorted(cls, packing: Packing, heads: int) -> "HeadRows":
-        """The same, but for rows of the padded layout: the longest first, where `sorts_rows` says so."""
+        """Return the indices with the longest rows first in the padded layout, if `sorts_rows(packing)`."""
         if not sorts_rows(packing):
             return cls.of(packing, heads)
 
@@ -83,8 +84,11 @@ class HeadRows:
 
 
 def sorts_rows(packing: Packing) -> bool:
-    """Whether work on the longest rows first, as many at once as fit the cache, spares that on padding: on a
-    CPU, where one more kernel costs little. Of one packing always the same."""
+    """Return whether to process the longest rows first, as many at once as fit the cache.
+
+    This avoids computation on padding. It is used on a CPU, where one more kernel costs little. The result
+    for one packing never changes.
+    """
     sorts: bool = packing.once("sorts rows", lambda: packing.by_host and kernels_are_cheap(packing.row))
     return sorts
 
@@ -95,7 +99,7 @@ def kernels_are_cheap(x: Tensor) -> bool:
 
 
 def by_length(packing: Packing) -> Int[Tensor, " B"]:
-    """Rows, the longest first."""
+    """Return the indices of the rows, longest first."""
     found: Tensor = packing.once(
         "by length", lambda: torch.from_numpy(np.argsort(-packing.host_counts, kind="stable"))
     )
@@ -106,15 +110,16 @@ WIDTH_STEP = 16
 
 
 def stepped(length: int, width: int) -> int:
-    """Width of some rows of a form that is padded to `width`, if the longest of them has this `length`.
+    """Return the padded width of a group of rows whose longest has this `length`; at most `width`.
 
-    In steps, with which the kernels of a CPU add what they add of the whole form in the same order.
+    Widths are multiples of `WIDTH_STEP`, for which CPU kernels sum in the same order as on the full padded
+    form.
     """
     return min(-(-length // WIDTH_STEP) * WIDTH_STEP, width)
 
 
 class _SpreadHeads(Function):
-    """The padded layout of packed rows, the first of its parts multiplied by complex factors."""
+    """The padded layout of packed rows, with the first parts multiplied by complex factors."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: HeadRows, factors: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -130,14 +135,14 @@ class _SpreadHeads(Function):
 
 
 def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
-    """The padded layout of packed rows, times `factor`, without a gradient."""
+    """Return the padded layout of packed rows, times `factor`, without a gradient."""
     width = x.shape[-1]
     made = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
     return made if factor is None else turn(made, factor)
 
 
 def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
-    """The first R parts of `x` times `factor`, in place."""
+    """Multiply the first R parts of `x` by `factor` in place and return `x`."""
     part = x[: factor.shape[0]]
     dtype = factor.dtype.to_real()
     exact = part if part.dtype == dtype else part.to(dtype)
@@ -148,7 +153,7 @@ def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
 
 
 class _GatherHeads(Function):
-    """Packed rows of the padded layout; padding has no gradient."""
+    """The packed rows of the padded layout; padding has no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: HeadRows) -> Tensor:
@@ -161,11 +166,11 @@ class _GatherHeads(Function):
 
 
 def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
-    """Packed rows where they are in the padded layout, zero in padding, without a gradient."""
+    """Return packed rows in the padded layout, zero at padding, without a gradient."""
     width, (places, real) = x.shape[-1], (rows.out.shape[0], rows.back.shape[0])
     x = x.reshape(real, width)
     if places == real:
-        return x.index_select(0, rows.out)  # there is no padding
+        return x.index_select(0, rows.out)  # no padding
     return x.new_zeros((places, width)).index_copy_(0, rows.back, x)
 
 
@@ -174,7 +179,10 @@ def spread(
     packing: Packing,
     longest_first: bool = False,
 ) -> Float[Tensor, "B H T E"]:
-    """Rows of heads in the padded layout, contiguous; the `longest_first`, if that is asked for and pays."""
+    """Return rows of heads in the padded layout, contiguous.
+
+    With `longest_first`, rows are sorted from the longest to the shortest if `sorts_rows(packing)`.
+    """
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     made: Tensor = _SpreadHeads.run(x, rows, None)
     return made.squeeze(0)
@@ -185,7 +193,10 @@ def spread_parts(
     packing: Packing,
     factors: tuple[Factor, Factor] | None = None,
 ) -> Float[Tensor, "P B H T E"]:
-    """All parts at once, multiplied by the first of the `factors`; the second is its conjugate."""
+    """Return all parts in the padded layout, multiplied by `factors[0]`.
+
+    The second of `factors` is the conjugate, for the backward pass.
+    """
     rows = HeadRows.of(packing, x.shape[2], x.shape[1])
     made: Tensor = _SpreadHeads.run(x, rows, factors)
     return made
@@ -194,7 +205,7 @@ def spread_parts(
 def spread_each(
     x: Float[Tensor, "M P H E"], packing: Packing, factors: tuple[Factor, Factor] | None = None
 ) -> tuple[Float[Tensor, "B H T E"], ...]:
-    """The same, part by part."""
+    """Return the result of `spread_parts`, split into parts."""
     return spread_parts(x, packing, factors).unbind(0)
 
 
@@ -203,7 +214,7 @@ def gather(
     packing: Packing,
     longest_first: bool = False,
 ) -> Float[Tensor, "M H E"]:
-    """The rows of tokens among those of the padded layout."""
+    """Return the packed rows of the padded layout; arguments are those of `spread`."""
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     made: Tensor = _GatherHeads.run(x, rows)
     return made.view(-1, *x.shape[1:2], x.shape[-1])
@@ -211,24 +222,24 @@ def gather(
 
 @dataclass(frozen=True)
 class RowPart:
-    """Rows that are worked on at once, and their most queries and keys; all where these are None."""
+    """Rows processed at once, with their maximum numbers of queries and keys (None: the full width)."""
 
     rows: slice
     heads: slice
-    """Their heads among those of all rows."""
+    """The corresponding slice of the rows times heads axis."""
     queries: int | None = None
     keys: int | None = None
 
     def of_queries(self, x: Shaped[Tensor, "N T E"]) -> Shaped[Tensor, "P Q E"]:
-        """What all rows have for each query."""
+        """Return the slice of a tensor with an entry for each query."""
         return x if self.queries is None else x[self.heads, : self.queries]
 
     def of_keys(self, x: Shaped[Tensor, "N K E"]) -> Shaped[Tensor, "P S E"]:
-        """What all rows have for each key."""
+        """Return the slice of a tensor with an entry for each key."""
         return x if self.keys is None else x[self.heads, : self.keys]
 
     def of_pairs(self, x: Shaped[Tensor, "B H T K"]) -> Shaped[Tensor, "R H Q S"]:
-        """What all rows have for each pair, or for each key."""
+        """Return the slice of a tensor with an entry for each pair of query and key, or for each key."""
         return x if self.keys is None else x[self.rows, :, : self.queries, : self.keys]
 
 
@@ -236,12 +247,12 @@ WHOLE = RowPart(slice(None), slice(None))
 
 
 def can_leave_padding(queries: Packing, keys: Packing) -> bool:
-    """Whether the host knows lengths, and kernels cost little."""
+    """Return whether padding can be skipped: `sorts_rows` holds for queries and for keys."""
     return sorts_rows(queries) and sorts_rows(keys)
 
 
 def row_parts(queries: Packing, keys: Packing, heads: int, most_pairs: int) -> Iterator[RowPart]:
-    """Rows one after the other, as long as they are at most so many pairs of queries and keys."""
+    """Yield groups of consecutive rows with at most `most_pairs` pairs of queries and keys, or one row."""
     asks, sees = queries.host_counts.tolist(), keys.host_counts.tolist()
     counts = [
         (stepped(ask, queries.width), stepped(see, keys.width)) for ask, see in zip(asks, sees, strict=True)

@@ -1,4 +1,4 @@
-"""The host's part of a step: what it does hundreds of times with little work, and what it waits for."""
+"""Host-side helpers of a training step: frequent small operations, uploads, and waits for the device."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
@@ -15,22 +15,22 @@ Record = TypeVar("Record")
 
 
 def on_host(flags: Bool[Tensor, " U"]) -> Bool[np.ndarray, " U"]:
-    """The same truth values where the host can read them: it waits for the device."""
+    """Copy boolean flags to the host; the host waits for the device."""
     refuse_host_read("flags")
     return np.asarray(flags.tolist(), dtype=bool)
 
 
 def uploaded(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
-    """The same numbers on `device`; the host does not wait until they are there."""
+    """Copy a table to `device`; the host does not wait for the copy."""
     shapes = constant_shapes()
     return copied_to(table, device) if shapes is None else shapes.table(table, device)
 
 
 class Function(torch.autograd.Function):
-    """A function with gradients of its own, called without the checks that only functions for `vmap` need.
+    """An autograd function that is called without the checks that only `vmap` needs.
 
-    It is given no tensors of transforms of `torch.func` that are over: `run` does not look for them, which
-    takes `apply` about as long as everything else that it does.
+    Inputs must not be tensors of finished `torch.func` transforms: `run` does not check for them. The check
+    takes `apply` about as long as the rest of its work.
     """
 
     _at_once: ClassVar[Any]
@@ -41,17 +41,17 @@ class Function(torch.autograd.Function):
 
     @classmethod
     def run(cls, *given: Any) -> Any:
-        """The result for what `forward` is `given`."""
+        """Return the result of `forward`."""
         if torch._C._are_functorch_transforms_active():
             return cls.apply(*given)  # type: ignore[no-untyped-call]
         return cls._at_once(*given)
 
 
 def changed(record: Record, **fields: Any) -> Record:
-    """`dataclasses.replace` in a third of its time, as passes make hundreds of records in a step.
+    """Return `dataclasses.replace(record, **fields)` in a third of its time.
 
-    Of frozen dataclasses that check and derive nothing when they are made; what `cached_property` keeps is
-    left behind.
+    A step creates hundreds of records. The dataclasses must be frozen and have no `__post_init__`. Values of
+    `cached_property` are not copied.
     """
     found = object.__new__(type(record))
     given, own = record.__dict__, found.__dict__
@@ -62,9 +62,9 @@ def changed(record: Record, **fields: Any) -> Record:
 
 
 def named_modules_of(model: nn.Module) -> dict[nn.Module, str]:
-    """What `model.named_modules()` goes through, in the same order, to its name.
+    """Return the modules of `model.named_modules()` in the same order, mapped to their names.
 
-    Without PyTorch's nested generators, which every step would pass through.
+    This avoids PyTorch's nested generators, which would run in every step.
     """
     found: dict[nn.Module, str] = {}
     waiting = [(model, "")]
@@ -81,5 +81,5 @@ def named_modules_of(model: nn.Module) -> dict[nn.Module, str]:
 
 
 def modules_of(model: nn.Module) -> Iterable[nn.Module]:
-    """What `model.modules()` goes through, in the same order."""
+    """Return the modules of `model.modules()` in the same order."""
     return named_modules_of(model)

@@ -1,4 +1,4 @@
-"""Linear maps and norms that know their own initial distribution, drawn from a stream per parameter."""
+"""Linear maps, norms and vectors with their initial distributions, drawn from one stream per parameter."""
 
 from collections.abc import Callable
 
@@ -6,33 +6,33 @@ import torch
 from torch import Tensor, nn
 
 Stream = Callable[[str], torch.Generator]
-"""The random stream of a parameter, by its name within the module."""
+"""Returns the random stream of a parameter, given its name within the module."""
 
 TINY_BIAS_STD = 1e-6
 
 
 class Initialised(nn.Module):
-    """A module that draws the parameters it owns itself, each from its own stream."""
+    """A module that draws its own parameters, each from a separate stream."""
 
     def initialise(self, stream: Stream) -> None:
-        """Fill every parameter of this module, those of children left out."""
+        """Fill every parameter of this module except those of its children."""
         raise NotImplementedError
 
 
 class _Linear(nn.Linear, Initialised):
-    """A linear map without values on the device `meta`."""
+    """A linear map that is not filled with values on the device `meta`."""
 
     def reset_parameters(self) -> None:
-        """As PyTorch; nothing on `meta`, where it would take most of the time of building a model."""
+        """Reset as PyTorch does; do nothing on `meta`, where this would slow down building models."""
         if not self.weight.is_meta:
             super().reset_parameters()
 
 
 class Linear(_Linear):
-    """PyTorch's own distribution: weights and bias even in +-1/sqrt(inputs)."""
+    """A linear map with PyTorch's default distribution: weights and bias uniform in +-1/sqrt(inputs)."""
 
     def initialise(self, stream: Stream) -> None:
-        """Weight, then bias."""
+        """Fill the weight, then the bias."""
         bound = self.in_features**-0.5
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=stream("weight"))
@@ -41,9 +41,9 @@ class Linear(_Linear):
 
 
 class XavierLinear(_Linear):
-    """Xavier-uniform weights; biases all but `bias_mean`, N(bias_mean, (1e-6)^2).
+    """A linear map with Xavier-uniform weights and biases distributed as N(bias_mean, (1e-6)^2).
 
-    Without a `bias_mean` biases are even in +-1/sqrt(inputs), as where only weights are initialised anew.
+    If `bias_mean` is None, biases are uniform in +-1/sqrt(inputs), as if only the weights were reinitialised.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class XavierLinear(_Linear):
         self.bias_mean = bias_mean
 
     def initialise(self, stream: Stream) -> None:
-        """Weight, then bias."""
+        """Fill the weight, then the bias."""
         bound = self.gain * (6 / (self.in_features + self.out_features)) ** 0.5
         with torch.no_grad():
             self.weight.uniform_(-bound, bound, generator=stream("weight"))
@@ -72,52 +72,52 @@ class XavierLinear(_Linear):
 
 
 class ZeroLinear(_Linear):
-    """Weights all zero, no bias: the output is zero at first."""
+    """A linear map with zero weights and no bias: its output is initially zero."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, bias=False)
 
     def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
-        """Draws nothing."""
+        """Set all weights to zero."""
         nn.init.zeros_(self.weight)
 
 
 class LayerNorm(nn.LayerNorm, Initialised):
-    """Weights one, biases zero; without values on the device `meta`."""
+    """A layer norm with weights one and biases zero; not filled with values on the device `meta`."""
 
     def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
-        """Draws nothing."""
+        """Set weights to one and biases to zero."""
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As PyTorch; nothing on `meta`, for the time that it would take there."""
+        """Reset as PyTorch does; do nothing on `meta`, to save time."""
         if not (self.elementwise_affine and self.weight.is_meta):
             super().reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
-        """The norm over the last axis."""
+        """Return the norm over the last axis."""
         # Native function behind `torch.nn.functional.layer_norm`, without the check for overrides.
         return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 def joined(*weights: Tensor) -> Tensor:
-    """Weights or biases of several maps of the same inputs as those of one, in the precision of products.
+    """Return weights or biases of several maps of the same inputs as those of one, in product precision.
 
-    Autocast keeps what it casts for the parameters of a model, not for what is made of them.
+    Autocast caches casts of parameters of a model, but not casts of tensors computed from them.
     """
     whole = torch.cat(weights)
     return whole.to(dtype_of_products(whole))
 
 
 def dtype_of_products(weight: Tensor) -> torch.dtype:
-    """The precision of products with `weight`."""
+    """Return the precision of products with `weight`."""
     if torch.is_autocast_enabled(weight.device.type) and weight.dtype == torch.float32:
         return torch.get_autocast_dtype(weight.device.type)
     return weight.dtype
 
 
 class Vector(Initialised):
-    """One learned vector, or a table of them, normal around zero."""
+    """One learned vector, or a table of vectors, normally distributed around zero."""
 
     def __init__(self, *shape: int, std: float) -> None:
         super().__init__()
@@ -125,12 +125,12 @@ class Vector(Initialised):
         self.std = std
 
     def initialise(self, stream: Stream) -> None:
-        """All of them at once."""
+        """Fill all vectors."""
         with torch.no_grad():
             self.weight.normal_(0, self.std, generator=stream("weight"))
 
     def forward(self) -> Tensor:
-        """The vectors themselves."""
+        """Return the vectors."""
         return self.weight
 
 
@@ -143,9 +143,9 @@ class Constant(Initialised):
         self.value = value
 
     def initialise(self, stream: Stream) -> None:  # noqa: ARG002 nothing random here
-        """Draws nothing."""
+        """Set all numbers to `value`."""
         nn.init.constant_(self.weight, self.value)
 
     def forward(self) -> Tensor:
-        """The numbers themselves."""
+        """Return the numbers."""
         return self.weight

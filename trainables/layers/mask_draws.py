@@ -1,4 +1,4 @@
-"""The hash that keyed masks are drawn by, and draws of many masks by one hash (`layers.dropout`)."""
+"""Hash that draws keyed dropout masks, and joint drawing of many masks by one hash (`layers.dropout`)."""
 
 import sys
 from collections.abc import Callable
@@ -21,15 +21,15 @@ ODD_32: Final = -1_640_531_527
 MOST_WORDS = 1 << 22
 """Maximum number of words hashed at once for several masks: 16 MiB, and 16 MiB of temporary memory."""
 CACHED_WORDS = 1 << 18
-"""Words that are hashed at once on a CPU where there are more than `MOST_WORDS`."""
+"""Number of words hashed at once on a CPU if a mask has more than `MOST_WORDS`."""
 _LOW = 0 if sys.byteorder == "little" else 1
 
 
 def mix(word: Tensor) -> None:
-    """Avalanche of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
+    """Mix the bits of 32-bit words in place: two rounds of xor-shift and odd multiplication."""
     halves = word.view(torch.int16)
     low, high = halves[..., _LOW::2], halves[..., 1 - _LOW :: 2]
-    low ^= high  # word ^= word >> 16, as of words without a sign
+    low ^= high  # word ^= word >> 16, with an unsigned shift
     word *= MIX_A
     word ^= (word >> 15).bitwise_and_(0x1FFFF)
     word *= MIX_B
@@ -38,28 +38,33 @@ def mix(word: Tensor) -> None:
 
 @lru_cache(maxsize=256)
 def salt_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
-    """Of words, in each of some groups from zero on, what they are salted with; not to be written to."""
+    """Return the salt numbers of groups of `counts` words, each numbered from zero (read-only)."""
     found: np.ndarray = np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
     found.flags.writeable = False
     return found
 
 
 def salted(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
-    """What places are hashed with, for a key or several and the numbers of elements times `ODD_32`."""
+    """Return the salts that places are hashed with.
+
+    Args:
+        key: One key or an array of keys.
+        number: Numbers of the elements times `ODD_32`.
+    """
     words = (number + (key & 0x7FFFFFFF)) ^ (key >> 32)
     found: np.ndarray = words.astype(np.uint32).view(np.int32)
     return found
 
 
 def scattered(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
-    """A 32-bit word for each number below 2^32, spread over all bits; no two are alike."""
+    """Return a distinct 32-bit word for each number below 2^32, spread over all bits."""
     word = number.to(torch.int32) * ODD_32
     mix(word)
     return word
 
 
 def host_scattered(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
-    """The same of numbers that the host knows."""
+    """Return the result of `scattered`, computed on the host."""
     word: np.ndarray = number.astype(np.uint32) * np.uint32(ODD_32 & 0xFFFFFFFF)
     for shift, factor in ((16, MIX_A), (15, MIX_B)):
         word = (word ^ (word >> shift)) * np.uint32(factor & 0xFFFFFFFF)
@@ -68,25 +73,28 @@ def host_scattered(number: Int[np.ndarray, "*M"]) -> Int[np.ndarray, "*M"]:
 
 
 def kept(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C"]:
-    """What the draws in hashed `words`, two in each, leave where so many of `MASK_LEVELS` are dropped."""
+    """Return the mask of kept elements, given hashed `words` of two draws each.
+
+    `levels` of the `MASK_LEVELS` possible values are dropped.
+    """
     draws = words.view(torch.int16)
-    # On a CPU, comparing into bytes takes a fifth of the time of comparing into booleans.
+    # On a CPU, writing a comparison into bytes takes a fifth of the time of writing it into booleans.
     keep = torch.empty(draws.shape, dtype=torch.uint8, device=draws.device)
     return torch.ge(draws, levels - MASK_LEVELS // 2, out=keep).view(torch.bool)
 
 
 class _Job(NamedTuple):
-    """Masks of one table of words."""
+    """Masks that are computed from one table of words."""
 
     place: Int[Tensor, "*M"]
     salt: Int[Tensor, "*C"]
     parts: list[tuple[int, int]]
-    """Of each of the masks beside each other its level, and how many words it takes of a place."""
+    """For each of the adjacent masks, its level and its number of words per place."""
     give: Callable[[list[Tensor]], None]
     shape: tuple[int, ...]
-    """Of the words."""
+    """Shape of the table of words."""
     words: int
-    """How many there are."""
+    """Number of words."""
 
     @classmethod
     def of(
@@ -96,13 +104,13 @@ class _Job(NamedTuple):
         parts: list[tuple[int, int]],
         give: Callable[[list[Tensor]], None],
     ) -> "_Job":
-        """Masks over `place` and `salt` broadcast."""
+        """Build the job of masks over `place` and `salt`, broadcast."""
         shape = _broadcast(tuple(place.shape), tuple(salt.shape))
         return cls(place, salt, parts, give, shape, prod(shape))
 
 
 def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """As NumPy's, in a tenth of its time."""
+    """Return the shape that NumPy broadcasting gives, in a tenth of its time."""
     if len(one) < len(other):
         one, other = other, one
     gap = len(one) - len(other)
@@ -110,7 +118,7 @@ def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class MaskDraws:
-    """Masks that are drawn by one hash, whatever their shapes."""
+    """Masks of any shapes that are drawn by one hash."""
 
     def __init__(self) -> None:
         self._jobs: list[_Job] = []
@@ -122,8 +130,14 @@ class MaskDraws:
         parts: list[tuple[int, int]],
         give: Callable[[list[Tensor]], None],
     ) -> None:
-        """Draw masks over `place` and `salt` broadcast, whose last axis is that of the words of all `parts`,
-        and `give` them to who uses them. Of a level, draws from it on are kept (`kept`)."""
+        """Schedule masks over `place` and `salt`, broadcast.
+
+        Args:
+            place: Places of tokens.
+            salt: Salts; the last axis holds the words of all `parts`.
+            parts: Level and number of words of each mask; draws from the level on are kept (`kept`).
+            give: Function that receives the drawn masks.
+        """
         self._jobs.append(_Job.of(place, salt, parts, give))
 
     def run(self) -> None:
@@ -169,7 +183,7 @@ def _draw_one(job: _Job) -> None:
         mix(word)
         _give(job, word)
         return
-    # Where words stay in the cache until they are compared, all passes over them take half of the time.
+    # If words stay in the cache until they are compared, all passes over them take half of the time.
     (level, _), (rows, *others) = job.parts[0], job.shape
     keep = torch.empty((rows, *others[:-1], 2 * others[-1]), dtype=torch.uint8, device=place.device)
     few = max(1, CACHED_WORDS * rows // count)
@@ -187,5 +201,5 @@ def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
 
 
 def _cut(x: Tensor, sizes: list[int]) -> list[Tensor]:
-    """Parts of the last axis."""
+    """Split the last axis into parts of `sizes`."""
     return [x] if len(sizes) == 1 else list(x.split_with_sizes(sizes, -1))

@@ -1,10 +1,10 @@
-"""Memory that carries over from chunk to chunk: slots that tokens attend to, and that attend to tokens.
+"""Memory that is passed from chunk to chunk: slots that tokens attend to, and that attend to tokens.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2, after
-Didolkar et al., Temporal Latent Bottleneck. Slots begin at zero, as in the published runs, and nothing
-distinguishes them: but for dropout they stay equal, and act as one slot. `start: random` and `slot_positions`
-(the sinusoids of the original bottleneck, added before every chunk) break that symmetry. The feed-forward of
-an update has the model's width inside, where the text has the same feed-forward everywhere.
+Didolkar et al., Temporal Latent Bottleneck. Slots start at zero, as in the published runs, and have no
+positions. Except for dropout they remain equal and act as one slot. `start: random` and `slot_positions` (the
+sinusoids of the original bottleneck, added before every chunk) break this symmetry. The feed-forward of an
+update has the model's width as its inner size; the text uses the same feed-forward everywhere.
 """
 
 from typing import Annotated, Literal
@@ -28,20 +28,20 @@ from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
 
 
 class MemorySettings(Settings):
-    """How much is carried over, and how it is brought up to date."""
+    """Size, initial values and updates of the memory."""
 
     slots: Annotated[int, Small(3)] = Field(default=20, ge=1)
-    """Vectors of memory."""
+    """Number of memory vectors."""
     update_layers: Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(1, 2)] = 1
-    """Layers, with weights of their own, by which the slots take in a chunk."""
+    """Number of layers, with separate weights, that update the slots from a chunk."""
     start: Literal["zeros", "random"] = "zeros"
-    """What the learned slots begin training at: all zero, which leaves them equal, or N(0, 1)."""
+    """Initial values of the learned slots: all zero, which keeps them equal, or N(0, 1)."""
     slot_positions: bool = False
-    """Add a fixed encoding of its number to each slot before every chunk."""
+    """Add a fixed encoding of its index to each slot before every chunk."""
 
 
 class Update(RecomputableLayer):
-    """One layer by which slots take in the states of a chunk."""
+    """One layer that updates the slots from the states of a chunk."""
 
     def __init__(self, config: BlockSettings) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Update(RecomputableLayer):
     def forward(
         self, slots: Float[Tensor, "K D"], placed: Placed, states: Float[Tensor, "M D"], packing: Packing
     ) -> Float[Tensor, "K D"]:
-        """Packed slots one layer on."""
+        """Return the packed slots after this layer."""
         draws = MaskDraws()
         self.dropouts.ask(draws, placed.place)
         self.recall.attention.ask(draws, placed, packing)
@@ -64,7 +64,7 @@ class Update(RecomputableLayer):
 
 
 class Memory(nn.Module):
-    """Slots of every row of a batch."""
+    """Memory slots of every row of a batch."""
 
     def __init__(self, config: BlockSettings, settings: MemorySettings, *, is_read: bool) -> None:
         super().__init__()
@@ -74,27 +74,27 @@ class Memory(nn.Module):
         self.readout_norm = LayerNorm(config.width) if is_read else None
 
     def begin(self, num_rows: int) -> Float[Tensor, "B S D"]:
-        """Before the first chunk."""
+        """Return the slots before the first chunk."""
         slots: Tensor = self.slots()
         if not torch.is_grad_enabled():
-            # PyTorch says of views of weights that they have a gradient, though none is recorded, and what
-            # hooks into its modules (its FLOP counter) then looks for one.
+            # PyTorch reports that views of weights require a gradient although none is recorded. Hooks of its
+            # FLOP counter would then look for one.
             slots = slots.detach()
         return slots.expand(num_rows, -1, -1)
 
     def marked(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
-        """Before any chunk: slots with their positions, if they have any."""
+        """Return the slots with their positions added, if they have any; called before each chunk."""
         if not self.settings.slot_positions:
             return slots
         return slots + sinusoids(self.settings.slots, slots)
 
     def places(self, packing: Packing) -> Int[Tensor, "B S"]:
-        """Places of the slots of a full batch, packed by `packing`."""
+        """Return the places of the slots of a full batch, packed by `packing`."""
         slots = self.settings.slots
         return packed_places(slots_packing(packing.num_rows, slots, packing)).view(-1, slots)
 
     def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
-        """The slots of rows with such places, for the `tokens` of a chunk of theirs."""
+        """Return the slots with these places, for the `tokens` of a chunk of the same rows."""
         rows, each = places.shape
         return Placed(slots_packing(rows, each, tokens.packing), places.flatten(), made=tokens.made)
 
@@ -105,14 +105,21 @@ class Memory(nn.Module):
         states: Float[Tensor, "M D"],
         packing: Packing,
     ) -> Float[Tensor, "B S D"]:
-        """After a chunk with final `states`; `placed` are the slots."""
+        """Return the slots after a chunk.
+
+        Args:
+            slots: Slots before the update, (rows, slots, width).
+            placed: Packing and places of the slots.
+            states: Final states of the chunk, (tokens, width).
+            packing: Packing of these tokens.
+        """
         packed = slots.flatten(0, 1)
         for update in self.updates:
             packed = update(packed, placed, states, packing)
         return packed.reshape(slots.shape)
 
     def read(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
-        """The slots as the readout sees them, after the last chunk."""
+        """Return the normed slots for the readout after the last chunk."""
         assert self.readout_norm is not None
         normed: Tensor = self.readout_norm(slots)
         return normed
@@ -124,7 +131,7 @@ def _update(module: nn.Module) -> Update:
 
 
 def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
-    """Keys and values of slots for the `tokens` of their row, as `block` recalls them."""
+    """Return the keys and values of slots, projected by `block`, for the `tokens` of the same rows."""
     assert block.recall is not None
     rows, each, _ = slots.shape
     packing = slots_packing(rows, each, tokens.packing)
@@ -132,7 +139,7 @@ def offered(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> Keys
 
 
 def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
-    """Every row has as many slots; made once for all layers that run on the tokens of `packing`."""
+    """Return a packing of `each` slots per row, built once for all layers that use `packing`."""
     made: Packing = packing.once(
         ("slots", each), lambda: Packing.of_counts(np.full(rows, each), packing.row.device)
     )
@@ -140,14 +147,14 @@ def slots_packing(rows: int, each: int, packing: Packing) -> Packing:
 
 
 def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:
-    """Taking in one chunk of `tokens` tokens."""
+    """Return the FLOPs of a memory update from one chunk of `tokens` tokens."""
     attention = recall_flops(config, settings.slots, tokens) + offer_flops(config, tokens)
     feedforward = 2 * linear_flops(settings.slots, config.width, config.width)
     return settings.update_layers * (attention + feedforward)
 
 
 def update_saved_bytes(config: BlockSettings, settings: MemorySettings, rows: int, tokens: int) -> float:
-    """Activation bytes that taking in one chunk of `tokens` tokens a row keeps for the backward pass."""
+    """Return the activation bytes that a memory update from `tokens` tokens per row keeps for backward."""
     attention = recall_saved_bytes(config, rows, settings.slots, tokens)
     feedforward = rows * settings.slots * config.width * (4 * 5 + (2 if config.dropout else 0))
     return settings.update_layers * (attention + feedforward)

@@ -1,7 +1,7 @@
 """Ragged batches without padding: the real tokens of all rows, one after the other.
 
-Position-wise layers run on packed tokens `M D`, so that padding costs nothing and tokens or whole rows can
-leave a batch by plain selection. Only attention and means need rows, and use `pad` and `unpad`.
+Position-wise layers run on packed tokens `M D`. Padding therefore costs nothing, and tokens or complete rows
+can be removed from a batch by selection. Only attention and means need rows, and use `pad` and `unpad`.
 
 Legend: M packed tokens, B rows, T width of the padded form.
 """
@@ -21,7 +21,7 @@ from trainables.layers.host import Function, on_host, uploaded
 
 
 class _Take(Function):
-    """`x[index]` for indices without repeats: the gradient is a copy, where indexing would add."""
+    """`x[index]` for indices without repetition: the gradient is a copy, where indexing would add."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class _Take(Function):
 
 
 class _Moved(Function):
-    """`x[out]` for an order `out` and its inverse `back`."""
+    """`x[out]` for a permutation `out` and its inverse `back`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, out: Tensor, back: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class _Moved(Function):
 
 
 class _Spread(Function):
-    """Of each row its value at every token; the gradient is a sum over the padded form, in fixed order."""
+    """The value of each row at all its tokens; the gradient is a sum over the padded form, in fixed order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, packing: "Packing") -> Tensor:
@@ -63,7 +63,7 @@ class _Spread(Function):
 
 
 class _RowSums(Function):
-    """Sums over the tokens of each row, by the padded form; every token has the gradient of its row."""
+    """Sums over the tokens of each row, in the padded form; tokens get the gradient of their row."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, packing: "Packing") -> Tensor:
@@ -76,7 +76,7 @@ class _RowSums(Function):
 
 
 class _Put(Function):
-    """Rows of `x` at `index` of a zero tensor, for indices without repeats."""
+    """Rows of `x` at `index` of a zero tensor, for indices without repetition."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, size: int) -> Tensor:
@@ -90,7 +90,7 @@ class _Put(Function):
 
 
 class _CutInTwo(Function):
-    """Rows of `x` in a new order, cut in two: the gradient of each part is copied to where it came from."""
+    """Rows of `x` in a new order, split in two; the gradient of each part is copied back to its rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
@@ -118,7 +118,7 @@ class _CutInTwo(Function):
 
 
 def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor, "M ..."]:
-    """Rows of `x` at `index`, in which nothing repeats."""
+    """Return the rows of `x` at `index`, which must not contain repetitions."""
     if not x.requires_grad:
         return x.index_select(0, index)
     taken: Tensor = _Take.run(x, index)
@@ -128,48 +128,48 @@ def take(x: Shaped[Tensor, "K ..."], index: Int[Tensor, " M"]) -> Shaped[Tensor,
 def moved(
     x: Shaped[Tensor, "M ..."], out: Int[Tensor, " N"], back: Int[Tensor, " M"]
 ) -> Shaped[Tensor, "N ..."]:
-    """`x[out]`; the gradient of each vector is that of its place `back`."""
+    """Return `x[out]`; `back` is the inverse permutation, used for the gradient."""
     found: Tensor = _Moved.run(x, out, back)
     return found
 
 
 def put(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shaped[Tensor, "K ..."]:
-    """`size` rows, `x` at `index`, in which nothing repeats, and zero elsewhere."""
+    """Return `size` rows with `x` at `index` (without repetitions) and zero elsewhere."""
     if not x.requires_grad:
         return x.new_zeros((size, *x.shape[1:])).index_copy_(0, index, x)
-    # PyTorch's own gradient of a copy would keep `x`.
+    # The gradient of PyTorch's own copy would keep `x` in memory.
     placed: Tensor = _Put.run(x, index, size)
     return placed
 
 
 @dataclass(frozen=True)
 class InTwo:
-    """How rows of tensors are cut in two, as the host knows."""
+    """A split of rows of tensors in two parts, available on the host."""
 
     order: Int[Tensor, " N"]
-    """All of them, those of the first part before the others."""
+    """Indices of all rows, those of the first part before those of the second."""
     known: Bool[np.ndarray, " N"]
-    """Which are in the first part."""
+    """Mask of the rows of the first part, on the host."""
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Of both parts."""
+        """Sizes of both parts."""
         first = int(self.known.sum())
         return [first, self.known.shape[0] - first]
 
     @cached_property
     def others(self) -> Bool[np.ndarray, " N"]:
-        """Which are in the second part."""
+        """Mask of the rows of the second part, on the host."""
         found: np.ndarray = ~self.known
         return found
 
     @cached_property
     def one(self) -> Int[Tensor, " K"]:
-        """Which are in the first part."""
+        """Indices of the rows of the first part, on the device."""
         return self.order[: self.sizes[0]]
 
     def of(self, x: Any) -> tuple[Any, Any]:
-        """Both parts of `x`: by one kernel of a tensor, by the host of what it knows."""
+        """Return both parts of `x`, a tensor (split by one kernel) or an array on the host."""
         if isinstance(x, np.ndarray):
             return x[self.known], x[self.others]
         if x.requires_grad:
@@ -183,35 +183,35 @@ class RowPlaces(NamedTuple):
     """Places of packed tokens in the padded form of their rows, on the device."""
 
     token: Int[Tensor, "B T"]
-    """Token at each place of the padded form; the row's last token in padding."""
+    """Token at each place of the padded form; the last token of the row at padding."""
     place: Int[Tensor, " M"]
     """Place of each token in the flattened padded form."""
     mask: Bool[Tensor, "B T"]
-    """True where there is a token."""
+    """True at tokens, False at padding."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """M packed tokens in B rows."""
+    """Layout of M packed tokens in B rows."""
 
     row: Int[Tensor, " M"]
-    """Row of each token, never descending."""
+    """Row of each token, in non-descending order."""
     counts: Int[Tensor, " B"]
-    """Tokens of each row."""
+    """Number of tokens of each row."""
     width: int
-    """Columns of the padded form; at least the largest count."""
+    """Number of columns of the padded form; at least the largest count."""
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What `once` has made."""
+    """Values cached by `once`."""
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` makes of this packing, the same for all layers that run on it."""
+        """Return the value of `make`, computed once for all layers that run on this packing."""
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
 
     @classmethod
     def of_lengths(cls, lengths: Int[Tensor, " B"], width: int) -> "Packing":
-        """Rows that hold their first `lengths` columns."""
+        """Build the packing of rows that hold their first `lengths` columns."""
         row = torch.repeat_interleave(lengths)
         return cls(row, lengths, width)
 
@@ -219,7 +219,10 @@ class Packing:
     def of_counts(
         cls, counts: Int[np.ndarray, " B"], device: torch.device, width: int | None = None
     ) -> "Packing":
-        """The same for lengths that the host knows; it does not wait. Columns: the most there are."""
+        """Build the packing from lengths on the host, without waiting for the device.
+
+        `width` defaults to the largest count.
+        """
         row = np.repeat(np.arange(counts.shape[0]), counts)
         both = uploaded(np.concatenate((row, counts)), device)
         made = cls(both[: row.shape[0]], both[row.shape[0] :], int(counts.max()) if width is None else width)
@@ -228,7 +231,7 @@ class Packing:
 
     @property
     def host_counts(self) -> Int[np.ndarray, " B"]:
-        """`counts` for the host, which waits for them once, if it does not know them."""
+        """`counts` on the host; the host waits for the device once if they are not available."""
 
         def read() -> np.ndarray:
             refuse_host_read("lengths")
@@ -239,12 +242,12 @@ class Packing:
 
     @property
     def num_rows(self) -> int:
-        """B."""
+        """Number of rows B."""
         return self.counts.shape[0]
 
     @property
     def dense(self) -> bool:
-        """Whether the padded form holds no padding; known from shapes alone."""
+        """Whether the padded form has no padding, as determined from shapes alone."""
         return self.row.shape[0] == self.num_rows * self.width
 
     @property
@@ -254,17 +257,17 @@ class Packing:
 
     @property
     def ends(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-        """Where the first and the last token of each row are among the packed ones."""
+        """Indices of the first and the last token of each row among the packed tokens."""
         return self.starts[:-1], self.starts[1:] - 1
 
     @property
     def by_host(self) -> bool:
-        """Whether the host knows the lengths already, and makes places of them without any kernel."""
+        """Whether the lengths are on the host, which then computes places without a kernel."""
         return "host counts" in self.made
 
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
-        """Where each row begins among the packed tokens, and the end of the last."""
+        """Index of the first token of each row, and the end of the last row."""
         if self.by_host:
             return uploaded(np.concatenate(([0], np.cumsum(self.host_counts))), self.row.device)
         return torch.nn.functional.pad(self.counts.cumsum(0), (1, 0))
@@ -286,7 +289,7 @@ class Packing:
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
-        """For each place of the padded form its token among the packed ones, in padding the row's last."""
+        """Packed token at each place of the padded form; the last token of the row at padding."""
         if self.by_host:
             return self.rows.token
         columns = torch.arange(self.width, device=self.row.device)
@@ -303,8 +306,10 @@ class Packing:
 
     @cached_property
     def host_rows(self) -> tuple[Int[np.ndarray, "B T"], Int[np.ndarray, " M"], Bool[np.ndarray, "B T"]]:
-        """Where tokens are in the padded form, for the host, which waits for the lengths if it does not know
-        them."""
+        """Padded token indices, places and mask on the host, as in `RowPlaces`.
+
+        The host waits for the lengths if they are not available.
+        """
         counts = self.host_counts
         starts, columns = np.cumsum(counts) - counts, np.arange(self.width)
         token = starts[:, None] + np.minimum(columns, np.maximum(counts - 1, 0)[:, None])
@@ -317,41 +322,47 @@ class Packing:
         return RowPlaces(*(uploaded(each, self.row.device) for each in self.host_rows))
 
     def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
-        """The padded form, zero where there is no token."""
+        """Return the padded form of packed `x`, zero at padding."""
         shape = (self.num_rows, self.width, *x.shape[1:])
         if self.dense:
             return x.reshape(shape)
         return put(x, self.index, self.num_rows * self.width).reshape(shape)
 
     def unpad(self, x: Shaped[Tensor, "B T ..."]) -> Shaped[Tensor, "M ..."]:
-        """The packed form of padded `x`."""
+        """Return the packed form of padded `x`."""
         flat = x.reshape(self.num_rows * self.width, *x.shape[2:])
         return flat if self.dense else take(flat, self.index)
 
     def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
-        """A row's value at each of its tokens; its gradient is a sum in fixed order."""
+        """Return the value of each row at all its tokens; the gradient is a sum in fixed order."""
         if not x.requires_grad:
             return x.index_select(0, self.row)
         wide: Tensor = _Spread.run(x, self)
         return wide
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
-        """Mean over the tokens of each row; rows must not be empty."""
+        """Return the mean over the tokens of each row; rows must not be empty."""
         total: Tensor = _RowSums.run(x, self)
         counts = self.once(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
         mean: Tensor = total / counts
         return mean
 
     def running_sum(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
-        """Sum over the tokens of each row up to and including each token."""
+        """Return the sum over the tokens of each row up to and including each token."""
         return self.unpad(self.pad(x).cumsum(1))
 
     def select(
         self, keep: Bool[Tensor, " M"] | Bool[np.ndarray, " M"]
     ) -> tuple[Int[Tensor, " K"], Int[Tensor, " R"], "Packing"]:
-        """Which tokens and rows are left, and how they are packed, when only tokens in `keep` stay.
+        """Return the remaining tokens, rows and packing when only the tokens in `keep` remain.
 
-        The host waits for `keep` if it does not know it, and for nothing else.
+        The host waits for `keep` if it is a tensor, and for nothing else.
+
+        Args:
+            keep: Mask of the remaining tokens.
+
+        Returns:
+            Indices of these tokens, indices of the rows that have any, and their packing.
         """
         stays = on_host(keep) if isinstance(keep, Tensor) else keep
         rows, packing = self.left(stays)
@@ -360,7 +371,7 @@ class Packing:
         return both[: tokens.shape[0]], both[tokens.shape[0] :], packing
 
     def left(self, stays: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], "Packing"]:
-        """Which rows are left, and how tokens are packed, when only those that stay do."""
+        """Return the rows that have remaining tokens, and the packing of the tokens in `stays`."""
         begun = np.concatenate(([0], np.cumsum(stays)))
         ends = np.cumsum(self.host_counts)
         left = begun[ends] - begun[ends - self.host_counts]
@@ -369,13 +380,13 @@ class Packing:
 
 
 def packed(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Tensor, "M D"], Packing]:
-    """The real vectors of right-padded rows; longer padding changes nothing."""
+    """Return the real vectors of right-padded rows and their packing; extra padding has no effect."""
     packing = packing_of(mask)
     return packing.unpad(x[:, : packing.width]), packing
 
 
 def packing_of(mask: Bool[Tensor, "N S"], more: int = 0) -> Packing:
-    """Of right-padded rows, each with `more` tokens than are in `mask`.
+    """Return the packing of right-padded rows, each with `more` tokens than `mask` has.
 
     With constant shapes the padded form is as wide as `mask`, and lengths stay on the device.
     """
@@ -383,5 +394,5 @@ def packing_of(mask: Bool[Tensor, "N S"], more: int = 0) -> Packing:
         counts = mask.sum(1) + more
         row = torch.repeat_interleave(counts, output_size=shapes.count(counts))
         return Packing(row, counts, mask.shape[1] + more)
-    lengths = np.asarray(mask.sum(1).tolist(), dtype=np.int64)  # for which the host waits
+    lengths = np.asarray(mask.sum(1).tolist(), dtype=np.int64)  # the host waits for the device
     return Packing.of_counts(lengths + more, mask.device)

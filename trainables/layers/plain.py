@@ -1,7 +1,7 @@
-"""Modules that draw from PyTorch's global generator: PyTorch's own, and those of users.
+"""Run modules that draw from PyTorch's global generator: PyTorch's own modules and custom modules.
 
-Ours draw from named streams (`layers.linear`, `layers.dropout`). For the others the global generator is given
-such a stream as long as they draw from it, and is afterwards as it was before.
+Built-in modules draw from named streams (`layers.linear`, `layers.dropout`). For the others, the global
+generator is seeded from such a stream while they draw, and is restored afterwards.
 """
 
 from collections.abc import Iterator
@@ -18,27 +18,28 @@ from trainables.seeds import derive
 
 OURS: Final = __name__.partition(".")[0]
 CONTAINERS: Final = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-"""Modules of PyTorch's that compute and draw nothing themselves."""
+"""PyTorch modules that compute and draw nothing themselves."""
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether `module` may draw from the global generator, when it is made or when it runs."""
+    """Return whether `module` may draw from the global generator when it is built or run."""
     if isinstance(module, Initialised) or type(module) in CONTAINERS:
         return False
     if type(module).__module__.partition(".")[0] != OURS:
         return True
-    # What `parameters(recurse=False)` gives, in a tenth of the time: plans ask for thousands of modules.
+    # Equivalent to `parameters(recurse=False)` and `buffers(recurse=False)` in a tenth of the time; a plan
+    # checks thousands of modules.
     holds = (*module._parameters.values(), *module._buffers.values())
     return any(each is not None for each in holds) or hasattr(module, "reset_parameters")
 
 
 def has_plain(model: nn.Module) -> bool:
-    """Whether any module of `model` is plain."""
+    """Return whether any module of `model` is plain."""
     return any(is_plain(module) for module in model.modules())
 
 
 def reset(module: nn.Module) -> bool:
-    """Let a plain module draw its parameters anew; False if it has no method for it."""
+    """Redraw the parameters of a plain module; return False if it has no method for this."""
     for name in ("reset_parameters", "_reset_parameters"):
         if callable(draw := getattr(module, name, None)):
             draw()
@@ -48,7 +49,7 @@ def reset(module: nn.Module) -> bool:
 
 @contextmanager
 def global_stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Inside, PyTorch's global generators of the CPU and of `device` are those of `seed`."""
+    """Seed PyTorch's global generators of the CPU and of `device` by `seed` within the context."""
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
@@ -60,9 +61,10 @@ def global_stream(seed: int, device: torch.device | None = None) -> Iterator[Non
 
 @contextmanager
 def evaluation_stream(model: nn.Module, seed: int) -> Iterator[None]:
-    """Inside, what plain modules of `model` draw while it is evaluated is of `seed`.
+    """Seed the global generators from `seed` while `model` is evaluated, if its modules draw from them.
 
-    It begins anew each time: the same weights on the same split measure the same, now and read again.
+    The stream restarts each time, so that the same weights on the same split give the same measurement in
+    every evaluation.
     """
     if not draws_globally(model):
         yield
@@ -72,12 +74,12 @@ def evaluation_stream(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 def draws_globally(model: nn.Module) -> bool:
-    """Whether modules of `model` may draw from the global generator in a forward pass."""
+    """Return whether modules of `model` may draw from the global generator in a forward pass."""
     return any(isinstance(module, GlobalStream) for module in model.children())
 
 
 class GlobalStream(Keyed):
-    """Gives the global generator a stream of its own in each forward pass of a model in training."""
+    """A module that seeds the global generator for each forward pass of a model in training mode."""
 
     by_place = False
 
@@ -88,7 +90,7 @@ class GlobalStream(Keyed):
         model.register_forward_hook(self._end, always_call=True)
 
     def _begin(self, model: nn.Module, _: Any) -> None:
-        # A captured pass has the generator seeded before it.
+        # For a captured pass the generator is seeded beforehand.
         if model.training and self._stream is not None and constant_shapes() is None:
             key, device = self.draw(), next(model.parameters()).device
             assert isinstance(key, int), "modules that draw from the global generator are of one model"

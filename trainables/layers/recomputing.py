@@ -1,8 +1,8 @@
-"""Layers that are run again in the backward pass, in place of keeping all that they computed.
+"""Layers that can be recomputed in the backward pass instead of storing all their activations.
 
-Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (arXiv:1604.06174), s. 4.1: between layers
-the states are kept, and of the inside of layers that of one at a time. Results are the same: a layer that is
-run again draws the dropout masks of its first run.
+Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (arXiv:1604.06174), s. 4.1. States between
+layers are stored; activations inside layers exist for one layer at a time. Results are unchanged: a
+recomputed layer uses the dropout masks of its first run.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,29 +20,29 @@ Found = TypeVar("Found")
 
 
 class Recomputable(nn.Module):
-    """A module that whoever trains may ask to be run again in the backward pass."""
+    """A module that can be recomputed in the backward pass."""
 
     recomputes = False
-    """Whether that was asked for."""
+    """Whether recomputation is enabled."""
 
 
 class RecomputableLayer(Recomputable):
-    """One that is run again as a whole. Inputs are tensors, and what is known of tokens."""
+    """A module that is recomputed as a unit. Inputs are tensors, tokens (`Placed`) or `KeysValues`."""
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """`forward`."""
+        """Run `forward`, with recomputation if enabled."""
         return self.use(super().__call__, *inputs, **named)
 
     def use(self, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
-        """`run(*inputs)`, a pass through this layer or a part of it."""
+        """Return `run(*inputs, **named)`, a pass through this layer or a part of it."""
         return again_if_asked(self, run, *inputs, **named)
 
 
 def again_if_asked(part: Recomputable, run: Callable[..., Found], *inputs: Any, **named: Any) -> Found:
-    """`run(*inputs)`, a pass through modules of `part`, of which nothing inside is kept if asked for.
+    """Return `run(*inputs, **named)`; without its activations if recomputation is enabled for `part`.
 
-    What the layers of a pass share is made in each of them then: one that is run again finds nothing that was
-    made in another.
+    `run` is a pass through modules of `part`. With recomputation, values that layers would share are computed
+    in each layer, because a recomputed layer cannot use values cached by another layer.
     """
     if not (part.recomputes and torch.is_grad_enabled()):
         return run(*inputs, **named)
@@ -57,7 +57,7 @@ def again_if_asked(part: Recomputable, run: Callable[..., Found], *inputs: Any, 
         with _drawing(begun):
             return run(*alone, **named_alone)
 
-    # Nothing inside draws from the global generator.
+    # No module inside draws from the global generator.
     found: Found = checkpoint(made, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
     return found
 
@@ -68,7 +68,7 @@ def _alone(value: Any) -> Any:
 
 @contextmanager
 def _drawing(begun: list[tuple[Keyed, Drawn]]) -> Iterator[None]:
-    """Inside, modules draw what they drew from `begun` on."""
+    """Reset the streams of modules to the states in `begun` within the context."""
     present = [(module, module.drawn) for module, _ in begun]
     for module, state in begun:
         module.drawn = state
@@ -80,12 +80,12 @@ def _drawing(begun: list[tuple[Keyed, Drawn]]) -> Iterator[None]:
 
 
 def recompute(model: nn.Module) -> None:
-    """Ask it of all layers of `model` that can be run again."""
+    """Enable recomputation for all layers of `model` that support it."""
     for module in model.modules():
         if isinstance(module, Recomputable):
             module.recomputes = True
 
 
 def can_recompute(model: nn.Module) -> bool:
-    """Whether any layer of `model` can be run again."""
+    """Return whether any layer of `model` can be recomputed."""
     return any(isinstance(module, Recomputable) for module in model.modules())

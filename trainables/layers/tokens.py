@@ -1,4 +1,4 @@
-"""The active tokens of a batch, with what attention and dropout need of each: positions, reach, place."""
+"""Describe the active tokens of a batch: positions, attention range, and places for dropout masks."""
 
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -23,23 +23,23 @@ ROW_STRIDE = 1 << 16
 
 @dataclass(frozen=True)
 class KeysValues:
-    """What queries attend to: rotated keys, and values, of whole rows."""
+    """Rotated keys and values of full rows, which queries attend to."""
 
     keys: Float[Tensor, "L H E"]
     values: Float[Tensor, "L H E"]
     packing: Packing
     both: Float[Tensor, "L 2 H E"] | None = None
-    """The same beside each other, where they were made so."""
+    """Keys and values in one tensor, (tokens, 2, heads, head width), if they were computed together."""
 
     @classmethod
     def beside(cls, both: Float[Tensor, "L 2 H E"], packing: Packing) -> "KeysValues":
-        """Of one tensor."""
+        """Build from one tensor that holds keys and values side by side."""
         keys, values = both.unbind(1)
         return cls(keys, values, packing, both)
 
     @cached_property
     def padded(self) -> tuple[Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]:
-        """Both as batched products read them, made once for all that attend to them."""
+        """Padded keys and padded values for batched products, built once for all queries."""
         if self.both is not None:
             keys, values = self.padded_both.unbind(0)
             return keys, values
@@ -47,16 +47,16 @@ class KeysValues:
 
     @cached_property
     def padded_both(self) -> Float[Tensor, "2 B H K E"]:
-        """The same in one tensor, of what was made so."""
+        """Padded keys and values in one tensor; requires `both`."""
         assert self.both is not None
         return spread_parts(self.both, self.packing)
 
     def alone(self) -> "KeysValues":
-        """The same, with nothing made of it yet."""
+        """Return a copy without any cached result."""
         return changed(self)
 
     def with_rows(self, where: Int[Tensor, " K"], others: "KeysValues") -> "KeysValues":
-        """With `others` in place of some keys and values."""
+        """Return a copy in which the entries at `where` are replaced by `others`."""
         if self.both is not None and others.both is not None:
             return KeysValues.beside(self.both.index_copy(0, where, others.both), self.packing)
         keys = self.keys.index_copy(0, where, others.keys)
@@ -65,15 +65,20 @@ class KeysValues:
     def select_rows(
         self, rows: Int[Tensor, " R"], known: Int[np.ndarray, " R"] | None = None
     ) -> "KeysValues":
-        """Only some of the rows, in their order; whole rows stay or leave, whatever their lengths.
+        """Return the keys and values of some rows, in their order.
 
-        Where the host does not know them and lengths differ, it waits.
+        Each selected row is kept with all its tokens. If rows have different lengths and `known` is None, the
+        host waits for the device.
+
+        Args:
+            rows: Indices of the selected rows, on the device.
+            known: The same indices on the host, if available.
         """
         packing = self.packing
         if rows.shape[0] == packing.num_rows:
             return self
         if packing.dense:
-            # Known from shapes alone: nothing waits for the device.
+            # The shapes alone are sufficient here, so the host does not wait for the device.
             kept = Packing.of_counts(np.full(rows.shape[0], packing.width), rows.device)
 
             def of_rows(x: Tensor) -> Tensor:
@@ -92,29 +97,29 @@ class KeysValues:
 
 @dataclass(frozen=True)
 class Placed:
-    """M packed vectors: their packing in rows, and their places in the full batch."""
+    """M packed vectors with their packing in rows and their places in the full batch."""
 
     packing: Packing
     place: Int[Tensor, " M"]
-    """A hash of row and position in the full batch; unchanged when other tokens leave the batch."""
+    """Hash of row and position in the full batch. It does not change when other tokens are removed."""
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
-    """What `once` has made."""
+    """Values cached by `once`."""
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` makes, once for all layers of a forward pass, whichever tokens they run on."""
+        """Return the value of `make`, computed once for all layers of a forward pass."""
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
 
     def alone(self) -> "Placed":
-        """The same, with nothing that depends on weights made for it yet."""
+        """Return a copy without cached values that depend on weights."""
         found = copy(self)
         vars(found)["made"] = {}
         return found
 
     @property
     def padded_place(self) -> Int[Tensor, "B T"]:
-        """Places in the padded form; those of padding are of no use."""
+        """Places in the padded form; entries at padding are undefined."""
         packing = self.packing
         found: Tensor = self._made_for(
             self.place, lambda: padded_rows(self.place, packing).view(-1, packing.width)
@@ -122,13 +127,15 @@ class Placed:
         return found
 
     def _made_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
-        """What `make` makes of a number of each of the tokens and of how they are packed: once for all that
-        share both."""
-        # The numbers stay with what was made of them, so that no others get their identity.
+        """Return the value of `make`, cached for all objects that share `numbers` and the packing.
+
+        `make` computes the value from one number per token and from the packing.
+        """
+        # The cache keeps a reference to `numbers`, so that no other tensor can have the same `id`.
         return self.packing.once(("made for", id(numbers)), lambda: (numbers, make()))[1]
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
-        """Only `tokens`, which are all in `rows`, packed by `packing`."""
+        """Return only `tokens`, all of which are in `rows`, packed by `packing`."""
         return changed(self, packing=packing, place=self.place.index_select(0, tokens))
 
     def part(
@@ -138,32 +145,41 @@ class Placed:
         staying: Packing,
         going: Packing,
     ) -> "tuple[Placed, Placed]":
-        """Both parts of a `cut` through the tokens, and how each is packed; those that stay are all in
-        `rows`, which the host knows."""
+        """Split the tokens in two.
+
+        Args:
+            cut: Assignment of tokens to the two parts.
+            rows: Rows that contain all remaining tokens, as indices on the device and on the host.
+            staying: Packing of the remaining tokens.
+            going: Packing of the removed tokens.
+
+        Returns:
+            The remaining and the removed tokens.
+        """
         one, other = cut.of(self.place)
         return changed(self, packing=staying, place=one), changed(self, packing=going, place=other)
 
 
 @dataclass(frozen=True)
 class Tokens(Placed):
-    """Packed tokens: how their queries and keys are rotated, and what they may attend to."""
+    """Packed tokens with the rotations of their queries and keys, and the keys that they may attend to."""
 
     query_rotation: Rotation
     key_rotation: Rotation
     reach: Int[Tensor, " M"] | None = None
-    """Causal: how many tokens of its row each may attend to, from the first up to itself; None: all of them.
-    Attention to `recalled` is never causal."""
+    """In causal attention, the number of tokens of its row that each token may attend to: all up to itself.
+    None: all tokens of the row. Attention to `recalled` is never causal."""
     recalled: KeysValues | None = None
-    """Keys and values that the tokens of each row attend to beside their own row: memory of earlier chunks,
-    or the encoded input."""
+    """Keys and values that the tokens of each row attend to in addition to their own row: the memory of
+    earlier chunks, or the encoded input."""
     recallers: Packing | None = None
-    """Packing of the tokens in the rows of `recalled`, where several of their own rows share one."""
+    """Packing of the tokens in the rows of `recalled`, if several rows of tokens share one of these rows."""
     position: Int[Tensor, " M"] | None = None
-    """Where each is in its row of the full batch, where queries are not rotated by it."""
+    """Position of each token in its row of the full batch, if queries are not rotated by it."""
 
     @property
     def factors(self) -> tuple[Factor, Factor] | None:
-        """Of queries and of keys, what they are multiplied by, and its conjugate; None if they are not."""
+        """Padded rotation factors of queries and keys, and their conjugates; None without rotation."""
         if isinstance(self.query_rotation, NoRotation):
             return None
         rotation = self.query_rotation
@@ -177,8 +193,9 @@ class Tokens(Placed):
         return found
 
     def alone(self) -> "Tokens":
-        """The same, with nothing that depends on weights made for it, or for `recalled`, yet."""
-        # What depends on places alone is made here, for all layers: graphs keep it.
+        """Return a copy without cached values that depend on weights, also in `recalled`."""
+        # Values that depend only on places are computed here for all layers, because captured graphs keep
+        # them.
         _ = self.factors, self.padded_place
         found = copy(self)
         vars(found)["made"] = {}
@@ -188,25 +205,25 @@ class Tokens(Placed):
 
     @property
     def recalling(self) -> Placed:
-        """The tokens as queries to `recalled`."""
+        """The tokens as queries for attention to `recalled`."""
         return self if self.recallers is None else Placed(self.recallers, self.place)
 
     @classmethod
     def of(cls, packing: Packing, head_width: int, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
-        """All tokens of a full batch, positions counted from 0 in each row."""
+        """Build all tokens of a full batch, with positions counted from 0 in each row."""
         place = packed_places(packing)
         query, key = rotations(packing.column, packing.width, head_width, dtype)
         return cls(packing, place, query, key, packing.column + 1 if causal else None)
 
     @classmethod
     def unrotated(cls, packing: Packing, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
-        """All tokens of a full batch, of a model without rotary positions."""
+        """Build all tokens of a full batch for a model without rotary positions."""
         rotation = NoRotation.of(packing.column, dtype)
         reach = packing.column + 1 if causal else None
         return cls(packing, packed_places(packing), rotation, rotation, reach, position=packing.column)
 
     def split(self, packings: Sequence[Packing]) -> "list[Tokens]":
-        """Those of each of `packings`, which follow one another; no other rows are attended to."""
+        """Split into consecutive groups, one for each of `packings`; `recalled` is unchanged."""
         sizes = [packing.row.shape[0] for packing in packings]
 
         def parts(x: Tensor) -> Sequence[Tensor]:
@@ -233,7 +250,7 @@ class Tokens(Placed):
         reach: Int[Tensor, " K"] | None,
         position: Int[Tensor, " K"] | None,
     ) -> "Tokens":
-        """Some tokens, of which all that differs from token to token is given; they recall the same."""
+        """Return a subset of tokens, given all values that differ between tokens; `recalled` is unchanged."""
         return changed(
             self,
             packing=packing,
@@ -245,7 +262,7 @@ class Tokens(Placed):
         )
 
     def select(self, tokens: Int[Tensor, " K"], rows: Int[Tensor, " R"], packing: Packing) -> "Tokens":
-        """Only `tokens`, which are all in `rows`, packed by `packing`."""
+        """Return only `tokens`, all of which are in `rows`, packed by `packing`."""
         query, key = selected((self.query_rotation, self.key_rotation), tokens)
         return changed(
             self,
@@ -265,7 +282,7 @@ class Tokens(Placed):
         staying: Packing,
         going: Packing,
     ) -> "tuple[Tokens, Tokens]":
-        """The same; those that leave attend to no other rows any more."""
+        """Split the tokens in two as in `Placed.part`; the removed tokens have no `recalled`."""
 
         def parts(x: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
             return (None, None) if x is None else cut.of(x)
@@ -284,12 +301,12 @@ class Tokens(Placed):
 
 
 def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
-    """A number of each token at its place in the padded form, row by row; any in padding."""
+    """Return the number of each token in the flattened padded form; entries at padding are undefined."""
     return x if packing.dense else x.index_select(0, packing.padded_index.flatten())
 
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
-    """Place of every packed token of a full batch, or of only some `rows` of one."""
+    """Return the place of every packed token of a full batch, or only of its rows `rows`."""
     if rows is None and packing.by_host and packing.row.shape[0] <= MOST_BY_HOST:
         counts = packing.host_counts
         here, starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
@@ -300,7 +317,7 @@ def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> In
 
 
 def batch_places(padded: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
-    """Place of every entry of a padded batch, before START and END are added."""
+    """Return the place of every entry of a padded batch before START and END are added."""
     number, width = padded.shape
     if number * width <= MOST_BY_HOST:
         rows = rows_in_batch(np.arange(number))[:, None]

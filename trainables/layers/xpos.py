@@ -2,9 +2,9 @@
 
 Source: Sun et al., A Length-Extrapolatable Transformer, s. 3, in the bidirectional form of Ray Chowdhury and
 Caragea, Investigating Recurrent Transformers with Dynamic Halt, App. A. Pair i of a head of width E is in
-dimensions (2i, 2i+1), is rotated by p * 10000^(-2i/E) at position p, and is scaled by zeta_i^(p/512) in
-queries and by zeta_i^(-p/512) in keys, zeta_i = (2i + 0.4 E) / (1.4 E). A key to the right of its query is
-therefore amplified; the published runs have this asymmetry too.
+dimensions (2i, 2i+1). At position p it is rotated by p * 10000^(-2i/E). It is scaled by zeta_i^(p/512) in
+queries and by zeta_i^(-p/512) in keys, with zeta_i = (2i + 0.4 E) / (1.4 E). A key to the right of its query
+is therefore amplified; the published runs have this asymmetry too.
 """
 
 from dataclasses import dataclass
@@ -27,34 +27,34 @@ FAIRSEQ_FIRST_POSITION = 2
 
 @dataclass(frozen=True)
 class Rotation:
-    """What queries or keys are rotated and scaled by, token for token."""
+    """Complex factors that rotate and scale the queries or the keys of M tokens."""
 
     table: Complex[Tensor, "4 T half"]
-    """Of every position the factors of queries, of keys, and the conjugates of both."""
+    """For every position the factors of queries, the factors of keys, and the conjugates of both."""
     part: int
-    """Which of them these are."""
+    """Index of these factors in the first axis of `table`: 0 for queries, 1 for keys."""
     where: Int[Tensor, " M"]
     """Position of each token."""
 
     @cached_property
     def factor(self) -> Complex[Tensor, "M half"]:
-        """Of each pair of dimensions, read as a complex number; in 32 bits a part or more."""
+        """Factor of each pair of dimensions as a complex number; each part has at least 32 bits."""
         return self.table[self.part].index_select(0, self.where)
 
     @cached_property
     def factors(self) -> tuple[Complex[Tensor, "M 1 half"], Complex[Tensor, "M 1 half"]]:
-        """The same for all heads, and their conjugates."""
+        """The factors with an axis for heads, and their conjugates."""
         one, other = self.table[self.part :: 2].index_select(1, self.where)[:, :, None].unbind(0)
         return one, other
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
-        """Rotated and scaled `x`, in the precision of the factors."""
+        """Return `x` rotated and scaled, in the precision of the factors."""
         pairs = x.to(self.table.real.dtype).reshape(*x.shape[:-1], -1, 2)
         rotated = torch.view_as_complex(pairs) * self.factor[:, None]
         return torch.view_as_real(rotated).flatten(-2)
 
     def of_first(self, x: Float[Tensor, "M PHE"], heads: int) -> Float[Tensor, "M PHE"]:
-        """`x` with its first `heads` heads rotated and scaled in place, and the others as they are."""
+        """Rotate and scale the first `heads` heads of `x` in place and return `x`."""
         width = 2 * self.table.shape[-1]
         if not x.requires_grad:
             return _turned(x, self.factor[:, None], heads * width)
@@ -63,7 +63,7 @@ class Rotation:
 
 
 class _Turned(Function):
-    """First columns read as complex numbers times factors, in place."""
+    """The first columns, read as complex numbers, times factors, in place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: tuple[Tensor, Tensor], columns: int) -> Tensor:
@@ -94,36 +94,42 @@ def _turned(x: Float[Tensor, "M PHE"], factor: Complex[Tensor, "M 1 half"], colu
 
 @dataclass(frozen=True)
 class NoRotation(Rotation):
-    """Leaves queries and keys as they are: attention without positions (NoPE)."""
+    """The identity for queries and keys: attention without positions (NoPE)."""
 
     @classmethod
     def of(cls, position: Int[Tensor, " M"], dtype: torch.dtype) -> "NoRotation":
-        """The identity for tokens at these positions."""
+        """Build the identity for tokens at these positions."""
         return cls(torch.empty(4, 0, 0, dtype=dtype.to_complex()), 0, position)
 
     def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
-        """`x`."""
+        """Return `x` unchanged."""
         return x
 
     def of_first(self, x: Float[Tensor, "M PHE"], heads: int) -> Float[Tensor, "M PHE"]:  # noqa: ARG002
-        """`x`."""
+        """Return `x` unchanged."""
         return x
 
 
 def rotations(
     position: Int[Tensor, " M"], width: int, head_width: int, dtype: torch.dtype
 ) -> tuple[Rotation, Rotation]:
-    """Rotations of queries and of keys at `position`, at most `width`, in a batch of `width` columns.
+    """Return the rotations of queries and of keys at `position` (at most `width`).
 
-    Exponents are centred on the middle column, which cancels in every product of a query and a key and keeps
+    Exponents are centred on the middle column. This cancels in every product of a query and a key, and keeps
     both within the range of half precision.
+
+    Args:
+        position: Position of each token.
+        width: Number of columns of the batch.
+        head_width: Size of one head.
+        dtype: Type of the queries and keys.
     """
     table = _factors(width, head_width, sum_dtype(dtype).to_complex(), position.device)
     return Rotation(table, 0, position), Rotation(table, 1, position)
 
 
 def selected(rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]) -> tuple[Rotation, Rotation]:
-    """Those of some of the tokens."""
+    """Return the rotations of some of the tokens."""
     query, key = rotations
     where = query.where.index_select(0, tokens)
     return changed(query, where=where), changed(key, where=where)
@@ -133,7 +139,7 @@ def selected(rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]) ->
 def _factors(
     width: int, head_width: int, exact: torch.dtype, device: torch.device
 ) -> Complex[Tensor, "4 T half"]:
-    """Of positions 0 to `width`; kept for the next batches."""
+    """Return the table of factors of positions 0 to `width`; it is cached for later batches."""
     half = torch.arange(head_width // 2, device=device, dtype=torch.float64)
     where = torch.arange(width + 1, device=device, dtype=torch.float64)[:, None]
     angle = where * ROTATION_BASE ** (-2 * half / head_width)
@@ -144,9 +150,9 @@ def _factors(
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
-    """Fixed encodings of `count` places for vectors `like` these: sines in even dimensions, cosines in odd.
+    """Return fixed encodings of `count` places: sines in even dimensions, cosines in odd dimensions.
 
-    Source: Vaswani et al., Attention Is All You Need, s. 3.5.
+    Source: Vaswani et al., Attention Is All You Need, s. 3.5. Width, type and device are those of `like`.
     """
     places = torch.arange(count, device=like.device, dtype=torch.float64)[:, None]
     width = like.shape[-1]
@@ -156,10 +162,11 @@ def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count
 
 
 def halved_sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
-    """Fixed encodings of `count` places for vectors `like` these: all sines, then all cosines, as in fairseq.
+    """Return fixed encodings of `count` places: all sines, then all cosines, as in fairseq.
 
-    Frequency i of H = D // 2 is 10000^(-i / (H - 1)), and the first place has the number 2, because fairseq
-    counts from behind the number 1 of its padding token. An odd last dimension is zero.
+    Frequency i of H = D // 2 is 10000^(-i / (H - 1)). The first place has the number 2, because fairseq
+    counts from after the number 1 of its padding token. An odd last dimension is zero. Width, type and device
+    are those of `like`.
     """
     half = like.shape[-1] // 2
     numbers = torch.arange(count, device=like.device, dtype=torch.float64) + FAIRSEQ_FIRST_POSITION

@@ -1,1 +1,1 @@
-"""One file a model; the file name is the name in a spec. What only models share is private: `_x.py`."""
+"""One file per model, named as in a spec; modules that only models share are private (`_x.py`)."""

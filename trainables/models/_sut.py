@@ -1,4 +1,4 @@
-"""The recurrent layer of the Sparse Universal Transformer, its halting, and the costs of both."""
+"""Recurrent layer of the Sparse Universal Transformer, its halting, and the costs of both."""
 
 from typing import Annotated, Literal
 
@@ -35,14 +35,14 @@ from trainables.types import sum_dtype
 
 
 class TokenHaltSettings(Settings):
-    """Stick-breaking halting of each token for itself."""
+    """Stick-breaking halting of each token separately."""
 
     threshold: Annotated[float, Small(0.9, 0.999)] = Field(default=0.999, gt=0, le=1)
-    """A token halts when its halting probabilities sum to this (alpha_thresh)."""
+    """A token halts when the sum of its halting probabilities reaches this value (alpha_thresh)."""
 
 
 class SparseSettings(PooledSettings, AnswerSettings):
-    """Settings of one layer, encoder's or decoder's, and of its repetition."""
+    """Settings of the repeated layer of an encoder or decoder."""
 
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of elements dropped after embedding and attention, and inside and after feed-forwards."""
@@ -51,29 +51,29 @@ class SparseSettings(PooledSettings, AnswerSettings):
     gating_dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of elements dropped inside routers."""
     max_layers: SharedDepth = 6
-    """L: upper bound on layers; the number of layers where nothing halts."""
+    """L: maximum number of layers; the exact number if nothing halts."""
     attention: AttentionSettings = AttentionSettings()
-    """Experts of all attention."""
+    """Experts of all attention layers."""
     feedforward: FeedforwardSettings = FeedforwardSettings()
     """Experts of the feed-forward."""
     halt: TokenHaltSettings | None = TokenHaltSettings()
-    """When the recurrence ends; null runs all layers, removes the halting function, and takes keys and values
-    from the states."""
+    """Halting rule; null runs all layers, removes the halting function, and takes keys and values from the
+    states."""
     balance: Literal["mutual-information", "switch", "none"] = "mutual-information"
-    """The auxiliary cost that spreads tokens over experts, summed over mixtures."""
+    """Auxiliary cost that distributes tokens over experts, summed over mixtures."""
     norm: Literal["post", "pre"] = "post"
-    """Layer norms after each residual sum, or before each part and once more after the last layer."""
+    """Layer norms after each residual sum (post), or before each part and once after the last layer (pre)."""
     absolute_positions: bool = True
-    """Add sinusoids to what is read; relative positions alone otherwise."""
+    """Add sinusoids to the embedded tokens; otherwise only relative positions are used."""
     position_layout: Literal["alternating", "halves"] = "alternating"
-    """Of these sinusoids: sines and cosines in turn, counted from 0 (Vaswani et al.), or all sines before all
-    cosines, counted from 2, as in fairseq, which the released code builds on."""
+    """Layout of these sinusoids: alternating sines and cosines, counted from 0 (Vaswani et al.), or all sines
+    before all cosines, counted from 2 (halves), as in fairseq, on which the released code is based."""
     kernel: Annotated[Backend, Small("auto", "math")] = "auto"
-    """Attention kernel: auto, sdpa or math; flash never, because of relative positions."""
+    """Attention kernel: auto, sdpa or math; flash does not support relative positions."""
     early_exit: EarlyExit = "auto"
-    """How halting saves computation, results being equal: halted tokens are sent to no expert (compact), the
-    loop ends when all have halted (batch), or all layers are run (none). auto: compact on a CPU, batch on
-    CUDA. Without effect when nothing halts."""
+    """Way in which halting saves computation, with equal results: halted tokens are sent to no expert
+    (compact), the loop ends when all have halted (batch), or all layers are run (none). auto: compact on a
+    CPU, batch on CUDA. No effect if nothing halts."""
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "SparseSettings":
@@ -91,7 +91,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
 
 
 class HaltingGate(RecomputableLayer):
-    """Softmax of two logits, W2 GELU(W1 h + b1); the second is that of halting. Initially p = 1/2."""
+    """Softmax of two logits, W2 GELU(W1 h + b1); the second is the halting logit. Initially p = 1/2."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -99,13 +99,13 @@ class HaltingGate(RecomputableLayer):
         self.outer = ZeroLinear(width, 2)
 
     def forward(self, h: Float[Tensor, "M D"]) -> Float[Tensor, " M"]:
-        """Probability of halting on each state, given that the token has not halted before."""
+        """Return the probability of halting on each state, given that the token has not halted before."""
         logits: Tensor = self.outer(F.gelu(self.inner(h)))
         return logits.to(sum_dtype(logits.dtype)).softmax(-1)[:, 1]
 
 
 class SparseLayer(RecomputableLayer):
-    """Attention, in a decoder attention to the source too, and feed-forward, all of them mixtures."""
+    """Mixtures for self-attention, in a decoder for attention to the source, and for the feed-forward."""
 
     def __init__(self, config: SparseSettings, *, recalls: bool = False) -> None:
         super().__init__()
@@ -125,14 +125,14 @@ class SparseLayer(RecomputableLayer):
         self.dropouts = DropoutGroup.within(self)
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
-        """Keys and values of `tokens` with states `x`."""
+        """Return keys and values of `tokens` with states `x`."""
         offered = self.attention.offer(self.attention_norm(x) if self.norm_first else x)
         return KeysValues(*offered, tokens.packing)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
-        """The next states; log-probabilities and choices of the routers, mixture by mixture."""
+        """Return the next states, and log-probabilities and choices of the router of each mixture."""
         draws = MaskDraws()
         self.dropouts.ask(draws, tokens.place)
         self.attention.ask(draws, tokens, tokens.packing if seen is None else seen.packing)
@@ -164,26 +164,33 @@ class SparseLayer(RecomputableLayer):
 
 
 def halting_gate(config: SparseSettings) -> HaltingGate | None:
-    """Of all layers, if any halts."""
+    """Build the halting gate shared by all layers; None if nothing halts."""
     return None if config.halt is None else HaltingGate(config.width)
 
 
 class FinalNorm(nn.Module):
-    """A layer norm of final states where layers norm before their parts; nothing otherwise."""
+    """A layer norm of final states if layers are pre-norm; otherwise the identity."""
 
     def __init__(self, config: SparseSettings) -> None:
         super().__init__()
         self.norm = LayerNorm(config.width) if config.norm == "pre" else None
 
     def forward(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
-        """Final states, as they are read."""
+        """Return the final states for the readout."""
         return x if self.norm is None else self.norm(x)
 
 
 def begin(
     config: SparseSettings, x: Float[Tensor, "M D"], position: Int[Tensor, " M"], count: int
 ) -> Float[Tensor, "M D"]:
-    """States before the first layer, of tokens that are already scaled, each at its `position` < `count`."""
+    """Return the states before the first layer.
+
+    Args:
+        config: Settings of the layer.
+        x: Scaled embeddings, (tokens, width).
+        position: Position of each token, below `count`.
+        count: Number of positions.
+    """
     if not config.absolute_positions:
         return x
     table = sinusoids if config.position_layout == "alternating" else halved_sinusoids
@@ -197,7 +204,7 @@ def run_to_halt(
     states: Float[Tensor, "M D"],
     tokens: Tokens,
 ) -> tuple[RecurrenceResult, Float[Tensor, ""] | None]:
-    """Repeat `layer` until every token has halted; the result, and the auxiliary cost of expert balance."""
+    """Repeat `layer` until every token has halted; return the result and the cost of expert balance."""
     recurrence = depth_recurrence(config, layer, halt)
     if recurrence is None:
         return _run_all_layers(config, layer, states, tokens)
@@ -213,7 +220,7 @@ def run_to_halt(
 def depth_recurrence(
     config: SparseSettings, layer: SparseLayer, halt: HaltingGate | None
 ) -> DepthRecurrence | None:
-    """The layer repeated until every token has halted; None if nothing halts."""
+    """Build the recurrence of `layer` until every token has halted; None if nothing halts."""
     if halt is None or config.halt is None:
         return None
     return DepthRecurrence(
@@ -248,7 +255,7 @@ def _run_all_layers(
 
 
 def _balance(config: SparseSettings, outputs: list[LayerOutputs]) -> Float[Tensor, ""] | None:
-    """The auxiliary cost, summed over mixtures; None where there is none, or nothing to choose."""
+    """Return the auxiliary cost, summed over mixtures; None without a cost or with single experts."""
     if config.balance == "none":
         return None
     cost = switch_loss if config.balance == "switch" else mutual_information_loss
@@ -258,15 +265,20 @@ def _balance(config: SparseSettings, outputs: list[LayerOutputs]) -> Float[Tenso
 
 
 def _uses(step: LayerOutputs) -> list[Use]:
-    """How each mixture routed its tokens."""
+    """Return the routing of tokens by each mixture."""
     pairs = zip(step.side[::2], step.side[1::2], strict=True)
     return [Use(probabilities, chosen, step.weight) for probabilities, chosen in pairs]
 
 
 def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None) -> float:
-    """One layer on one sequence of `tokens` positions; a decoder's, where there are `sources`.
+    """Return the FLOPs of one layer on one sequence.
 
     Keys and values of the sources are computed once for all layers and not counted here.
+
+    Args:
+        config: Sizes of the layer.
+        tokens: Number of positions of the sequence.
+        sources: Number of encoded positions that a decoder attends to; None for an encoder.
     """
     sizes, experts = config.attention, config.feedforward
     inner = sizes.heads * sizes.head_width
@@ -280,7 +292,7 @@ def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None)
 
 
 def offer_flops(config: SparseSettings, sources: int) -> float:
-    """Keys and values of `sources` vectors, for a decoder."""
+    """Return the FLOPs of keys and values of `sources` vectors for a decoder."""
     return 2 * linear_flops(sources, config.width, config.attention.heads * config.attention.head_width)
 
 
@@ -289,34 +301,44 @@ def _router_flops(config: SparseSettings, experts: int, tokens: int) -> float:
 
 
 def halting_flops(config: SparseSettings, tokens: int, layers: int) -> float:
-    """All halting decisions on one sequence of `tokens` positions that all run `layers` layers."""
+    """Return the FLOPs of all halting decisions on `tokens` positions that all run `layers` layers."""
     if config.halt is None:
         return 0.0
-    # No decision on the embeddings; a token that stops before the bound has decided on its last state too.
+    # There is no decision on the embeddings. A token that halts early has also decided on its last state.
     decisions = layers - 1 + (layers < config.max_layers)
     return decisions * linear_flops(tokens, config.width, config.width + 2)
 
 
 def sparse_depth_range(config: SparseSettings) -> tuple[int, int]:
-    """Least and greatest number of layers run on a token: the first is never skipped."""
+    """Return the minimum and maximum number of layers run on a token; the first layer is never skipped."""
     halts = config.halt is not None and config.early_exit != "none"
     return (1 if halts else config.max_layers), config.max_layers
 
 
 def states_between_layers(config: SparseSettings) -> float:
-    """Of each layer its input and what its routers say; of tokens that halt also mixture, keys and values."""
+    """Return the number of states stored per layer and token if layers are recomputed.
+
+    Each layer stores its input and the outputs of its routers. Tokens that halt also need mixture, keys and
+    values.
+    """
     return 2.0 if config.halt is None else 4.0
 
 
 def layer_saved_bytes(config: SparseSettings, rows: int, tokens: int, sources: int | None = None) -> float:
-    """Activation bytes that one layer on `rows` sequences of `tokens` positions keeps for the backward pass.
+    """Return the activation bytes that one layer keeps for the backward pass.
 
-    A position keeps its states between parts and what their norms need (6 width); per mixture its router's
-    layer (2 width) and probabilities (3 E); per attention and chosen expert its copy, its queries, what they
-    gathered and its answers, sorted and not (2 width and 6 heads * head width); keys and values; attention
-    weights, and the offset of each key in 64 bits; per chosen expert of the feed-forward
-    its copy, two copies of the hidden layer, and its answers (2 width and 2 D). One byte for each element of
+    A position keeps its states between parts and the inputs of their norms (6 width); per mixture its
+    router's layer (2 width) and probabilities (3 E); per attention and chosen expert its copy, its queries,
+    the attention outputs and the expert outputs, sorted and not (2 width and 6 heads * head width); keys and
+    values; attention weights, and the offset of each key in 64 bits; per chosen expert of the feed-forward
+    its copy, two copies of the hidden layer, and its outputs (2 width and 2 D). One byte for each element of
     a dropout.
+
+    Args:
+        config: Sizes of the layer.
+        rows: Number of sequences.
+        tokens: Number of positions of each sequence.
+        sources: Number of encoded positions that a decoder attends to; None for an encoder.
     """
     width, sizes, experts = config.width, config.attention, config.feedforward
     inner, active = sizes.heads * sizes.head_width, sizes.active

@@ -1,4 +1,4 @@
-"""Universal Transformers over a sequence or a chunk: settings, halting function and costs they share."""
+"""Settings, halting function and costs shared by Universal Transformers over a sequence or over chunks."""
 
 from typing import Annotated, Literal
 
@@ -22,42 +22,43 @@ from trainables.types import sum_dtype
 
 
 class HaltSettings(Settings):
-    """Which units halt, on what features, and when."""
+    """Halting units, their features, and the halting rule."""
 
     unit: Literal["sequence", "token"] = "sequence"
-    """Whole sequences halt (global halt), or each token for itself."""
+    """Complete sequences halt (global halt), or each token halts separately."""
     transition: bool = True
-    """Transition features: halting sees the next layer's states beside the current ones."""
+    """Transition features: the halting function reads the next layer's states in addition to the current
+    ones."""
     threshold: Annotated[float, Small(0.9, 0.999)] = Field(default=0.999, gt=0, le=1)
-    """A unit halts when its halting probabilities sum to this (alpha_thresh)."""
+    """A unit halts when the sum of its halting probabilities reaches this value (alpha_thresh)."""
     origin: Literal[0, 1] = 0
-    """First state that can be a halting result: 0, the embeddings, or 1, the first layer's."""
+    """First state on which a unit can halt: 0, the embeddings, or 1, the state after the first layer."""
     rule: Rule = "undo"
-    """The step that reaches the threshold is taken back (undo) or kept (prefix)."""
+    """The step that reaches the threshold is undone (undo) or kept (prefix)."""
     halted_proposals: bool = False
-    """Causal global halt on transition features: the mean over the next layer's states counts, at positions
-    that have halted, what the layer makes of their final states, as in the published runs, instead of
-    these themselves. As they go on to be run, `early_exit` must not be compact. Else without effect."""
+    """For causal global halt on transition features: at halted positions, the mean over the next layer's
+    states uses the layer's output for the final states, as in the published runs, instead of the final
+    states. These positions are still run, so `early_exit` must not be compact. No effect otherwise."""
 
 
 class UniversalSettings(BlockSettings, CausalSettings):
-    """One block shared by all layers, with or without a gate, and how its repetition ends."""
+    """Settings of a block shared by all layers, with or without a gate, and of its repetition."""
 
     max_layers: SharedDepth = 10
-    """Upper bound on layers; the number of layers where nothing halts."""
+    """Maximum number of layers; the exact number if nothing halts."""
     gate: bool = True
     """Mix each layer's result with its input by a learned gate."""
     gate_width: Annotated[int | None, Small(None, 7)] = Field(default=None, ge=1)
-    """Inner size of the gate's feed-forward; that of the block's if not given."""
+    """Inner size of the gate's feed-forward; that of the block's feed-forward if not given."""
     halt: HaltSettings | None = HaltSettings()
-    """When the recurrence ends; null runs all layers and removes the halting function."""
+    """Halting rule; null runs all layers and removes the halting function."""
     kv: Literal["auto", "states", "mixture"] = "auto"
-    """Where keys and values come from: the last states, or their halting mixture. auto: the mixture where
-    `halt.unit` is token, else the states."""
+    """Source of keys and values: the last states, or their halting mixture. auto: the mixture if `halt.unit`
+    is token, else the states."""
     early_exit: EarlyExit = "auto"
-    """How halting saves computation, results being equal: halted units leave the batch (compact), the loop
-    ends when all have halted (batch), or all layers are run (none). auto: compact on a CPU, batch on CUDA and
-    with `halt.halted_proposals`. Without effect when nothing halts."""
+    """Way in which halting saves computation, with equal results: halted units are removed from the batch
+    (compact), the loop ends when all have halted (batch), or all layers are run (none). auto: compact on a
+    CPU, batch on CUDA and with `halt.halted_proposals`. No effect if nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "UniversalSettings":
@@ -76,13 +77,13 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def early_exit_setting(self) -> EarlyExit:
-        """`early_exit`, without `auto` where only one of its modes is possible."""
+        """`early_exit`, with `auto` replaced where only one mode is possible."""
         goes_on = self.halt is not None and self.halt.halted_proposals
         return "batch" if goes_on and self.early_exit == "auto" else self.early_exit
 
     @property
     def size_of_gate(self) -> int | None:
-        """Inner size of the gate, None without one."""
+        """Inner size of the gate; None without a gate."""
         if not self.gate:
             return None
         return self.size_of_feedforward if self.gate_width is None else self.gate_width
@@ -96,7 +97,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def halts_per_token(self) -> bool:
-        """Whether each token has its own halting state: a causal sequence cannot halt as a whole."""
+        """Whether each token has its own halting state; a causal sequence cannot halt as a unit."""
         return self.halt is not None and (self.halt.unit == "token" or self.causal)
 
     @property
@@ -106,7 +107,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
 
 class HaltingProbability(RecomputableLayer):
-    """sigmoid(W2 GELU(W1 [features] + b1) + b2), on states as they are, without a norm."""
+    """sigmoid(W2 GELU(W1 [features] + b1) + b2) of unnormed states."""
 
     def __init__(self, width: int, *, transition: bool) -> None:
         super().__init__()
@@ -114,14 +115,14 @@ class HaltingProbability(RecomputableLayer):
         self.outer = Linear(width, 1)
 
     def forward(self, *features: Float[Tensor, "U D"]) -> Float[Tensor, " U"]:
-        """One probability a unit."""
+        """Return one probability per unit, given its features."""
         seen = features[0] if len(features) == 1 else torch.cat(features, -1)
         logit: Tensor = self.outer(F.gelu(self.inner(seen))).squeeze(-1)
         return logit.to(sum_dtype(logit.dtype)).sigmoid()
 
 
 def halting_function(config: UniversalSettings) -> HaltingProbability | None:
-    """Of all layers, if any halts."""
+    """Build the halting function shared by all layers; None if nothing halts."""
     halt = config.halt
     return None if halt is None else HaltingProbability(config.width, transition=halt.transition)
 
@@ -129,7 +130,7 @@ def halting_function(config: UniversalSettings) -> HaltingProbability | None:
 def run_all(
     config: UniversalSettings, block: Block, states: Float[Tensor, "M D"], tokens: Tokens
 ) -> Float[Tensor, "M D"]:
-    """Repeat `block` where nothing halts."""
+    """Repeat `block` for all layers without halting."""
     for _ in range(config.max_layers):
         states = block(states, tokens)
     return states
@@ -142,7 +143,15 @@ def run_to_halt(
     states: Float[Tensor, "M D"],
     tokens: Tokens,
 ) -> RecurrenceResult:
-    """Repeat `block` on all tokens until every unit has halted."""
+    """Repeat `block` on all tokens until every unit has halted.
+
+    Args:
+        config: Settings of the model.
+        block: Block that is repeated.
+        halt: Halting function; None: all layers are run.
+        states: Initial states, (tokens, width).
+        tokens: Packing, rotations and range of the tokens.
+    """
     recurrence = depth_recurrence(config, block, halt)
     if recurrence is None:
         states = run_all(config, block, states, tokens)
@@ -158,7 +167,7 @@ def run_to_halt(
 def depth_recurrence(
     config: UniversalSettings, block: Block, halt: HaltingProbability | None
 ) -> DepthRecurrence | None:
-    """The block repeated until all units have halted; None if nothing halts."""
+    """Build the recurrence of `block` until all units have halted; None if nothing halts."""
     if halt is None or config.halt is None:
         return None
     return DepthRecurrence(
@@ -178,27 +187,34 @@ def depth_recurrence(
 
 
 def recurrent_depth_range(config: UniversalSettings) -> tuple[int, int]:
-    """Least and greatest number of layers run on a sequence, a step that is undone included."""
+    """Return the minimum and maximum number of layers run on a sequence, including an undone step."""
     halt = config.halt
     if halt is None or config.early_exit == "none":
         return config.max_layers, config.max_layers
-    # Before origin nothing can halt; a decision that needs the next layer, or keeps it, has run it.
+    # No unit halts before `origin`. One more layer has run if a decision needs the next layer or keeps it.
     least = halt.origin + (1 if halt.transition or halt.rule == "prefix" else 0)
     return min(least, config.max_layers), config.max_layers
 
 
 def most_recurrent_layers(config: UniversalSettings, tokens: int) -> int:
-    """Most layers run on `tokens` at once, START and END among them: of causal ones nobody knows how many."""
+    """Return the maximum number of layers run on `tokens` tokens, START and END included.
+
+    Causal models have no bound by length, because the final length is unknown.
+    """
     return config.max_layers if config.causal else min(config.max_layers, tokens + 1)
 
 
 def states_between_layers(config: UniversalSettings) -> float:
-    """Of each layer its input; of tokens that halt one by one also mixture, keys, values and next states."""
+    """Return the number of states stored per layer and token if layers are recomputed.
+
+    Each layer stores its input. Tokens that halt separately also need the mixture, keys, values and next
+    states.
+    """
     return 6.0 if config.halts_per_token else 1.0
 
 
 def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
-    """All halting decisions of one sequence of `tokens` positions on which `layers` layers are run."""
+    """Return the FLOPs of all halting decisions on `tokens` positions with `layers` layers run."""
     halt = config.halt
     if halt is None:
         return 0.0
@@ -211,8 +227,8 @@ def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
 
 
 def halting_saved_bytes(config: UniversalSettings, rows: int, tokens: int) -> float:
-    """Activation bytes that the halting decision of one layer keeps for the backward pass."""
+    """Return the activation bytes that the halting decision of one layer keeps for the backward pass."""
     if config.halt is None or not config.halts_per_token:
         return 0.0
-    # Features, hidden layer before and after its GELU, and the mixture, for every token.
+    # For every token: features, hidden layer before and after its GELU, and mixture.
     return 4.0 * rows * tokens * config.width * (4 + config.halt.transition)

@@ -1,9 +1,9 @@
-"""Continuous Recursive Neural Network (CRvNN): a tree composed softly, all over the sequence at once.
+"""Continuous Recursive Neural Network (CRvNN): a softly composed tree, at all positions in parallel.
 
 Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous Recursive Neural Networks,
 as run in their On the Design Space Between Transformers and Recursive Neural Nets, s. 4 and 7.
 
-Published systems as settings (what is not named is the default, which is that of the second source's runs):
+Published systems as settings (settings that are not listed have their defaults: the second source's runs):
 
     CRvNN                              {}
     CRvNN as first published           transition_features: 64, shared_norm: true, initial: glorot,
@@ -21,17 +21,18 @@ Published systems as settings (what is not named is the default, which is that o
     no halt                            halt: null
 
 A row halts when at most one of its tokens exists with a probability above the threshold, and runs at most as
-many steps as it has tokens; the released code lets a row run one more if a longer one is in its batch, and
-shapes balanced trees by the padded length. The halt penalty, -log of the last token's share of all that
-exists, is the auxiliary cost of rows that ran out of steps; `train.auxiliary_weight` is its weight, 0.01 as
-published. The representation is the state of the last token.
+many steps as it has tokens. The released code lets a row run one more if its batch contains a longer row, and
+builds balanced trees by the padded length. The halt penalty is -log of the last token's share of the total
+existence. It is the auxiliary cost of rows that reached their maximum number of steps;
+`train.auxiliary_weight` is its weight, 0.01 as published. The representation is the state of the last token.
 
-The ablations but the last are the first source's, and are made there of what it first published. Its GELU is
-exact but with the LSTM cell, in the scores, and left to right, in the cell: there a tanh approximates it.
+All ablations except the last are from the first source, and modify the system as it was first published. Its
+GELU is exact, with two exceptions that use the tanh approximation: in the scores with the LSTM cell, and in
+the cell for left to right.
 
-Published are three dropouts: of inputs (embeddings, `dropout`), hidden (inside the cell, `cell_dropout`) and
-of outputs (`readout_dropout`). In the LSTM cell the hidden one falls on the logits of the gates. Departure:
-the readout is that of all models here, with a ReLU where the second source has a GELU.
+Three dropouts are published: of inputs (embeddings, `dropout`), hidden (inside the cell, `cell_dropout`) and
+of outputs (`readout_dropout`). In the LSTM cell the hidden dropout is applied to the logits of the gates.
+Departure: the readout is that of all built-in models, with a ReLU where the second source has a GELU.
 """
 
 from math import ceil, log2
@@ -63,12 +64,12 @@ from trainables.types import Encoded
 
 
 class CompositionHaltSettings(Settings):
-    """When a sequence is composed."""
+    """Halting rule of composition."""
 
     threshold: Annotated[float, Small(0.3, 0.1)] = Field(default=0.1, gt=0, lt=1)
-    """A token exists for halting if its probability is above this."""
+    """A row halts when at most one token exists with a probability above this value."""
     penalty: bool = False
-    """Ask to be trained to finish in time, by the auxiliary cost."""
+    """Add an auxiliary cost for sequences that do not halt before their maximum number of steps."""
 
 
 class Config(ModelSettings):
@@ -79,9 +80,10 @@ class Config(ModelSettings):
     width: int = Field(default=128, ge=1)
     """Size of a token's state."""
     structure: Literal["latent", "left-to-right", "balanced"] = "latent"
-    """The tree is found by the model, or given; all fields from `retriever` on serve finding it."""
+    """The tree is latent and learned, or fixed; all fields from `retriever` on apply only to the latent
+    tree."""
     cell: Literal["grc", "lstm"] = "grc"
-    """What composes: the gated recursive cell, or a tree LSTM."""
+    """Cell that composes two states: the gated recursive cell, or a tree LSTM."""
     cell_width: Annotated[int | None, Small(None, 7)] = Field(default=None, ge=1)
     """Inner size of the gated recursive cell; four times the width if not given."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
@@ -89,31 +91,32 @@ class Config(ModelSettings):
     cell_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements dropped inside the cell: the hidden dropout."""
     readout_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of elements dropped of what the readout reads, and again inside it: the output dropout."""
+    """Share of elements dropped from the input of the readout, and again inside it: the output dropout."""
     activation: Activation = "gelu"
-    """Of the gated recursive cell."""
+    """Activation of the gated recursive cell."""
     tanh_gelu: bool = False
-    """Approximate every GELU by a tanh (within 0.0005), as the first source does with its LSTM cell and left
-    to right."""
+    """Approximate every GELU by a tanh (within 0.0005), as the first source does with its LSTM cell and its
+    left-to-right structure."""
     initial: Initial = "uniform"
-    """Initial weights and biases: even in +-1/sqrt(inputs), or Glorot-uniform and all but zero, as in the
-    first source."""
+    """Initial weights and biases: uniform in +-1/sqrt(inputs), or Glorot-uniform with biases nearly zero, as
+    in the first source."""
     shared_norm: bool = False
-    """The gated recursive cell norms leaves with the norm of parents."""
+    """The gated recursive cell uses one norm for leaves and parents."""
     retriever: Retriever = "additive"
-    """How soft neighbours are found: as in the published runs, or the product that the paper prints."""
+    """Form of soft neighbours: additive as in the published runs, or the product that the paper prints."""
     window: Annotated[int, Reach(lambda longest: 2 * longest - 1), Small(5, 7)] = Field(default=5, ge=1)
-    """Soft neighbours that a decision sees, itself included; odd."""
+    """Number of soft neighbours that a decision reads, the position itself included; odd."""
     modulated: bool = True
-    """Composing here competes with composing at both neighbours."""
+    """Composition at a position competes with composition at both neighbours."""
     transition_features: Annotated[int | None, Small(None, 5)] = Field(default=None, ge=1)
-    """Size of the vector that says how much a position took up before; null leaves it out."""
+    """Size of the features that encode how much was composed into a position in the last step; null removes
+    them."""
     halt: CompositionHaltSettings | None = CompositionHaltSettings()
-    """How composing ends early; null runs as many steps as there are tokens."""
+    """Halting rule of composition; null runs as many steps as there are tokens."""
     early_exit: EarlyExit = "auto"
-    """How halting saves computation, results being equal: halted sequences leave the batch (compact), the
-    loop ends when all have halted (batch), or all steps are run (none). auto: compact on a CPU, batch on
-    CUDA. Without effect when nothing halts."""
+    """Way in which halting saves computation, with equal results: halted sequences are removed from the batch
+    (compact), the loop ends when all have halted (batch), or all steps are run (none). auto: compact on a
+    CPU, batch on CUDA. No effect if nothing halts."""
 
     @model_validator(mode="after")
     def _parts_exist(self) -> "Config":
@@ -140,7 +143,7 @@ class Config(ModelSettings):
 
 
 class Encoder(nn.Module):
-    """Composes each sequence into the state of its last token."""
+    """Encoder that composes each sequence into the state of its last token."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -153,7 +156,7 @@ class Encoder(nn.Module):
         self.start = Constant(self.cell.state_width, value=0.0) if ordered else None
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         if self.boundaries is None or self.scorer is None:
             return self._along_a_given_tree(x, mask)
         states, packing = self.boundaries(x, mask)
@@ -227,7 +230,7 @@ def _scorer(config: Config) -> Scorer:
 
 
 def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]:
-    """-log of the last token's share of all tokens that exist, of rows that did not finish."""
+    """Return -log of the last token's share of the total existence, for rows that did not finish; else 0."""
     exist = packing.pad(result.exist)
     tokens = packing.counts - NUM_BOUNDARIES
     last = exist.gather(1, tokens[:, None]).squeeze(1)
@@ -236,19 +239,19 @@ def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]
 
 
 def _levels(config: Config, length: int) -> int:
-    """Steps on a sequence of `length` tokens when nothing halts."""
+    """Return the number of steps on a sequence of `length` tokens if nothing halts."""
     return ceil(log2(length)) if config.structure == "balanced" else length
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:
-    """Least and greatest number of steps run on a sequence of `length` tokens."""
+    """Return the minimum and maximum number of steps run on a sequence of `length` tokens."""
     most = _levels(config, length)
     halts = config.structure == "latent" and config.halt is not None and config.early_exit != "none"
     return (1 if halts else most), most
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` steps are run."""
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` steps are run."""
     width, cell = config.width, _cell_flops(config)
     leaf = linear_flops(1, width, width if config.cell == "grc" else 2 * width)
     if config.structure == "balanced":
@@ -263,20 +266,25 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def _cell_flops(config: Config) -> float:
-    """One composition."""
+    """Return the FLOPs of one composition."""
     if config.cell == "lstm":
         return linear_flops(1, 2 * config.width, 5 * config.width)
     return linear_flops(1, 6 * config.width, config.size_of_cell)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
-    early.
+    """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
 
-    A composition keeps both states, gates, the parts of their sum and the mix with what was there (12 widths,
-    and two copies of the hidden layer; 17 widths in the LSTM, which has none), and a byte for each element
-    its dropout may take. A decision keeps its window and what was made of it (4 widths more). A pair of
-    positions keeps both neighbour matrices and what they were made from (4 numbers, of the product 10).
+    A composition keeps both states, gates, the terms of their sum and the mix with the previous state (12
+    widths, and two copies of the hidden layer; 17 widths in the LSTM, which has no hidden layer), and a byte
+    for each element its dropout may drop. A decision keeps its window and intermediate results (4 widths
+    more). A pair of positions keeps both neighbour matrices and their inputs (4 numbers; 10 for the product
+    form).
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
     """
     width = config.width
     masks = 5 * width if config.cell == "lstm" else config.size_of_cell

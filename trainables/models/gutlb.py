@@ -1,17 +1,17 @@
 """Gated Universal Transformer Latent Bottleneck (GUTLB): a gated block repeated on each chunk until it halts.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 4: the
-recursion of GUT (`models.universal`, every setting of which is here too) inside the loop over chunks of TLB
+recursion of GUT (`models.universal`, with all its settings) inside the loop over chunks of TLB
 (`models.tlb`). Halting starts anew in every chunk; its mixture of states updates the memory. Depth and ponder
 cost of a sequence are means over its chunks.
 
-Published systems as settings (what is not named is the default, which is GUTLB on ListOps):
+Published systems as settings (settings that are not listed have their defaults: GUTLB on ListOps):
 
     GUTLB               {}
     GUTLB, flip-flop    max_layers: 10, chunk: {size: 10}, memory: {slots: 10, update_layers: 2}, causal: true
 
-Alg. 4 prints H where the input of the chunk's layer must stand in the gate. In the causal form, means over
-the positions so far begin anew in every chunk.
+Alg. 4 prints H in the gate, where it must be the input of the chunk's layer. In the causal form, means over
+the positions so far restart in every chunk.
 """
 
 from dataclasses import replace
@@ -54,7 +54,7 @@ from trainables.settings import SharedDepth
 from trainables.types import Encoded
 
 GRAPHED: Final = True
-"""Its training steps can be captured as graphs (`training.graphed`)."""
+"""Whether training steps can be captured as CUDA graphs (`training.graphed`)."""
 
 
 class Config(ChunkedSettings, UniversalSettings):
@@ -63,11 +63,11 @@ class Config(ChunkedSettings, UniversalSettings):
     name: Literal["gutlb"] = "gutlb"
     """The model's name."""
     max_layers: SharedDepth = 5
-    """Upper bound on layers in each chunk; the number of layers where nothing halts."""
+    """Maximum number of layers in each chunk; the exact number if nothing halts."""
 
 
 class Encoder(Chunked):
-    """Repeats one block on every chunk until all its units have halted."""
+    """Encoder that repeats one block on every chunk until all its units have halted."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -76,13 +76,13 @@ class Encoder(Chunked):
         self.halt = halting_function(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         return self.encode(x, mask, self._layers, self.config.max_layers)
 
     def _layers(
         self, states: Tensor, tokens: Tokens, memory: Tensor, number: int
     ) -> RecurrenceResult | Tensor:
-        # How many layers the chunks before took depends on the batch and on early exit.
+        # The number of layers run on earlier chunks depends on the batch and on early exit.
         skip_dropout_calls(self.block, number * self.config.max_layers)
         here = replace(tokens, recalled=offered(self.block, memory, tokens))
         if self.config.halt is None:
@@ -94,22 +94,25 @@ states_between = states_between_layers
 
 
 def ungraphed(config: Config) -> str | None:
-    """Why its training steps cannot be captured; None where they can."""
+    """Return the reason why training steps cannot be captured; None if they can."""
     return FLASH_PADDED if config.attention == "flash" else None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
-    """Least and greatest mean number of layers run on the chunks of a sequence, undone steps included."""
+    """Return the minimum and maximum mean number of layers run on the chunks of a sequence.
+
+    Undone steps are included.
+    """
     return recurrent_depth_range(config)
 
 
 def most_layers(config: Config, length: int) -> int:
-    """Most layers run on a chunk of a sequence of `length` tokens."""
+    """Return the maximum number of layers run on a chunk of a sequence of `length` tokens."""
     return most_recurrent_layers(config, max(config.chunk_lengths(length)))
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens when `layers` layers are run on every chunk."""
+    """Return the encoder FLOPs of one sequence of `length` tokens with `layers` layers run on every chunk."""
     slots = config.memory.slots
 
     def flops(chunk: int) -> float:
@@ -120,8 +123,13 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
-    early."""
+    """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
+    """
 
     def kept(chunk: int) -> float:
         block = block_saved_bytes(config, config.size_of_gate, rows, chunk)

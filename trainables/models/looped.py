@@ -1,13 +1,15 @@
-"""Looped Transformer: a causal block without positions, repeated as often as its problem takes.
+"""Looped Transformer: a causal block without positions, repeated as often as the problem requires.
 
 Source: Fan et al., Looped Transformers for Length Generalization, s. 4 and App. F. From embeddings e,
 
     z_1 = M(e)        z_t = M(z_{t-1} + e), or M(z_{t-1}) without input injection
 
-where M is `layers` pre-norm decoder layers. In training T(n) comes with each sample, and only z_{T(n)} is
-read; samples that are done leave the batch. How often M is repeated in a test is `stop`.
+where M is `layers` pre-norm decoder layers. In training the task supplies T(n) with each sample, and only
+z_{T(n)} is used; finished samples are removed from the batch. The setting `stop` determines the number of
+loops in a test.
 
-Published systems as settings of model and task (what is not named is the default, for parity):
+Published systems as settings of model and task (settings that are not listed have their defaults, for
+parity):
 
     FOP-Loop-Adaptive             heads: 64
       -Batch, -Instance           and in tests stop: batch, stop: instance
@@ -18,13 +20,19 @@ Published systems as settings of model and task (what is not named is the defaul
     NTP, NTP-Pause                FOP, FOP-Pause with task.form: next_token
     NTP-Loop                      loops: 20 with task.form: next_token
 
-Not stated in the paper, and decided here: M ends in a layer norm, as a GPT-2 does, so that what is added to e
-is normed (`final_norm: end` has it once, before the readout); the feed-forward is four times as wide as a
-state; no dropout, since no sample is seen twice; the first loop gets e alone; looped baselines add e to each
-loop as well, stacks do not; T_max is `max_loops`. Departures: attention has no biases and weights begin
-Xavier-uniform, as everywhere here; the GELU is exact; the readout has a hidden layer. Eq. 2 takes all test
-inputs of a length for its B; `stop: batch` takes those of a length in one batch, so that its choice depends
-on how a split is cut: set `train.eval_batch_size` to all of them for the published rule.
+The paper leaves these points open:
+
+* M ends in a layer norm, as a GPT-2 does, so that the state added to e is normed (`final_norm: end` has the
+  norm once, before the readout).
+* The feed-forward is four times as wide as a state.
+* There is no dropout, since no sample is repeated.
+* The first loop gets e alone. Looped baselines also add e to each loop, stacks do not.
+* T_max is `max_loops`.
+
+Departures: attention has no biases and weights start Xavier-uniform, as in all built-in models; the GELU is
+exact; the readout has a hidden layer. Eq. 2 uses all test inputs of a length for its B. `stop: batch` uses
+those of a length in one batch, so its choice depends on the division of a split into batches. Set
+`train.eval_batch_size` to all of them for the published rule.
 
 One loop, that is `layers` layers, counts as one layer of depth.
 """
@@ -60,7 +68,7 @@ FEEDFORWARD_RATIO = 4
 NO_STEPS = "loops: task needs samples that come with the steps they take, got none; set loops to a number"
 
 GRAPHED: Final = True
-"""Its training steps can be captured as graphs (`training.graphed`)."""
+"""Whether training steps can be captured as CUDA graphs (`training.graphed`)."""
 
 
 class Config(BlockSettings):
@@ -72,26 +80,27 @@ class Config(BlockSettings):
     width: int = Field(default=256, ge=1)
     """Size of a token's state."""
     layers: UnsharedDepth = 1
-    """Layers of the block that is repeated (block depth)."""
+    """Number of layers of the repeated block (block depth)."""
     loops: Annotated[Literal["task"] | SharedDepth, DEPTH, Small(4)] = "task"
-    """How often the block is repeated: T(n) as the task gives it for each sample, or a fixed number."""
+    """Number of repetitions of the block: T(n) as the task supplies it for each sample, or a fixed number."""
     recurrence: Literal["shared", "unshared"] = "shared"
-    """One block, or one with weights of its own for each of a fixed number of loops."""
+    """One shared block, or a block with separate weights for each of a fixed number of loops."""
     injection: bool = True
-    """Add the embeddings to what each loop begins with."""
+    """Add the embeddings to the input of each loop after the first."""
     final_norm: Literal["loop", "end"] = "loop"
     """A layer norm at the end of each loop, or only after the last one."""
     stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=MOST_SHARED)] = "oracle"
-    """When an evaluation stops: after as many loops as in training, after the one of `max_loops` whose
-    answers are the most confident, on average over inputs of a length in a batch, or for each alone, or after
-    this number of loops; where weights are not shared, after no more than in training."""
+    """Stopping rule in evaluation. oracle: as many loops as in training. batch, instance: the loop of
+    `max_loops` with the most confident answers, on average over the inputs of equal length in a batch, or for
+    each input. A number: this number of loops. If weights are not shared, loops are at most as many as in
+    training."""
     max_loops: SharedDepth = 64
-    """Greatest T(n), and loops among which confidence chooses; where weights are not shared, there are no
-    more than in training."""
+    """Largest T(n), and number of loops among which confidence selects; if weights are not shared, at most as
+    many as in training."""
     early_exit: EarlyExit = "auto"
-    """How T(n) saves computation, results being equal: samples that are done leave the batch (compact), the
-    loop ends when all are (batch), or `max_loops` are run (none). auto: compact on a CPU, batch on CUDA.
-    Without effect on a fixed number of loops."""
+    """Way in which T(n) saves computation, with equal results: finished samples are removed from the batch
+    (compact), the loop ends when all are finished (batch), or `max_loops` are run (none). auto: compact on a
+    CPU, batch on CUDA. No effect on a fixed number of loops."""
     feedforward_width: int | None = Field(default=None, ge=1)
     """Inner size of the feed-forward; four times the width if not given."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -119,7 +128,7 @@ class Config(BlockSettings):
 
     @property
     def causal(self) -> bool:
-        """Always: no token sees a later one."""
+        """True: no token attends to a later one."""
         return True
 
     @property
@@ -129,19 +138,19 @@ class Config(BlockSettings):
 
     @property
     def tried(self) -> int:
-        """Loops among which confidence chooses."""
+        """Number of loops among which the most confident one is selected."""
         return self.loops if self.recurrence == "unshared" and self.loops != "task" else self.max_loops
 
     @property
     def tested(self) -> int | None:
-        """Loops of every evaluation if `stop` is a number; else None."""
+        """Number of loops of every evaluation if `stop` is a number; else None."""
         if isinstance(self.stop, str):
             return None
         return min(self.stop, self.tried) if self.recurrence == "unshared" else self.stop
 
 
 class Body(nn.Module):
-    """M: decoder layers, and a norm after them where it is part of the loop."""
+    """M: decoder layers, and a norm after them if it is part of the loop."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -149,7 +158,7 @@ class Body(nn.Module):
         self.norm = LayerNorm(config.width) if config.final_norm == "loop" else None
 
     def forward(self, x: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M D"]:
-        """States one loop on."""
+        """Return the states after one loop."""
         for layer in self.layers:
             assert isinstance(layer, Block)
             x = layer(x, tokens)
@@ -162,15 +171,15 @@ class LoopingRows(ActiveUnits):
 
     tokens: Tokens
     states: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
-    """z."""
+    """z: states after the last loop."""
     inputs: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
-    """e."""
+    """e: embedded inputs."""
     steps: Int[Tensor, " B"] = field(metadata=PER_UNIT)
-    """Loops that each row takes."""
+    """Number of loops of each row."""
 
     @classmethod
     def begin(cls, inputs: Float[Tensor, "M D"], packing: Packing, steps: Int[Tensor, " B"]) -> "LoopingRows":
-        """The full batch before the first loop."""
+        """Return the full batch before the first loop."""
         source, rows = everywhere(packing)
         return cls(
             tokens=Tokens.unrotated(packing, inputs.dtype, causal=True),
@@ -185,21 +194,21 @@ class LoopingRows(ActiveUnits):
 
 @dataclass(frozen=True)
 class LoopResult:
-    """How a batch of N rows with M packed tokens was looped."""
+    """Result of looping a batch of N rows with M packed tokens."""
 
     states: Float[Tensor, "M D"]
     depth: Int[Tensor, " N"]
-    """Loops kept."""
+    """Number of kept loops."""
     computed: int | Int[Tensor, " N"]
-    """Loops run."""
+    """Number of computed loops."""
     bound: int
 
 
 class Encoder(nn.Module):
-    """Repeats the block on each row as often as that takes."""
+    """Encoder that repeats the block on each row."""
 
     guided = True
-    """Heads that can pass a `Guide`: asked positions and the steps of each sample."""
+    """Whether heads may pass a `Guide`: predicted positions and the number of steps of each sample."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -212,7 +221,16 @@ class Encoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"], guide: Guide | None = None
     ) -> Encoded:
-        """Encode right-padded `x`. Raises ValueError if `guide` lacks what loops or stopping need."""
+        """Encode right-padded `x`.
+
+        Args:
+            x: Embedded tokens, (batch, length, width).
+            mask: True at tokens, (batch, length).
+            guide: Steps of each sample, and uncertainty of its predictions.
+
+        Raises:
+            ValueError: If `guide` lacks values that the loops or the stopping rule need.
+        """
         inputs, packing = self.boundaries(x, mask)
         tested = None if self.training else self.config.tested
         if tested is not None:
@@ -227,7 +245,7 @@ class Encoder(nn.Module):
         return result.encoded(self.boundaries, packing, x, pooling="end", bound=ran.bound)
 
     def _run_counted(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> LoopResult:
-        """Each row after its number of loops, fixed or given by the task."""
+        """Run each row for its number of loops, fixed or supplied by the task."""
         steps, ends, bound = self._counted(packing, guide)
         mode = exit_mode(self.config.early_exit, inputs.device.type)
         compact = mode == "compact" or len(ends) == 1
@@ -247,13 +265,13 @@ class Encoder(nn.Module):
         return LoopResult(self._normed(states), steps, run, bound)
 
     def _run_all(self, inputs: Float[Tensor, "M D"], packing: Packing, loops: int) -> LoopResult:
-        """Every row after the same number of loops."""
+        """Run every row for the same number of loops."""
         depth = torch.full_like(packing.counts, loops)
         live = self._advance(LoopingRows.begin(inputs, packing, depth), 0, loops)
         return LoopResult(self._normed(live.states), depth, loops, loops)
 
     def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
-        """Loops of each row, those at which some row ends, and the most there could be."""
+        """Return the loops of each row, the sorted numbers of loops after which rows end, and the maximum."""
         fixed, most = self.config.loops, self.config.max_loops
         if fixed != "task":
             return torch.full_like(packing.counts, fixed), [fixed], fixed
@@ -268,7 +286,7 @@ class Encoder(nn.Module):
         return guide.steps, ends, most
 
     def _advance(self, live: LoopingRows, done: int, until: int) -> LoopingRows:
-        """Loops number `done` + 1 to `until`."""
+        """Run loops number `done` + 1 to `until`."""
         states = live.states
         for number in range(done, until):
             body = self.bodies[number if len(self.bodies) > 1 else 0]
@@ -279,7 +297,7 @@ class Encoder(nn.Module):
     def _most_confident(
         self, inputs: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"], guide: Guide | None
     ) -> LoopResult:
-        """Each row after the loop that Eq. 2 chooses, the first of equals."""
+        """Return each row after the loop selected by Eq. 2; the first one among equals."""
         if guide is None:
             raise ValueError(
                 f"stop: {self.config.stop} needs a head that asks at positions, got none; set stop to oracle"
@@ -294,7 +312,7 @@ class Encoder(nn.Module):
             found = guide.uncertainty(self.boundaries.padded(states, packing, x))
             if self.config.stop == "batch":
                 found = mean_over_equals(found, packing.counts)
-            # Where the first is not a number, that is what comes out: a divergence is not hidden.
+            # If the first value is NaN, the first loop is selected, so that a divergence is not hidden.
             better = (found < least) | (depth == 0)
             least, depth = torch.where(better, found, least), torch.where(better, number, depth)
             chosen = torch.where(packing.spread(better)[:, None], states, chosen)
@@ -305,7 +323,7 @@ class Encoder(nn.Module):
 
 
 def mean_over_equals(values: Float[Tensor, " N"], keys: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-    """Each value replaced by the mean over those with an equal key."""
+    """Return each value replaced by the mean over the values with an equal key."""
     group = torch.unique(keys, return_inverse=True)[1]
     sums, sizes = (
         torch.zeros_like(values).index_add(0, group, each) for each in (values, torch.ones_like(values))
@@ -314,12 +332,12 @@ def mean_over_equals(values: Float[Tensor, " N"], keys: Int[Tensor, " N"]) -> Fl
 
 
 def reads_steps(config: Config) -> bool:
-    """Only T(n) loops are as many as samples take."""
+    """Return whether the number of loops depends on the steps of samples, T(n)."""
     return config.loops == "task"
 
 
 def misfit(config: Config, shape: TaskShape) -> str | None:
-    """Why these settings cannot do a task of this shape, as `must ..., got ...`; None where they can."""
+    """Return the reason why these settings do not fit a task, as `must ..., got ...`, or None."""
     if config.loops == "task" and shape.steps_max is None:
         return (
             "must have a fixed number of loops for a task that gives no steps of its samples, "
@@ -339,9 +357,9 @@ def misfit(config: Config, shape: TaskShape) -> str | None:
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:
-    """Least and greatest number of loops run on a sequence, in training and in evaluation.
+    """Return the minimum and maximum number of loops run on a sequence in training and evaluation.
 
-    Where the task gives T(n), it is taken to be no more than the tokens of the input, which holds for all
+    If the task supplies T(n), it is assumed to be at most the number of input tokens, which holds for all
     problems of the paper. `early_exit: auto` is counted as compact.
     """
     trained = 1, min(config.max_loops, length) if config.early_exit != "batch" else config.max_loops
@@ -356,26 +374,30 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:
 
 
 def bound_layers(config: Config) -> int:
-    """Loops of an evaluation in which nothing halts."""
+    """Return the number of loops of an evaluation in which nothing halts."""
     if config.stop != "oracle":
         return config.tested or config.tried
     return config.max_loops if config.loops == "task" else config.loops
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` loops are run.
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` loops are run.
 
-    The readouts by which confidence chooses are not counted.
+    The readouts that confidence requires are not counted.
     """
     return layers * config.layers * block_flops(config, None, length)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a training forward pass on `rows` sequences of `length` tokens keeps for the
-    backward pass.
+    """Return the activation bytes that a training forward pass keeps for the backward pass.
 
-    A loop keeps its layers, and its norm or the sum it begins with. T(n) is taken as in `depth_range`, the
-    same for all rows.
+    A loop keeps its layers, and its norm or its input sum. T(n) is assumed as in `depth_range`, the same for
+    all rows.
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
     """
     if config.loops != "task":
         loops = config.loops

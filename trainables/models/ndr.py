@@ -6,22 +6,22 @@ Design Space Between Transformers and Recursive Neural Nets, s. 3 and 7:
     X  = LN(H + Drop(Attention(H)))
     H' = G * LN(W2 Drop(ReLU(W1 X))) + (1 - G) * H          G = sigmoid(Wg2 Drop(ReLU(Wg1 X)))
 
-The gate starts nearly closed (bias -3), and in training each position's gate is set to zero as a whole with
-probability `gate_dropout`. Nothing halts: `layers` steps are taken in training and `test_layers` in every
-evaluation, validation included, as in the published runs.
+The gate starts nearly closed (bias -3). In training, the full gate of each position is set to zero with
+probability `gate_dropout`. There is no halting: `layers` steps are run in training and `test_layers` in every
+evaluation, including validation, as in the published runs.
 
-Published systems as settings (what is not named is the default):
+Published systems as settings (settings that are not listed have their defaults):
 
     NDR of Ray Chowdhury and Caragea            {}
     NDR as first published (ListOps)            normalise_rows: false, pooling: start
     - geometric attention                       geometric: false, proposal: tanh, gate_dropout: 0.0
     - gate (a shared geometric Transformer)     gate: false
 
-`geometric: false` alone changes the attention and nothing else. The released layer of relative attention also
-has tanh(W2 Drop(ReLU(W1 X))) in place of the layer norm, and no gate dropout. Its initial distributions
-differ: W2 is even in +-1/sqrt(inputs), and queries, keys and values are Xavier-uniform as whole matrices;
-here parts that arms share start from the same weights, those of the geometric layer. So W2 starts as in the
-gated layer without the gate too, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
+`geometric: false` alone changes only the attention. The released layer of relative attention also has
+tanh(W2 Drop(ReLU(W1 X))) instead of the layer norm, and no gate dropout. Its initial distributions differ: W2
+is uniform in +-1/sqrt(inputs), and queries, keys and values are Xavier-uniform as full matrices. Here, parts
+that arms share start from the same weights, those of the geometric layer. W2 therefore starts in the same way
+without the gate, where a layer is X, then LN(X + Drop(W2 Drop(ReLU(W1 X)))).
 """
 
 from typing import Annotated, Final, Literal
@@ -50,7 +50,7 @@ RELU_GAIN = 2**0.5
 TANH_GAIN = 5 / 3
 
 GRAPHED: Final = True
-"""Its training steps can be captured as graphs (`training.graphed`)."""
+"""Whether training steps can be captured as CUDA graphs (`training.graphed`)."""
 
 
 class Config(HeadSettings):
@@ -59,30 +59,32 @@ class Config(HeadSettings):
     name: Literal["ndr"] = "ndr"
     """The model's name."""
     layers: SharedDepth = 20
-    """Steps in training."""
+    """Number of steps in training."""
     test_layers: Annotated[SharedDepth, Small(7)] = 24
-    """Steps in every evaluation."""
+    """Number of steps in every evaluation."""
     heads: int = Field(default=16, ge=1)
-    """Attention heads."""
+    """Number of attention heads."""
     attention_dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements of keys dropped."""
     readout_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Share of elements dropped of what the readout reads, and again inside it, as in the second source."""
+    """Share of elements dropped from the input of the readout, and again inside it, as in the second
+    source."""
     geometric: bool = True
-    """The nearest match wins; else a softmax over content and positions, relative or absolute by a gate."""
+    """Attention to the nearest match; otherwise a softmax over content and positions, with a gate between
+    relative and absolute positions."""
     direction: bool = True
-    """Queries can prefer what comes before or after them. Without effect on relative attention."""
+    """Queries can prefer earlier or later positions. No effect on relative attention."""
     normalise_rows: bool = True
     """Divide geometric attention by its sum. Relative attention always sums to one."""
     gate: bool = True
-    """Copy gate: mix each proposed state with the state before it, so that states can be kept as they are."""
+    """Copy gate: mix each proposed state with the previous state, so that states can be copied unchanged."""
     proposal: Literal["norm", "tanh"] = "norm"
-    """What bounds a state that is proposed to the gate: a layer norm, or tanh, as in the released layer of
-    relative attention."""
+    """Bound of the states proposed to the gate: a layer norm, or tanh as in the released layer of relative
+    attention."""
     gate_dropout: float = Field(default=0.05, ge=0, lt=1)
-    """Share of positions whose gate is set to zero in training. Without effect when there is no gate."""
+    """Share of positions whose gate is set to zero in training. No effect without a gate."""
     pooling: Literal["end", "start"] = "end"
-    """What represents a sequence: the state at END or START."""
+    """Representation of a sequence: the state at END or START."""
 
     @model_validator(mode="after")
     def _something_is_proposed(self) -> "Config":
@@ -95,7 +97,7 @@ class Config(HeadSettings):
 
 
 class ReluFeedForward(nn.Module):
-    """W2 Drop(ReLU(W1 x + b1)) + b2."""
+    """Feed-forward W2 Drop(ReLU(W1 x + b1)) + b2."""
 
     def __init__(
         self, width: int, inner: int, dropout: float, *, gain: float, bias_mean: float | None = None
@@ -106,13 +108,13 @@ class ReluFeedForward(nn.Module):
         self.inner_dropout = KeyedDropout(dropout, inner)
 
     def forward(self, x: Float[Tensor, "M D"], place: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
-        """Each token for itself."""
+        """Return the feed-forward of each token."""
         out: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), place))
         return out
 
 
 class RouterLayer(RecomputableLayer):
-    """The step that is repeated."""
+    """The layer that is repeated."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -132,7 +134,7 @@ class RouterLayer(RecomputableLayer):
     def forward(
         self, h: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
-        """States one step on."""
+        """Return the states after one step."""
         self.dropouts.draw(place)
         x = self.attention_norm(self.attention_dropout(self.attention(h, packing, place), place, h))
         proposed = self.feedforward(x, place)
@@ -145,7 +147,7 @@ class RouterLayer(RecomputableLayer):
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
 
     def _with_some_closed(self, gate: Tensor, place: Tensor) -> Tensor:
-        """The gate of a position is dropped as a whole, and the others are not scaled up for it."""
+        """Return `gate` with some positions set to zero; the other positions are not rescaled."""
         if not self.gate_dropout.active:
             return gate
         dropout, key = self.gate_dropout, self.gate_dropout.draw()
@@ -161,7 +163,7 @@ def _attention(config: Config) -> RoutingAttention:
 
 
 class Encoder(nn.Module):
-    """Repeats the layer, more often in evaluation than in training if so set."""
+    """Encoder that repeats the layer, `layers` times in training and `test_layers` times in evaluation."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -170,7 +172,7 @@ class Encoder(nn.Module):
         self.layer = RouterLayer(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         states, packing = self.boundaries(x, mask)
         place = packed_places(packing)
         layers = self.config.layers if self.training else self.config.test_layers
@@ -181,12 +183,12 @@ class Encoder(nn.Module):
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
-    """Least and greatest number of layers run on a sequence, in training and in evaluation."""
+    """Return the minimum and maximum number of layers run on a sequence in training and evaluation."""
     return min(config.layers, config.test_layers), max(config.layers, config.test_layers)
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     tokens, width = length + NUM_BOUNDARIES, config.width
     inner = config.heads * config.size_of_head
     flops = 4 * linear_flops(tokens, width, inner) + 2 * linear_flops(tokens, inner, tokens)
@@ -201,14 +203,19 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a training forward pass on `rows` sequences of `length` tokens keeps for the
-    backward pass.
+    """Return the activation bytes that a training forward pass keeps for the backward pass.
 
     A position keeps its state, the sum and its norm, the proposal (4 width); queries, keys and values before
-    and after heads are parted, and what attention returns (6 heads * head_width); two copies of each hidden
-    layer; with a gate its opening, the normed proposal and how far that is off (3 width); a byte for each
-    element a dropout may take. A pair of positions keeps, in each head, the logit of a match and the weight
-    (2 numbers); relative attention, what was found of either kind and of positions too (6 numbers).
+    and after the split into heads, and the output of attention (6 heads * head_width); two copies of each
+    hidden layer; with a gate its opening, the normed proposal and its difference to the state (3 width); a
+    byte for each element a dropout may drop. A pair of positions keeps, in each head, the logit of a match
+    and the weight (2 numbers); relative attention keeps both kinds of scores and those of positions too (6
+    numbers).
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
     """
     tokens, inner = length + NUM_BOUNDARIES, config.heads * config.size_of_head
     hidden = config.size_of_feedforward + (config.width if config.gate else 0)

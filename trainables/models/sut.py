@@ -2,10 +2,11 @@
 
 Source: Tan et al., Sparse Universal Transformer, s. 3, with their released code where the text is silent:
 mixtures in `layers.experts` and `layers.attention.momha`, halting in `layers.halting` with sums from the
-first layer's state on. The gate is asked about a state before the next layer is run, so no layer is run in
-vain.
+first layer's state on. The halting gate is evaluated on a state before the next layer is run, so no computed
+layer is discarded.
 
-Published systems as settings (what is not named is the default, which is the base model for translation):
+Published systems as settings (settings that are not listed have their defaults: the base model for
+translation):
 
     SUT base                {}
     SUT big                 attention: {experts: 48, sampled: 1}, feedforward: {experts: 48, sampled: 1}
@@ -14,28 +15,30 @@ Published systems as settings (what is not named is the default, which is the ba
     SUT, CFQ                attention: {experts: 1, active: 1, heads: 8, window: 1},
                             feedforward: {experts: 1, active: 1, width: 1024}
     - MIM loss              balance: switch
-    - MoMHA                 attention: {experts: 96, active: 16, heads: 1}    as many heads of as many weights
+    - MoMHA                 attention: {experts: 96, active: 16, heads: 1}    same heads and weights
     - ACT loss              train: {ponder_weight: 0}
     - halting               halt: null
     UT + SB halting         attention: {experts: 1, active: 1}, feedforward: {experts: 1, active: 1}, with the
                             widths of all experts together
 
-The ponder cost of a token is its expected number of layers, the mass that is left over included. For a token
-that runs all L layers it is that of the released code plus one. A token that halted on state K < L is charged
-further by the released code: with a_j the probability of halting on state j, and r <= 1 - threshold what is
-left after a_K, it charges j - 1 for each later a_j, the sum of which is at most r, where we charge K for r:
+The ponder cost of a token is its expected number of layers, including the remaining mass. For a token that
+runs all L layers it is that of the released code plus one. For a token that halted on state K < L, the
+released code adds further charges. With a_j the probability of halting on state j, and r <= 1 - threshold the
+mass that remains after a_K, it charges j - 1 for each later a_j, the sum of which is at most r. This model
+charges K for r:
 
     ours - 1 - released = r (K - 1) - sum_{K < j < L} a_j (j - 1),    at most (1 - threshold) (L - 2) in size,
 
-0.004 layers a token in the base model, 0.01 with L = 12. The auxiliary cost belongs to a batch, so every row
-has the same; in the released code both costs are divided by the number of tokens of a batch once more.
+which is 0.004 layers per token in the base model, and 0.01 with L = 12. The auxiliary cost belongs to a
+batch, so it is the same for every row; the released code divides both costs again by the number of tokens of
+a batch.
 
-The paper does not speak of experts that are drawn by chance in training; the released script for the big
-model has them, the one for the base model has not.
+The paper does not mention experts that are sampled in training. The released script for the big model samples
+them, the one for the base model does not.
 
-Departures: tokens stand between START and END as in all encoders here, and the embedding that comes in is
-scaled by sqrt(width). Routers of a single expert are left out; windows are as set, where the released code
-has 63. Sinusoids alternate and are counted from 0; `position_layout: halves` has those of the released code.
+Departures: tokens are between START and END as in all encoders here, and the embedded input is scaled by
+sqrt(width). Routers of a single expert are left out. Windows are as set; the released code has 63. Sinusoids
+alternate and are counted from 0; `position_layout: halves` has those of the released code.
 """
 
 from dataclasses import replace
@@ -77,7 +80,7 @@ class Config(SparseSettings):
 
 
 class Encoder(nn.Module):
-    """Repeats one sparse layer until every token has halted."""
+    """Encoder that repeats one sparse layer until every token has halted."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class Encoder(nn.Module):
         self.final_norm = FinalNorm(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         config = self.config
         states, packing = self.boundaries(x * config.width**0.5, mask)
         tokens = Tokens.unrotated(packing, states.dtype, causal=config.causal)
@@ -101,7 +104,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(StepwiseDecoder):
-    """The same with causal self-attention over the answer, and attention to the whole encoded input."""
+    """Decoder that repeats one sparse layer on an answer, with attention to the full encoded input."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -118,7 +121,14 @@ class Decoder(StepwiseDecoder):
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
     ) -> Encoded:
-        """States of right-padded answers `y`: each token sees those before it and all of `memory`."""
+        """Return states of answers; each token attends to itself, earlier tokens and all of `memory`.
+
+        Args:
+            y: Right-padded embedded answers, (batch, answer length, width).
+            y_mask: True at tokens of the answers.
+            memory: Encoded inputs, (batch, positions, width).
+            memory_mask: True at valid positions of the inputs.
+        """
         config = self.config
         states, packing = packed(y * config.width**0.5, y_mask)
         tokens = replace(
@@ -134,7 +144,7 @@ class Decoder(StepwiseDecoder):
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState
     ) -> tuple[Float[Tensor, "R D"], DecodingState]:
-        """State of one more token in each answer, as in `forward`, and the new decoding state."""
+        """Return the state of one more token in each answer, as in `forward`, and the new decoding state."""
         config, tokens = self.config, decoding.unrotated(y)
         assert tokens.position is not None
         states = begin(config, y * config.width**0.5, tokens.position, decoding.length_max)
@@ -144,14 +154,14 @@ class Decoder(StepwiseDecoder):
         return self.final_norm(states), decoding
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
-        """Keys and values of the inputs for all layers."""
+        """Return keys and values of the inputs for all layers."""
         assert self.block.recall is not None
         sources, packing = packed(memory, memory_mask)
         return [KeysValues(*self.block.recall.offer(sources), packing)]
 
 
 def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
-    """A cost of the whole batch, as one of each of its rows."""
+    """Return the cost of the full batch as an equal cost of each row."""
     return None if cost is None else cost.expand(like.shape)
 
 
@@ -160,35 +170,40 @@ states_between = states_between_layers
 
 
 def batch_cost(config: Config) -> str | None:
-    """The balance of experts, where there is one: that of a batch is no mean over its samples."""
+    """Return the name of the cost that is not a mean over samples of a batch (expert balance); else None."""
     chooses = max(config.attention.experts, config.feedforward.experts) > 1
     return "the balance of experts" if chooses and config.balance != "none" else None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
-    """Least and greatest mean number of layers run on the tokens of a sequence."""
+    """Return the minimum and maximum mean number of layers run on the tokens of a sequence."""
     return sparse_depth_range(config)
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     tokens = positions(config, length)
     return layers * layer_flops(config, tokens) + halting_flops(config, tokens, layers)
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
-    """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
+    """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
     flops = layers * layer_flops(config, length, memory_length) + halting_flops(config, length, layers)
     return offer_flops(config, memory_length) + flops
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
-    early."""
+    """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
+    """
     return config.max_layers * layer_saved_bytes(config, rows, positions(config, length))
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
-    """Activation bytes that the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    """Return the activation bytes that the decoder keeps for `rows` answers of `length` tokens."""
     offered = rows * memory_length * (config.width + 2 * config.attention.heads * config.attention.head_width)
     return FLOAT_BYTES * offered + config.max_layers * layer_saved_bytes(config, rows, length, memory_length)

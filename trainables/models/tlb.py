@@ -1,17 +1,17 @@
-"""Temporal Latent Bottleneck (TLB): a Transformer over each chunk, and a memory of the chunks before.
+"""Temporal Latent Bottleneck (TLB): a Transformer over each chunk, with a memory of earlier chunks.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2, after
 Didolkar et al. As there, every layer attends to the memory, and one feed-forward follows both attentions.
 
-Published systems as settings (what is not named is the default, which is TLB on ListOps):
+Published systems as settings (settings that are not listed have their defaults: TLB on ListOps):
 
     TLB                     {}
     TLB Fixed Recurrence    chunk: {by: count, count: 5}                                        s. 6.6
     TLB, flip-flop          layers: 3, chunk: {size: 10}, memory: {slots: 10, update_layers: 2}, causal: true
 
-Attention to memory is never causal, because all of it is past. The published code masks it like the chunk
-itself wherever a chunk has as many tokens as memory has slots, as the text sets both for flip-flop (its
-configuration has chunks of 100). What follows from slots that all begin at zero is said in `layers.memory`.
+Attention to memory is never causal, because memory holds only earlier chunks. The published code masks it
+like the chunk itself if a chunk has as many tokens as memory has slots, as the text sets for flip-flop (its
+configuration has chunks of 100). `layers.memory` describes the effects of slots that all start at zero.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ from trainables.settings import UnsharedDepth
 from trainables.types import Encoded
 
 GRAPHED: Final = True
-"""Its training steps can be captured as graphs (`training.graphed`)."""
+"""Whether training steps can be captured as CUDA graphs (`training.graphed`)."""
 
 
 class Config(ChunkedSettings):
@@ -50,11 +50,11 @@ class Config(ChunkedSettings):
     name: Literal["tlb"] = "tlb"
     """The model's name."""
     layers: UnsharedDepth = 2
-    """Blocks with weights of their own, run on every chunk."""
+    """Number of blocks, with separate weights, run on every chunk."""
 
 
 class Encoder(Chunked):
-    """Runs every block once on every chunk."""
+    """Encoder that runs every block once on every chunk."""
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -62,10 +62,10 @@ class Encoder(Chunked):
         self.blocks = nn.ModuleList(Block(config, recalls=True) for _ in range(config.layers))
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         return self.encode(x, mask, self._layers, self.config.layers)
 
-    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 all chunks alike
+    def _layers(self, states: Tensor, tokens: Tokens, memory: Tensor, number: int) -> Tensor:  # noqa: ARG002 equal for all chunks
         for block in self.blocks:
             assert isinstance(block, Block)
             states = block(states, replace(tokens, recalled=offered(block, memory, tokens)))
@@ -73,17 +73,17 @@ class Encoder(Chunked):
 
 
 def ungraphed(config: Config) -> str | None:
-    """Why its training steps cannot be captured; None where they can."""
+    """Return the reason why training steps cannot be captured; None if they can."""
     return FLASH_PADDED if config.attention == "flash" else None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
-    """Least and greatest number of layers run on each chunk of a sequence."""
+    """Return the minimum and maximum number of layers run on each chunk of a sequence."""
     return config.layers, config.layers
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     slots = config.memory.slots
 
     def flops(chunk: int) -> float:
@@ -94,8 +94,13 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps for the backward
-    pass."""
+    """Return the activation bytes that a forward pass keeps for the backward pass.
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
+    """
 
     def kept(chunk: int) -> float:
         recall = recall_saved_bytes(config, rows, chunk, config.memory.slots)

@@ -1,12 +1,12 @@
-"""Transformer with xPos: `layers` blocks with weights of their own, bidirectional or causal.
+"""Transformer with xPos: `layers` blocks with separate weights, bidirectional or causal.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Eq. 1-4 and App. A.
-Pre-norm blocks without a final norm, as in the published runs; reads the mean over START, tokens and END.
-The causal form, as in the published flip-flop runs, has neither START nor END.
+Pre-norm blocks without a final norm, as in the published runs; by default the readout uses the mean over
+START, tokens and END. The causal form, as in the published flip-flop runs, has neither START nor END.
 
-The decoder is ours, after Vaswani et al., Attention Is All You Need, s. 3.1: as many causal blocks of the
-same kind, each with cross-attention to the encoded input, and a norm at the end, which tied embeddings need
-to read from pre-norm blocks. Only self-attention has positions.
+The decoder is not in that paper. It follows Vaswani et al., Attention Is All You Need, s. 3.1: as many causal
+blocks of the same kind, each with cross-attention to the encoded input, and a final norm, which tied
+embeddings require after pre-norm blocks. Only self-attention has positions.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ from trainables.settings import AnswerSettings, UnsharedDepth
 from trainables.types import Encoded
 
 GRAPHED: Final = True
-"""Its training steps can be captured as graphs (`training.graphed`)."""
+"""Whether training steps can be captured as CUDA graphs (`training.graphed`)."""
 
 
 class Config(BlockSettings, PooledSettings, AnswerSettings):
@@ -42,13 +42,13 @@ class Config(BlockSettings, PooledSettings, AnswerSettings):
     name: Literal["transformer"] = "transformer"
     """The model's name."""
     layers: UnsharedDepth = 4
-    """Number of blocks, in the decoder too."""
+    """Number of blocks, also in the decoder."""
     pooling: Pooling = "mean"
-    """What represents a sequence, as in the other models; here the mean over all, if not set."""
+    """Representation of a sequence, as in the other models; by default the mean over all states."""
 
 
 class Encoder(nn.Module):
-    """Runs every block once."""
+    """Encoder that runs every block once."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         states, packing = self.boundaries(x, mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
         for block in self.blocks:
@@ -69,7 +69,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(StepwiseDecoder):
-    """Runs every block once on an answer."""
+    """Decoder that runs every block once on an answer."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -85,7 +85,14 @@ class Decoder(StepwiseDecoder):
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
     ) -> Encoded:
-        """States of right-padded answers `y`: each token sees those before it and all of `memory`."""
+        """Return states of answers; each token attends to itself, earlier tokens and all of `memory`.
+
+        Args:
+            y: Right-padded embedded answers, (batch, answer length, width).
+            y_mask: True at tokens of the answers.
+            memory: Encoded inputs, (batch, positions, width).
+            memory_mask: True at valid positions of the inputs.
+        """
         states, packing = packed(y, y_mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True)
         for block, recalled in zip(self.blocks, self.recalled(memory, memory_mask), strict=True):
@@ -97,7 +104,7 @@ class Decoder(StepwiseDecoder):
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState
     ) -> tuple[Float[Tensor, "R D"], DecodingState]:
-        """State of one more token in each answer, as in `forward`, and the new decoding state."""
+        """Return the state of one more token in each answer, as in `forward`, and the new decoding state."""
         states, layers = y, list(decoding.layers)
         tokens = decoding.tokens(self.config.size_of_head, y)
         for number, block in enumerate(self.blocks):
@@ -107,7 +114,7 @@ class Decoder(StepwiseDecoder):
         return self.final_norm(states), replace(decoding, layers=tuple(layers), length=decoding.length + 1)
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
-        """Keys and values of the inputs for each block."""
+        """Return keys and values of the inputs for each block."""
         states, packing = packed(memory, memory_mask)
         recalled = []
         for block in self.blocks:
@@ -121,27 +128,32 @@ memory_length = positions
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
-    """Least and greatest number of layers run on a sequence."""
+    """Return the minimum and maximum number of layers run on a sequence."""
     return config.layers, config.layers
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     return layers * block_flops(config, None, positions(config, length))
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps for the backward
-    pass."""
+    """Return the activation bytes that a forward pass keeps for the backward pass.
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
+    """
     return config.layers * block_saved_bytes(config, None, rows, positions(config, length))
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
-    """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
+    """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
     block = recalling_flops(config, None, length, memory_length)
     return layers * (block + offer_flops(config, memory_length))
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
-    """Activation bytes that the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    """Return the activation bytes that the decoder keeps for `rows` answers of `length` tokens."""
     return config.layers * recalling_saved_bytes(config, None, rows, length, memory_length)

@@ -2,9 +2,9 @@
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt: UT is Alg. 1, GUT
 Alg. 3 with the gated block of Eq. 9-11 and the halting features of Eq. 12-17. One block and one halting
-function are shared by all layers; nothing tells a layer its number.
+function are shared by all layers; there is no layer embedding.
 
-Published systems as settings (what is not named is the default, which is GUT):
+Published systems as settings (settings that are not listed have their defaults, which are those of GUT):
 
     GUT                     {}
     GUT - Global Halt       halt: {unit: token}
@@ -15,28 +15,32 @@ Published systems as settings (what is not named is the default, which is GUT):
     UT                      gate: false, pooling: mean, halt: {unit: token, transition: false}
     UT - Halt               gate: false, pooling: mean, halt: null
 
-Where text and published runs differ we follow the runs: the sums begin at the embeddings and the step that
-reaches the threshold is undone (`layers.halting` has the other readings); Eq. 13 prints the halting
-probability one index too late; the last halting probability is never computed, so the ponder cost includes
-the mass that is left over; taking the halting unit from sequence to token also moves keys and values from the
-states to the mixture (`kv: states` isolates the first change, `kv: mixture` the second). The published cap
-of padded length + 1 layers makes short inputs depend on their batch: here the cap is a sample's own length,
-START and END included, plus one.
+Where text and published runs differ, this model follows the runs:
 
-In the causal form (App. A, flip-flop) there are no START and END, tokens see no later ones, and the global
-halt becomes one for each position: its features are means over the positions so far, while keys and values
-still come from the states. Two departures from the published runs remain there:
+* The sums begin at the embeddings, and the step that reaches the threshold is undone
+  (`layers.halting` has the alternatives).
+* Eq. 13 prints the halting probability one index too late.
+* The last halting probability is never computed, so the ponder cost includes the remaining mass.
+* Changing the halting unit from sequence to token also takes keys and values from the mixture instead of the
+  states (`kv: states` isolates the first change, `kv: mixture` the second).
 
-* Their mean over the next layer's states counts, at a position that has halted, what the layer makes of its
-  final state, which is then thrown away; here the final state itself, so that the position can leave the
+The published cap of padded length + 1 layers makes short inputs depend on their batch. Here the cap is a
+sample's own length, START and END included, plus one.
+
+In the causal form (App. A, flip-flop) there are no START and END, and tokens do not attend to later ones. The
+global halt becomes one for each position: its features are means over the positions so far, while keys and
+values still come from the states. Two departures from the published runs remain there:
+
+* At a halted position, their mean over the next layer's states uses the layer's output for its final state,
+  which is then discarded. Here it uses the final state itself, so that the position can be removed from the
   batch. On copied weights outputs differ by 1e-4 to 2e-3. `halt: {halted_proposals: true}` with
-  `early_exit: batch` has their mean.
-* Their cap is the length + 1 here too. As no position knows how long its sequence will be, `max_layers` alone
-  bounds its layers here; the two differ only on sequences of fewer than `max_layers` - 1 tokens.
+  `early_exit: batch` computes their mean.
+* Their cap is the length + 1 here too. A position does not depend on the length of its sequence, so only
+  `max_layers` bounds its layers here. Results differ only on sequences of fewer than `max_layers` - 1 tokens.
 
-The decoder is ours: the causal form over the answer, its one block with cross-attention to the encoded input
-in every layer, and a norm at the end. Halting is that of the causal form, so that no token's depth depends on
-what is written after it. Keys and values of the input are made once.
+The decoder is not in the paper: the causal form over the answer, its one block with cross-attention to the
+encoded input in every layer, and a final norm. Halting is that of the causal form, so that no token's depth
+depends on later tokens. Keys and values of the input are computed once.
 """
 
 from dataclasses import replace
@@ -75,7 +79,7 @@ from trainables.settings import AnswerSettings
 from trainables.types import Encoded
 
 GRAPHED: Final = True
-"""Its training steps can be captured as graphs (`training.graphed`)."""
+"""Whether training steps can be captured as CUDA graphs (`training.graphed`)."""
 
 
 class Config(UniversalSettings, PooledSettings, AnswerSettings):
@@ -86,7 +90,7 @@ class Config(UniversalSettings, PooledSettings, AnswerSettings):
 
 
 class Encoder(nn.Module):
-    """Repeats one block until every unit has halted."""
+    """Encoder that repeats one block until every unit has halted."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -96,7 +100,7 @@ class Encoder(nn.Module):
         self.halt = halting_function(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
-        """Encode right-padded `x`."""
+        """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         states, packing = self.boundaries(x, mask)
         tokens = Tokens.of(packing, self.config.size_of_head, states.dtype, causal=self.config.causal)
         result = run_to_halt(self.config, self.block, self.halt, states, tokens)
@@ -105,7 +109,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(StepwiseDecoder):
-    """Repeats one block on an answer until every token has halted."""
+    """Decoder that repeats one block on an answer until every token has halted."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -122,7 +126,14 @@ class Decoder(StepwiseDecoder):
         memory: Float[Tensor, "N P D"],
         memory_mask: Bool[Tensor, "N P"],
     ) -> Encoded:
-        """States of right-padded answers `y`: each token sees those before it and all of `memory`."""
+        """Return states of answers; each token attends to itself, earlier tokens and all of `memory`.
+
+        Args:
+            y: Right-padded embedded answers, (batch, answer length, width).
+            y_mask: True at tokens of the answers.
+            memory: Encoded inputs, (batch, positions, width).
+            memory_mask: True at valid positions of the inputs.
+        """
         states, packing = packed(y, y_mask)
         tokens = replace(
             Tokens.of(packing, self.config.size_of_head, states.dtype, causal=True),
@@ -135,7 +146,7 @@ class Decoder(StepwiseDecoder):
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState
     ) -> tuple[Float[Tensor, "R D"], DecodingState]:
-        """State of one more token in each answer, as in `forward`, and the new decoding state."""
+        """Return the state of one more token in each answer, as in `forward`, and the new decoding state."""
         tokens = decoding.tokens(self.config.size_of_head, y)
         states, decoding = extend_by_one_token(
             self.block, depth_recurrence(self.config, self.block, self.halt), y, tokens, decoding
@@ -143,7 +154,7 @@ class Decoder(StepwiseDecoder):
         return self.final_norm(states), decoding
 
     def recalled(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
-        """Keys and values of the inputs for all layers."""
+        """Return keys and values of the inputs for all layers."""
         assert self.block.recall is not None
         return [self.block.recall.offer(*packed(memory, memory_mask))]
 
@@ -153,39 +164,44 @@ states_between = states_between_layers
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths
-    """Least and greatest number of layers run on a sequence, a step that is undone included."""
+    """Return the minimum and maximum number of layers run on a sequence, including an undone step."""
     return recurrent_depth_range(config)
 
 
 def most_layers(config: Config, length: int) -> int:
-    """Most layers run on a sequence of `length` tokens."""
+    """Return the maximum number of layers run on a sequence of `length` tokens."""
     return most_recurrent_layers(config, positions(config, length))
 
 
 def forward_flops(config: Config, length: int, layers: int) -> float:
-    """Encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
+    """Return the encoder FLOPs of one sequence of `length` tokens on which `layers` layers are run."""
     tokens = positions(config, length)
     flops = layers * block_flops(config, config.size_of_gate, tokens)
     return flops + halting_flops(config, tokens, layers)
 
 
 def saved_bytes(config: Config, rows: int, length: int) -> float:
-    """Activation bytes that a forward pass on `rows` sequences of `length` tokens keeps if nothing halts
-    early."""
+    """Return the activation bytes that a forward pass keeps for the backward pass if nothing halts early.
+
+    Args:
+        config: Settings of the model.
+        rows: Number of sequences.
+        length: Number of tokens of each sequence.
+    """
     tokens = positions(config, length)
     layer = block_saved_bytes(config, config.size_of_gate, rows, tokens)
     return config.max_layers * (layer + halting_saved_bytes(config, rows, tokens))
 
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
-    """Decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
+    """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
     flops = layers * recalling_flops(config, config.size_of_gate, length, memory_length)
     halting = halting_flops(config.model_copy(update={"causal": True}), length, layers)
     return offer_flops(config, memory_length) + flops + halting
 
 
 def decoder_saved_bytes(config: Config, rows: int, length: int, memory_length: int) -> float:
-    """Activation bytes that the decoder keeps for the backward pass of `rows` answers of `length` tokens."""
+    """Return the activation bytes that the decoder keeps for `rows` answers of `length` tokens."""
     layer = recalling_saved_bytes(config, config.size_of_gate, rows, length, memory_length)
     halting = halting_saved_bytes(config.model_copy(update={"causal": True}), rows, length)
     return config.max_layers * (layer + halting)

@@ -1,1 +1,1 @@
-"""How layers recur: over depth, over the chunks of a sequence, over spans; which units are still active."""
+"""Recurrence over depth, over the chunks of a sequence and over spans; selection of active units."""

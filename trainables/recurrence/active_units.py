@@ -1,10 +1,9 @@
-"""Early exit: which units are still active, selecting them, gathering the results of those that have left.
+"""Early exit: track active units, select them, and gather the results of removed units.
 
-A unit is what halts as one: a token, or a whole row (sequence). Recurrence over depth, over spans and loops
-describe what is still in the batch by a subclass of `ActiveUnits`; `part` takes those that leave out of it,
-`select` copies some of its units, and `HaltedResults` puts what units left behind back in the order of the
-full batch. Nothing else is needed, because the numbers of a unit never depend on which other units are in
-the batch.
+A unit is a token or a row (sequence) that halts as one. Recurrence over depth, over spans and loops describe
+the current batch by a subclass of `ActiveUnits`. `part` removes units from it, `select` copies some of its
+units, and `HaltedResults` restores the results of removed units to the order of the full batch. This is
+sufficient because values of a unit never depend on which other units are in the batch.
 
 Shapes: M packed tokens in B rows, U units (M or B).
 """
@@ -24,18 +23,18 @@ from trainables.layers.packing import InTwo, Packing, put, take
 from trainables.layers.tokens import Placed
 
 ExitMode = Literal["compact", "batch", "none"]
-"""How halting saves computation, results being equal: halted units leave the batch (compact), the loop ends
-when all units have halted (batch), or every step is run on all of them (none)."""
+"""Way in which halting saves computation, with equal results: halted units are removed from the batch
+(compact), the loop ends when all units have halted (batch), or every step is run on all units (none)."""
 EarlyExit = Literal["auto", "compact", "batch", "none"]
-"""The setting of it: `auto` depends on the device (`exit_mode`)."""
+"""Setting of the exit mode: `auto` depends on the device (`exit_mode`)."""
 
 
 def exit_mode(setting: EarlyExit, device: str) -> ExitMode:
-    """Return how a pass saves the work of halted units.
+    """Return the exit mode of a pass.
 
-    `auto` is `compact` on a CPU. On CUDA it is `batch`: steps there take as long as their kernels take to
-    launch, and selecting units launches more of them. In a pass that is captured nothing is saved, since its
-    shapes must be constant.
+    `auto` is `compact` on a CPU. On CUDA it is `batch`: a step there takes as long as launching its kernels,
+    and selecting units launches more of them. In a captured pass the mode is `none`, because shapes must be
+    constant.
 
     Args:
         setting: Value of the field `early_exit`.
@@ -53,20 +52,20 @@ TOKENS, UNITS = "tokens", "units"
 PER_TOKEN: Final = {_AXIS: TOKENS}
 """Metadata of a field with an entry for each token in the batch."""
 PER_UNIT: Final = {_AXIS: UNITS}
-"""Metadata of a field with an entry for each unit in the batch: a tensor, an array that the host keeps, or
-anything that selects."""
+"""Metadata of a field with an entry for each unit in the batch: a tensor, an array on the host, or an object
+with a method `select`."""
 
 
 class Left(Protocol):
-    """What units leave behind."""
+    """Results of units that were removed from the batch."""
 
     @property
     def source(self) -> Int[np.ndarray, " M"]:
-        """Where each token was in the full batch."""
+        """Index of each token in the full batch."""
 
     @property
     def origin(self) -> Int[np.ndarray, " U"]:
-        """Where each unit was in the full batch."""
+        """Index of each unit in the full batch."""
 
 
 Units = TypeVar("Units", bound="ActiveUnits")
@@ -75,47 +74,47 @@ Gone = TypeVar("Gone", bound=Left)
 
 @dataclass(frozen=True)
 class Selection:
-    """Some units of a batch, as indices of everything that is selected with them."""
+    """Some units of a batch, as indices of all values that are selected with them."""
 
     units: Int[Tensor, " U"]
     tokens: Int[Tensor, " M"]
     rows: Int[Tensor, " B"]
     packing: Packing
     known: dict[str, Bool[np.ndarray, "..."]]
-    """For the host, which of the units and of the tokens these are."""
+    """Masks of the selected units and tokens, on the host."""
 
 
 @dataclass(frozen=True)
 class Leaving:
-    """The units of a batch, cut in two: those that stay in it, and those that leave it."""
+    """A split of the units of a batch into remaining and removed units."""
 
     units: InTwo
     tokens: InTwo
     rows: tuple[Int[Tensor, " B"], Int[np.ndarray, " B"]]
-    """In which any stays, for the device and for the host."""
+    """Rows with remaining units, on the device and on the host."""
     staying: Packing
     going: Packing
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveUnits:
-    """What is still in the batch. Subclasses add fields, and declare by metadata which ones are selected."""
+    """State of the current batch; subclasses add fields and declare selected fields by metadata."""
 
     tokens: Placed
     per_token: bool
-    """Units are tokens; else rows."""
+    """Whether units are tokens; otherwise they are rows."""
     source: Int[np.ndarray, " M"] = field(metadata=PER_TOKEN)
-    """Where each token was in the full batch."""
+    """Index of each token in the full batch."""
     origin: Int[np.ndarray, " U"] = field(metadata=PER_UNIT)
-    """Where each unit was in the full batch."""
+    """Index of each unit in the full batch."""
 
     @property
     def packing(self) -> Packing:
-        """Of the tokens in the batch."""
+        """Packing of the tokens in the batch."""
         return self.tokens.packing
 
     def pick(self, units: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Selection:
-        """Everything that belongs to `units`; the host waits for them if it does not know them."""
+        """Return the indices of all values of `units`; the host waits if `units` is a tensor."""
         known = on_host(units) if isinstance(units, Tensor) else units
         stays = known if self.per_token else np.repeat(known, self.packing.host_counts)
         tokens, rows, packing = self.packing.select(stays)
@@ -123,7 +122,7 @@ class ActiveUnits:
         return Selection(tokens if self.per_token else rows, tokens, rows, packing, flags)
 
     def select(self: Units, picked: Selection) -> Units:
-        """Only the units in `picked`."""
+        """Return a copy with only the units in `picked`."""
         indices = {TOKENS: picked.tokens, UNITS: picked.units}
         chosen: dict[str, Any] = {"tokens": self.tokens.select(picked.tokens, picked.rows, picked.packing)}
         for name, axis, value in self._entries():
@@ -135,7 +134,7 @@ class ActiveUnits:
         return changed(self, **chosen)
 
     def parting(self, stay: Bool[np.ndarray, " U"]) -> Leaving:
-        """Of the units that are to `stay` from the others."""
+        """Return the split into the units that `stay` and the others."""
         stays = stay if self.per_token else np.repeat(stay, self.packing.host_counts)
         (rows, staying), (_, going) = self.packing.left(stays), self.packing.left(~stays)
         known = [rows, *(np.argsort(~each, kind="stable") for each in (stays, stay))]
@@ -145,12 +144,15 @@ class ActiveUnits:
         return Leaving(tokens if self.per_token else units, tokens, (tables[0], rows), staying, going)
 
     def part(self: Units, parting: Leaving) -> tuple[Units, Units]:
-        """Those that stay and those that leave, of each entry by one kernel: both are parts of one copy."""
+        """Return the remaining and the removed units; each field is split by one kernel.
+
+        Both parts of a field share one copy in memory.
+        """
         cuts, parts = {TOKENS: parting.tokens, UNITS: parting.units}, dict[int, tuple[Any, Any]]()
         tokens, gone = self.tokens.part(parting.tokens, parting.rows, parting.staying, parting.going)
         staying, going = dict[str, Any](tokens=tokens), dict[str, Any](tokens=gone)
         for name, axis, value in self._entries():
-            if id(value) not in parts:  # what is one tensor stays one
+            if id(value) not in parts:  # a tensor in several fields is split once
                 cut = cuts[axis]
                 plain = isinstance(value, Tensor | np.ndarray)
                 parts[id(value)] = cut.of(value) if plain else value.part(cut)
@@ -158,7 +160,7 @@ class ActiveUnits:
         return changed(self, **staying), changed(self, **going)
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
-        """Of every field with an entry for each token or unit its name, which of both, and its value."""
+        """Yield name, axis and value of every field with an entry for each token or unit."""
         values = self.__dict__
         for name, axis in _axes(type(self)):
             value = values[name]
@@ -172,40 +174,40 @@ _AXES: dict[type, list[tuple[str, str | None]]] = {}
 
 
 def _axes(kind: type[ActiveUnits]) -> list[tuple[str, str | None]]:
-    """Of every field, what it has an entry for."""
+    """Return the name and the axis (None: not selected) of every field."""
     if kind not in _AXES:
         _AXES[kind] = [(each.name, each.metadata.get(_AXIS)) for each in fields(kind)]
     return _AXES[kind]
 
 
 def everywhere(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:
-    """The numbers of all tokens and of all rows of a full batch: `source`, and `origin` where rows halt."""
+    """Return the initial `source`, and the initial `origin` if units are rows."""
     return np.arange(packing.row.shape[0]), np.arange(packing.num_rows)
 
 
 @dataclass
 class HaltedResults(Generic[Gone]):
-    """Units that left the batch and will not change any more, in the order in which they left."""
+    """Results of units that were removed from the batch, in the order of removal."""
 
     left: list[Gone] = field(default_factory=list)
 
     def add(self, units: Gone) -> None:
-        """Add units that will not change any more."""
+        """Add units whose results are final."""
         self.left.append(units)
 
     def release(
         self: "HaltedResults[Units]", units: Units, stay: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
     ) -> Units:
-        """Add those of `units` that are not to `stay`; the others, still in the batch."""
+        """Add the units outside `stay` and return the remaining ones."""
         known = on_host(stay) if isinstance(stay, Tensor) else stay
         if known.all():
             return units
-        # Copies, and not parts of one: what is added stays in memory.
+        # Separate copies, not parts of one, because added units stay in memory.
         self.add(units.select(units.pick(~known)))
         return units.select(units.pick(known))
 
     def per_token(self, *values: Callable[[Gone], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
-        """`values` of every token, in the order of the full batch."""
+        """Return `values` of every token, in the order of the full batch."""
         if len(self.left) == 1:
             return [value(self.left[0]) for value in values]
         known = np.concatenate([part.source for part in self.left])
@@ -214,8 +216,10 @@ class HaltedResults(Generic[Gone]):
         return [put(whole, source, whole.shape[0]) for whole in wholes]
 
     def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."] | int]) -> list[Tensor]:
-        """`values` of every unit, in the order of the full batch; a number is that of all that left at
-        once."""
+        """Return `values` of every unit, in the order of the full batch.
+
+        A value that is an int applies to all units that were removed together.
+        """
         columns = [[value(part) for part in self.left] for value in values]
         device = next(each.device for column in columns for each in column if isinstance(each, Tensor))
         known = np.argsort(np.concatenate([part.origin for part in self.left]))

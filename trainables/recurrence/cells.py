@@ -1,4 +1,4 @@
-"""Recursive cells: two states in, one state out.
+"""Recursive cells that compose two states into one.
 
 Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous Recursive Neural Networks,
 with their released code; the gated recursive cell is that of Shen et al., Ordered Memory.
@@ -22,14 +22,18 @@ Initial = Literal["uniform", "glorot"]
 
 
 def gelu(*, tanh: bool) -> Callable[[Tensor], Tensor]:
-    """The exact function, or its approximation by a tanh, which is within 0.0005 of it."""
+    """Return the exact GELU, or its approximation by a tanh, which is within 0.0005 of it."""
     return partial(F.gelu, approximate="tanh" if tanh else "none")
 
 
 def linear(inputs: int, outputs: int, initial: Initial, fans: int | None = None) -> Linear | XavierLinear:
-    """A map that starts even in +-1/sqrt(inputs), or Glorot-uniform with biases all but zero.
+    """Return a linear map with a uniform or a Glorot-uniform initial distribution.
 
-    `fans` is what the Glorot distribution takes for inputs plus outputs, where it is not their number.
+    Args:
+        inputs: Number of inputs.
+        outputs: Number of outputs.
+        initial: "uniform": weights and biases in +-1/sqrt(inputs); "glorot": biases nearly zero.
+        fans: Sum of inputs and outputs used by the Glorot distribution, if it differs from the actual one.
     """
     if initial == "uniform":
         return Linear(inputs, outputs)
@@ -38,10 +42,10 @@ def linear(inputs: int, outputs: int, initial: Initial, fans: int | None = None)
 
 
 class RecursiveCell(Recomputable):
-    """States are `C` wide; their first `width` numbers are what the rest of a model sees."""
+    """Base of recursive cells; the first `width` numbers of a state of width C are its hidden part."""
 
     dropout: KeyedDropout
-    """Inside `compose`."""
+    """Dropout inside `compose`."""
 
     def __init__(self, width: int, state_width: int) -> None:
         super().__init__()
@@ -49,24 +53,30 @@ class RecursiveCell(Recomputable):
         self.state_width = state_width
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
-        """States of leaves."""
+        """Return the states of leaves."""
         raise NotImplementedError
 
     def compose(
         self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
-        """The state of two in one; `place` is where each right one was in the full batch."""
+        """Return the state composed from two states.
+
+        Args:
+            left: States of the left children, (pairs, state width).
+            right: States of the right children, (pairs, state width).
+            place: Place of each right child in the full batch, for dropout.
+        """
         raise NotImplementedError
 
     def hidden(self, state: Float[Tensor, "... C"]) -> Float[Tensor, "... D"]:
-        """The part of a state that the rest of the model reads."""
+        """Return the part of a state that the rest of the model reads."""
         return state[..., : self.width]
 
 
 class GatedRecursiveCell(RecursiveCell):
-    """LN(f1 * left + f2 * right + i * p), the gates and p from a feed-forward of both.
+    """LN(f1 * left + f2 * right + i * p), with the gates and p from a feed-forward of both states.
 
-    Leaves are LN(W x); with `shared_norm` by the norm of the cell.
+    Leaves are LN(W x); with `shared_norm` their norm is that of the cell.
     """
 
     def __init__(
@@ -89,7 +99,7 @@ class GatedRecursiveCell(RecursiveCell):
         self.activation = activation
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
-        """LN(W x)."""
+        """Return LN(W x)."""
         norm = self.norm if self.leaf_norm is None else self.leaf_norm
         leaves: Tensor = norm(self.leaf(x))
         return leaves
@@ -97,7 +107,7 @@ class GatedRecursiveCell(RecursiveCell):
     def compose(
         self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
-        """The gated sum."""
+        """Return the normed gated sum of both states and the candidate."""
         hidden = self.activation(self.inner(torch.cat((left, right), -1)))
         f1, f2, i, p = self.outer(self.dropout(hidden, place)).chunk(4, -1)
         parent: Tensor = self.norm(f1.sigmoid() * left + f2.sigmoid() * right + i.sigmoid() * p)
@@ -105,7 +115,7 @@ class GatedRecursiveCell(RecursiveCell):
 
 
 class LstmCell(RecursiveCell):
-    """Binary tree LSTM; a state is its hidden half, then its memory. Dropout falls on logits."""
+    """Binary tree LSTM; a state is its hidden half, then its memory. Dropout is applied to logits."""
 
     def __init__(self, width: int, dropout: float, *, initial: Initial) -> None:
         super().__init__(width, 2 * width)
@@ -114,14 +124,14 @@ class LstmCell(RecursiveCell):
         self.dropout = KeyedDropout(dropout, 5 * width)
 
     def begin(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
-        """sigmoid(o) * tanh(memory), memory = tanh(W x)."""
+        """Return sigmoid(o) * tanh(memory), and memory = tanh(W x)."""
         o, memory = self.leaf(x).chunk(2, -1)
         return self._state(o, memory.tanh())
 
     def compose(
         self, left: Float[Tensor, "M C"], right: Float[Tensor, "M C"], place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M C"]:
-        """Gated sum of both memories and the new candidate."""
+        """Return the state of the gated sum of both memories and the new candidate."""
         (h1, c1), (h2, c2) = left.chunk(2, -1), right.chunk(2, -1)
         gates = self.dropout(self.outer(torch.cat((h1, h2), -1)), place)
         f1, f2, i, o, new = gates.chunk(5, -1)

@@ -1,8 +1,9 @@
 """Recurrence over chunks: settings, the loop over chunks, and costs shared by all chunk-wise models.
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 2 and 4. Where
-text and published runs differ we follow the runs: no START and END, although the text adds them to all models
-(`boundaries`), and a readout from the final memory, although the text reads END with halting (`readout`).
+text and published runs differ, this module follows the runs: no START and END, although the text adds them to
+all models (`boundaries`), and a readout from the final memory, although the text reads END with halting
+(`readout`).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,28 +30,30 @@ from trainables.types import Encoded
 Layers = Callable[
     [Float[Tensor, "M D"], Tokens, Float[Tensor, "B S D"], int], RecurrenceResult | Float[Tensor, "M D"]
 ]
-"""Runs the layers on one chunk, given its states, its tokens, the memory of its rows and its number; gives
-the states alone where all layers run on every token."""
+"""Function that runs the layers on one chunk.
+
+Its arguments are the states and tokens of the chunk, the memory of its rows and the index of the chunk. It
+returns the states alone if all layers run on every token."""
 
 
 FLASH_PADDED: Final = "attention 'flash' cannot leave out the padding of captured chunks"
-"""Why steps with that kernel cannot be captured; other settings of it choose another."""
+"""Reason why steps with the kernel `flash` cannot be captured; other settings select another kernel."""
 
 
 class ChunkedSettings(BlockSettings, CausalSettings):
-    """How a model works through a sequence chunk by chunk, and what it carries over."""
+    """Settings of models that process a sequence chunk by chunk, with a memory."""
 
     chunk: ChunkSettings = ChunkSettings()
-    """How the sequence is cut."""
+    """Division of the sequence into chunks."""
     memory: MemorySettings = MemorySettings()
-    """The memory carried over from chunk to chunk."""
+    """Memory that is passed from chunk to chunk."""
     boundaries: bool = False
     """Learned START and END around each sequence."""
     readout: Annotated[
         Literal["slots", "last-slot", "mean", "end", "start"], Small("slots", "last-slot", "mean", "end")
     ] = "slots"
-    """What represents a sequence: of the final memory the mean of its slots or the last one, or of the final
-    states their mean, the last or the first, which no memory reaches."""
+    """Representation of a sequence: the mean of the final memory slots (slots) or the last slot (last-slot);
+    or the mean, the last or the first of the final states. The first state does not depend on memory."""
 
     @model_validator(mode="after")
     def _readout_sees_all(self) -> "ChunkedSettings":
@@ -69,18 +72,18 @@ class ChunkedSettings(BlockSettings, CausalSettings):
 
     @property
     def given_length(self) -> bool:
-        """Whether where a chunk ends depends on how long the whole sequence is."""
+        """Whether the ends of chunks depend on the length of the full sequence."""
         return self.chunk.by == "count" or self.chunk.is_even(causal=self.causal)
 
     def chunk_lengths(self, length: int) -> list[int]:
-        """Positions in each chunk of a sequence of `length` tokens."""
+        """Return the number of positions in each chunk of a sequence of `length` tokens."""
         total = length + NUM_BOUNDARIES * self.boundaries
         return self.chunk.lengths(total, causal=self.causal)
 
 
 @dataclass(frozen=True)
 class ChunkPart:
-    """The tokens of a chunk, and the slots of its rows."""
+    """Tokens of a chunk, and memory slots of its rows."""
 
     tokens: Tokens
     slots: Placed
@@ -89,8 +92,8 @@ class ChunkPart:
     def of_all(
         cls, cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
     ) -> "list[ChunkPart]":
-        """Of all `tokens` of a batch, with the `places` of all slots."""
-        rows = torch.arange(0, device=places.device)  # of those that are attended to: there are none
+        """Build all parts from all `tokens` of a batch and the `places` of all slots."""
+        rows = torch.arange(0, device=places.device)  # rows of `recalled`, which is None here
         ordered = tokens.select(cut.order[0], rows, cut.packing)
         here = ordered.split([chunk.packing for chunk in chunks])
         where = [places if each.in_all else places.index_select(0, each.rows) for each in chunks]
@@ -98,7 +101,7 @@ class ChunkPart:
 
 
 class Chunked(nn.Module):
-    """The loop of a batch over its chunks; the layers that run on a chunk are an argument."""
+    """Base of models that loop over chunks; the layers that run on a chunk are an argument."""
 
     def __init__(self, config: ChunkedSettings) -> None:
         super().__init__()
@@ -107,7 +110,14 @@ class Chunked(nn.Module):
         self.memory = Memory(config, config.memory, is_read=config.reads_memory)
 
     def encode(self, x: Float[Tensor, "N S D"], mask: Tensor, layers: Layers, bound: int) -> Encoded:
-        """Encode right-padded `x`; `bound` is the most layers a chunk can take."""
+        """Encode right-padded `x`.
+
+        Args:
+            x: Embedded tokens, (batch, length, width).
+            mask: True at tokens, (batch, length).
+            layers: Function that runs the layers on one chunk.
+            bound: Maximum number of layers on a chunk.
+        """
         states, packing = self.boundaries(x, mask)
         carry = self._carry if constant_shapes() is None else self._carry_padded
         result, slots = carry(states, packing, layers, bound)
@@ -132,7 +142,7 @@ class Chunked(nn.Module):
     def _carry(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
-        """All chunks one after the other; depths and costs of a row are means over its chunks."""
+        """Run all chunks in order; depths and costs of a row are means over its chunks."""
         config, rows_in_all = self.chunked, packing.num_rows
         cut = Cut.of(packing, config.chunk, causal=config.causal)
         tokens = cut.tokens(config.size_of_head, states.dtype, causal=config.causal)
@@ -169,7 +179,7 @@ class Chunked(nn.Module):
     def _carry_padded(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
-        """The same with constant shapes: rows without a chunk of some number run, and change nothing."""
+        """Run all chunks with constant shapes; rows without a chunk run without an effect."""
         config, memory = self.chunked, self.memory
         cut = PaddedCut.of(packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal)
         slots, places = memory.begin(packing.num_rows), memory.places(packing)
@@ -195,7 +205,10 @@ def _mean_over_chunks(
     packing: Packing,
     bound: int,
 ) -> RecurrenceResult:
-    """Depth and costs of rows, given those of each chunk; nothing where all layers ran on every token."""
+    """Return the result with mean depth and costs of each row, given those of each chunk.
+
+    `totals` is empty if all layers ran on every token.
+    """
     if not totals:
         return RecurrenceResult.of_all(states, packing, bound)
     depth, ponder, computed = (torch.stack([*totals]).sum(0) / counts.to(states.dtype)[:, None]).unbind(1)
@@ -205,14 +218,17 @@ def _mean_over_chunks(
 def _parted(
     slots: Float[Tensor, "B S D"], parting: Parting
 ) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
-    """Those of rows that stay, and of the others."""
+    """Return the slots of the rows that have another chunk, and those of the others."""
     ordered = moved(slots, parting.order, parting.back)
     staying, gone = ordered.split_with_sizes([parting.stays, slots.shape[0] - parting.stays])
     return staying, gone
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:
-    """FLOPs on one sequence of `length` tokens; `layers` gives those of all layers on a chunk of a length."""
+    """Return the FLOPs on a sequence of `length` tokens.
+
+    `layers` returns the FLOPs of all layers on a chunk, given its length.
+    """
     return sum(
         layers(chunk) + update_flops(config, config.memory, chunk) for chunk in config.chunk_lengths(length)
     )
@@ -221,7 +237,10 @@ def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], f
 def chunks_saved_bytes(
     config: ChunkedSettings, rows: int, length: int, layers: Callable[[int], float]
 ) -> float:
-    """Bytes kept for `rows` sequences of `length` tokens; `layers` gives those of all layers on one chunk."""
+    """Return the bytes kept for `rows` sequences of `length` tokens.
+
+    `layers` returns the bytes kept by all layers on a chunk, given its length.
+    """
     return sum(
         layers(chunk) + update_saved_bytes(config, config.memory, rows, chunk)
         for chunk in config.chunk_lengths(length)

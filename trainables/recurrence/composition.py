@@ -1,12 +1,12 @@
 """Recurrence over spans, as in CRvNN: soft neighbours, composition and existential probabilities, halting.
 
-One step: every position scores, from its soft neighbours, how much it is composed into its right neighbour,
-and is replaced in so far as its left neighbour is composed into it. Content moves right; the last
-token is composed into nothing and ends as the root. The prose of the source has content move left, its
-equations have it move right.
+In one step, every position computes from its soft neighbours a score of being composed into its right
+neighbour. It is replaced to the degree to which its left neighbour is composed into it. Content moves right;
+the last token is composed into no other token and ends as the root. In the text of the source content moves
+left, in its equations right.
 
 Source: Ray Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq.
-12-17; the rest as in the released code that goes with it.
+12-17; the rest as in the released code that accompanies it.
 """
 
 from dataclasses import dataclass, field, replace
@@ -42,8 +42,7 @@ EPSILON = 1e-8
 class Scorer(nn.Module):
     """Score of each position for being composed into its right neighbour, from its window of soft neighbours.
 
-    With transition features it also sees how much was composed into the position one step before, as a mix of
-    two vectors.
+    Transition features are a mix of two vectors by how much was composed into the position in the last step.
     """
 
     def __init__(
@@ -57,7 +56,12 @@ class Scorer(nn.Module):
         self.untaken = None if features is None else Vector(features, std=1.0)
 
     def forward(self, window: Float[Tensor, "M W"], took: Float[Tensor, " M"]) -> Float[Tensor, " M"]:
-        """A score for each position; no composition scores zero."""
+        """Return a score for each position; the alternative of no composition has the score zero.
+
+        Args:
+            window: Concatenated states of the soft neighbours, (tokens, window * width).
+            took: How much was composed into each position in the last step, in [0, 1].
+        """
         if self.taken is not None and self.untaken is not None:
             share = took[:, None].to(window.dtype)
             window = torch.cat((window, share * self.taken() + (1 - share) * self.untaken()), -1)
@@ -71,9 +75,9 @@ class ComposingRows(ActiveUnits):
 
     states: Float[Tensor, "M C"] = field(metadata=PER_TOKEN)
     exist: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
-    """E: existential probability, that a position has not been composed into another yet."""
+    """E: existential probability, that a position has not been composed into another position yet."""
     took: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
-    """How much was composed into each position in the last step."""
+    """How much was composed into each position in the last step, in [0, 1]."""
     free: Bool[Tensor, " M"] = field(metadata=PER_TOKEN)
     """Positions that can be composed into another: all but START, END and the last token."""
     kept: Int[Tensor, " B"] = field(metadata=PER_UNIT)
@@ -83,7 +87,7 @@ class ComposingRows(ActiveUnits):
 
     @classmethod
     def begin(cls, states: Float[Tensor, "M C"], packing: Packing) -> "ComposingRows":
-        """All rows of a full batch, before the first step."""
+        """Return all rows of a full batch before the first step."""
         source, rows = everywhere(packing)
         exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
         behind = packing.counts.index_select(0, packing.row) - packing.column
@@ -103,25 +107,25 @@ class ComposingRows(ActiveUnits):
         )
 
     def surviving(self, threshold: float) -> Int[Tensor, " B"]:
-        """Tokens of each row that exist with a probability above `threshold`."""
+        """Return the number of tokens of each row that exist with a probability above `threshold`."""
         return self.packing.pad(self.exist > threshold).sum(1) - NUM_BOUNDARIES
 
 
 @dataclass(frozen=True)
 class CompositionResult:
-    """Final states and counts of every row of the full batch."""
+    """Final states and numbers of steps of every row of the full batch."""
 
     states: Float[Tensor, "M C"]
     exist: Float[Tensor, " M"]
     kept: Int[Tensor, " B"]
     run: Int[Tensor, " B"]
     unfinished: Bool[Tensor, " B"]
-    """Rows that ran out of steps before one token was left."""
+    """Rows that reached their maximum number of steps with more than one token left."""
 
 
 @dataclass(frozen=True)
 class Composition:
-    """Repetition of soft composition: cell, scorer and retriever, and the rule by which rows halt."""
+    """Repetition of soft composition: cell, scorer and retriever, and the halting rule of rows."""
 
     cell: RecursiveCell
     scorer: Scorer
@@ -129,7 +133,8 @@ class Composition:
     window: int
     modulated: bool
     threshold: float | None
-    """A row halts when one token exists with a probability above this; None never halts."""
+    """A row halts when at most one token exists with a probability above this threshold; None: rows never
+    halt."""
     early_exit: ExitMode
 
     def run(self, states: Float[Tensor, "M C"], packing: Packing) -> CompositionResult:
@@ -153,7 +158,10 @@ class Composition:
         )
 
     def _staying(self, composing: ComposingRows, number: int) -> Bool[np.ndarray, " B"]:
-        """Rows that are not done after step `number`; only where halting saves work the host waits for it."""
+        """Return the rows that continue after step `number`.
+
+        The host waits for the halting state only where halting saves computation.
+        """
         unspent: np.ndarray = composing.packing.host_counts - NUM_BOUNDARIES > number
         if self.early_exit == "none" or self.threshold is None:
             return unspent
@@ -178,7 +186,7 @@ class Composition:
         return replace(after, active=composing.active & (after.surviving(self.threshold) > 1))
 
     def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
-        """States, existential probabilities, and how much was composed into each position, after one step."""
+        """Return states, existential probabilities and degrees of composition after one step."""
         packing = composing.packing
         left, right = neighbours(packing.pad(composing.exist), self.retriever)
         beside, window = self._look(composing.states, packing, left, right)
@@ -189,7 +197,7 @@ class Composition:
         return states, composing.exist * (1 - chosen), took
 
     def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """The soft left neighbour's state, and the window of soft neighbours' states, left to right."""
+        """Return the state of the soft left neighbour, and the window of soft neighbours in order."""
         padded = packing.pad(states)
         beside = left.to(padded.dtype) @ padded
         seen = self.cell.hidden(padded)
@@ -202,10 +210,11 @@ class Composition:
         return packing.unpad(beside), packing.unpad(torch.cat([each.to(seen.dtype) for each in window], -1))
 
     def _choose(self, score: Tensor, composing: ComposingRows, left: Tensor, right: Tensor) -> Tensor:
-        """The modulated sigmoid: composing here against nothing, and against both neighbours composing.
+        """Return the modulated sigmoid of composing each position.
 
-        Exponents are shifted by the greatest score of the row, where the released code takes the greatest of
-        the batch; it cancels but for the epsilons.
+        Composing here competes with no composition and with composing at both neighbours. Exponents are
+        shifted by the largest score of the row; the released code uses the largest of the batch. The shift
+        cancels except for the epsilons.
         """
         packing = composing.packing
         greatest = packing.pad(score.detach()).amax(1).clamp(min=0)
@@ -219,13 +228,16 @@ class Composition:
 
 @dataclass
 class _Order:
-    """Balanced trees over rows: which positions are joined at each height."""
+    """Balanced trees over rows: the positions that are joined at each height."""
 
     left: list[list[int]] = field(default_factory=list)
     right: list[list[int]] = field(default_factory=list)
 
     def grow(self, first: int, size: int) -> int:
-        """Plan the tree over `size` tokens from `first` on; its height. Its root is at its last token."""
+        """Add the tree over `size` tokens from `first` on and return its height.
+
+        The root of the tree is at its last token.
+        """
         if size == 1:
             return 0
         half = (size + 1) // 2
@@ -239,7 +251,10 @@ class _Order:
 
 
 def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing) -> Float[Tensor, "M C"]:
-    """Balanced binary trees, the left half one longer if halves differ; roots are at last tokens."""
+    """Compose rows along balanced binary trees.
+
+    If the halves differ, the left one has one token more. The root of each row is at its last token.
+    """
     order, place = _Order(), packed_places(packing)
     for first, size in zip(packing.starts.tolist(), packing.counts.tolist(), strict=False):
         order.grow(first, size)
@@ -253,7 +268,17 @@ def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing
 def left_to_right(
     cell: RecursiveCell, start: Float[Tensor, " C"], states: Float[Tensor, "M C"], packing: Packing
 ) -> Float[Tensor, "M C"]:
-    """Each token composed with all before it; rows leave when they are at their end."""
+    """Compose each token with the composition of all earlier tokens; rows are removed at their end.
+
+    Args:
+        cell: Cell that composes two states.
+        start: State before the first token, (state width,).
+        states: States of the leaves, (tokens, state width).
+        packing: Packing of the leaves.
+
+    Returns:
+        The composed state at each token, (tokens, state width).
+    """
     place, pieces, where = packed_places(packing), list[Tensor](), list[Tensor]()
     rows = torch.arange(packing.num_rows, device=states.device)
     before = start.expand(packing.num_rows, -1).to(states.dtype)
@@ -268,5 +293,5 @@ def left_to_right(
 
 
 def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Weights times numbers, never in 16 bits, as a matrix product would be under autocast."""
+    """Return weights times numbers, never in 16 bits, unlike a matrix product under autocast."""
     return (weights * x[:, None]).sum(-1)

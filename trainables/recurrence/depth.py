@@ -1,8 +1,8 @@
-"""Recurrence over depth: one layer repeated until every unit has halted, and early exit from it.
+"""Recurrence over depth: one layer repeated until every unit has halted, with early exit.
 
-Shared by UT, GUT, SUT and their ablations. One step attends, proposes the next states, decides which units
-halt, and keeps or undoes the step. Where halting does not use the next states and an undone step would be
-thrown away, the decision comes first and the step is not run.
+It is shared by UT, GUT, SUT and their ablations. One step attends, proposes the next states, decides which
+units halt, and keeps or undoes the step. If halting does not depend on the next states and an undone step
+would be discarded, the decision comes first and the step is not run.
 
 Shapes: M packed tokens in B rows, U units, D the width of a state, H heads of width E.
 """
@@ -34,53 +34,57 @@ from trainables.recurrence.watching import PassSeen, begun
 
 @runtime_checkable
 class RecurrentLayer(Protocol):
-    """A layer whose keys and values are made apart from its queries."""
+    """A layer whose keys and values are computed separately from its queries."""
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
-        """Keys and values of `tokens` with states `x`."""
+        """Return keys and values of `tokens` with states `x`."""
         raise NotImplementedError
 
     def __call__(
         self, x: Float[Tensor, "M D"], tokens: Tokens, seen: KeysValues | None = None
     ) -> Float[Tensor, "M D"] | tuple[Float[Tensor, "M D"], SideOutputs]:
-        """Next states, and side outputs if the layer has any; without `seen` tokens attend to each other."""
+        """Return the next states, and side outputs if the layer has any.
+
+        Without `seen`, tokens attend to each other.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class DepthRecurrence:
-    """Repetition of one layer: the layer, the halting function, and the rules by which units halt."""
+    """Repetition of one layer: the layer, the halting function, and the halting rules of units."""
 
     layer: RecurrentLayer
     halt: nn.Module
-    """Module from features, of one state `U D` or of two, to halting probabilities `U`."""
+    """Module that maps the features of one state or of two states, (units, width) each, to halting
+    probabilities, (units,)."""
     max_layers: int
     threshold: float
     rule: Rule
     origin: int
     per_token: bool
     running: bool
-    """Each token halts by the mean over its row up to itself: global halting in a causal model."""
+    """Whether each token halts by the mean over its row up to itself: global halting in a causal model."""
     transition: bool
     sees_mixture: bool
     early_exit: ExitMode
     length_bounds: bool = True
-    """A unit keeps at most as many layers as its row has tokens, plus one. Not applied to causal rows, whose
-    length is not known while they are written."""
+    """Whether a unit keeps at most as many layers as its row has tokens, plus one. This does not apply to
+    causal rows, whose final length is unknown during decoding."""
     delay: int = 1
-    """Layers charged for the decision to halt on a state, beyond those that computed the state."""
+    """Layers charged for the decision to halt on a state, in addition to those that computed the state."""
     halted_proposals: bool = False
-    """Means over the row so far count what the layer makes of the final states of halted tokens, instead of
-    these states. Not with the early exit `compact`, under which the layer is not run on them."""
+    """Whether means over the row so far use the layer's output for the final states of halted tokens, instead
+    of these states. Incompatible with the early exit `compact`, which does not run the layer on them."""
 
     @property
     def tokens_leave(self) -> bool:
-        """Whether tokens leave the batch while others of their rows stay."""
+        """Whether tokens are removed from the batch while others of their rows remain."""
         return self.per_token and self.early_exit == "compact"
 
     @property
     def gives_keys(self) -> bool:
-        """Whether active tokens attend to keys and values that are not those of their states alone."""
+        """Whether active tokens attend to keys and values other than those of the states in the batch."""
         return self.tokens_leave or self.sees_mixture
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
@@ -111,7 +115,7 @@ class DepthRecurrence:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The outcome of a step before it is kept or undone."""
+    """Result of a step before it is kept or undone."""
 
     states: Float[Tensor, "M D"]
     means: Float[Tensor, "U D"] | None
@@ -119,11 +123,11 @@ class Proposal:
 
     @property
     def features(self) -> Float[Tensor, "U D"]:
-        """What the halting function sees of the proposed states."""
+        """Input of the halting function from the proposed states, (units, width)."""
         return self.states if self.means is None else self.means
 
     def of_staying(self, parting: Leaving) -> "Proposal":
-        """Of the units that stay."""
+        """Return the proposal of the remaining units."""
         means = None if self.means is None else take(self.means, parting.units.one)
         side = tuple(take(each, parting.tokens.one) for each in self.side)
         return Proposal(take(self.states, parting.tokens.one), means, side)
@@ -131,14 +135,14 @@ class Proposal:
 
 @dataclass
 class DepthPass:
-    """The state of one forward pass: active units, halted results, cached keys and values."""
+    """State of one forward pass: active units, results of halted units, cached keys and values."""
 
     recurrence: DepthRecurrence
     units: DepthUnits
     row_caps: Int[np.ndarray, " B"]
-    """Most layers that the units of each row may keep."""
+    """Maximum number of layers that the units of each row may keep."""
     seen: PassSeen | None = None
-    """Where layers are reported to a watcher."""
+    """Record of layers for a watcher; None without a watcher."""
     halted: HaltedResults[EndedUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
@@ -148,7 +152,7 @@ class DepthPass:
         self.caps = set(self.row_caps.tolist())
 
     def step(self, number: int) -> None:
-        """Step `number`, counted from 1."""
+        """Run step `number`, counted from 1."""
         undo, all_keep = self.recurrence.rule == "undo", self.recurrence.early_exit == "compact"
         proposed = self._propose() if self.recurrence.transition else None
         decision = self._decide(number, proposed)
@@ -169,7 +173,7 @@ class DepthPass:
             self._leave(self.units.halting.active, stale=not undo)
 
     def tell(self, number: int, decision: Decision, made: Proposal) -> None:
-        """Whoever watches, and the result, of a step of all units that are left."""
+        """Report a step of all remaining units to the watcher, and store its side outputs."""
         if self.seen is not None:
             weight = self.units.at_tokens(self.units.halting.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
@@ -180,11 +184,11 @@ class DepthPass:
             self.layer_outputs.append(LayerOutputs(made.side, weight))
 
     def end(self) -> None:
-        """All units that are left have halted."""
+        """Add all remaining units to the halted ones."""
         self.halted.add(self.units.ended())
 
     def result(self) -> DepthResult:
-        """How all units ended, once all have left."""
+        """Return the results of all units after `end`."""
         (states,) = self.halted.per_token(lambda ended: ended.states)
         ponder, kept, computed = self.halted.per_unit(
             lambda ended: ended.ponder, lambda ended: ended.kept, lambda ended: ended.computed
@@ -207,12 +211,12 @@ class DepthPass:
         else:
             seen = (features,) if proposed is None else (features, proposed.features)
             p = self.recurrence.halt(*seen)
-        # What has halted has left.
+        # Halted units have been removed from the batch.
         left = self.recurrence.early_exit == "compact"
         return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
 
     def _context(self) -> KeysValues | None:
-        """Keys and values that active tokens attend to; None where they are those of the current states."""
+        """Return the keys and values for active tokens; None if they are those of the current states."""
         if not self.recurrence.gives_keys:
             return None
         made = self._keys_values(self.units)
@@ -234,11 +238,13 @@ class DepthPass:
     def _leave(
         self, stay: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
     ) -> Leaving | None:
-        """Remove units outside `stay` from the batch; where the rest is in it, None if no unit left.
+        """Remove the units outside `stay` from the batch and return the split; None if no split was made.
 
-        Where all units keep every step, those that stay are the ones that have not crossed the threshold
-        (`goes_on`).
-        `stale`: the states that leave are newer than the keys and values last cached for them.
+        Args:
+            stay: Remaining units.
+            goes_on: Units that have not reached the threshold, if given; used instead of `stay` where all
+                units in the batch keep every step.
+            stale: Whether the states of removed units are newer than their cached keys and values.
         """
         if self.recurrence.early_exit == "none":
             return None
@@ -262,7 +268,10 @@ class DepthPass:
     def _with_final(
         self, cache: KeyValueCache, gone: DepthUnits, parting: Leaving, *, stale: bool
     ) -> KeyValueCache:
-        """Active tokens still attend to halted ones: cache the keys and values of their final states."""
+        """Return the cache of the remaining units, with keys and values of the final states of removed ones.
+
+        Active tokens still attend to halted tokens.
+        """
         if stale:
             left = cache.uploaded(cache.known[~parting.tokens.known])
             cache = cache.write(left, self._keys_values(gone))

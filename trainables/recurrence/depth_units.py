@@ -1,4 +1,4 @@
-"""Depth recurrence: what is kept of active units between layers, and of halted ones for others to attend to.
+"""Depth recurrence: state of active units between layers, and cached keys and values of halted units.
 
 Shapes: M packed tokens in B rows, U units (the tokens, or their rows), D the width of a state, H heads of
 width E.
@@ -20,20 +20,20 @@ from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits,
 
 @dataclass(frozen=True, kw_only=True)
 class DepthUnits(ActiveUnits):
-    """The states of M packed tokens, and the halting state of their U units."""
+    """States of M packed tokens, and halting state of their U units."""
 
     tokens: Tokens
     states: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
     """h: the last kept states."""
     mixed: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
-    """sum a_j h_j over the states before."""
+    """sum a_j h_j over the earlier states."""
     halting: HaltingState = field(metadata=PER_UNIT)
     halts_by: Float[Tensor, "U D"] | None = field(default=None, metadata=PER_UNIT)
-    """What units halt by, where that is not their own states: the means over each row, or for each token the
-    mean over its row up to that token. Not kept up for units that have halted."""
+    """Features that determine halting, if they are not the states of the units: the means over each row, or
+    for each token the mean over its row up to that token. Not updated for halted units."""
     halted_sum: Float[Tensor, "M D"] | None = field(default=None, metadata=PER_TOKEN)
-    """Where halting uses means over the row so far: for each token, the sum of the final states of earlier
-    tokens that left the batch; else None."""
+    """If halting uses means over the row so far: for each token, the sum of the final states of earlier
+    tokens that were removed from the batch. Otherwise None."""
 
     @classmethod
     def begin(
@@ -47,10 +47,16 @@ class DepthUnits(ActiveUnits):
         delay: int = 1,
         all_keep: bool = False,
     ) -> "DepthUnits":
-        """All units of a full batch; `row_cap` is the most steps the units of a row may keep.
+        """Return all units of a full batch before the first step.
 
-        `running`: each token halts by the mean over its row up to itself; `tokens` must be causal.
-        `all_keep`: units that halt leave the batch, so that those in it keep every step.
+        Args:
+            states: Initial states, (tokens, width).
+            tokens: Packing and places of the tokens.
+            row_cap: Maximum number of steps that the units of each row may keep.
+            per_token: Whether units are tokens; otherwise they are rows.
+            running: Whether each token halts by the mean over its row up to itself; requires causal `tokens`.
+            delay: Layers charged for each halting decision.
+            all_keep: Whether halted units are removed, so that all units in the batch keep every step.
         """
         source, rows = everywhere(tokens.packing)
         cap = row_cap.index_select(0, tokens.packing.row) if per_token else row_cap
@@ -69,16 +75,16 @@ class DepthUnits(ActiveUnits):
 
     @property
     def features(self) -> Float[Tensor, "U D"]:
-        """What the halting function sees of the last kept states."""
+        """Input of the halting function from the last kept states, (units, width)."""
         return self.states if self.halts_by is None else self.halts_by
 
     def means_of(
         self, states: Float[Tensor, "M D"], *, halted_as_given: bool = False
     ) -> Float[Tensor, "U D"] | None:
-        """Means of states, proposed or kept; None where tokens halt by their own.
+        """Return means of proposed or kept states; None if tokens halt by their own states.
 
-        In means over the row so far, units that have halted count by their final states, or `halted_as_given`
-        by what is given for them.
+        In means over the row so far, halted units count with their final states, or with their entries in
+        `states` if `halted_as_given`.
         """
         if self.halted_sum is not None:
             assert self.tokens.reach is not None
@@ -89,15 +95,15 @@ class DepthUnits(ActiveUnits):
         return None if self.per_token else self.packing.mean(states)
 
     def at_tokens(self, value: Tensor) -> Tensor:
-        """A value of each unit as a column over its tokens (M x 1)."""
+        """Return a value of each unit as a column over its tokens, (tokens, 1)."""
         return (value if self.per_token else self.packing.spread(value))[:, None]
 
     def mixture(self) -> Float[Tensor, "M D"]:
-        """s: the states weighted by the probability that each is the last."""
+        """Return s: the states weighted by the probability that each is the last."""
         return torch.addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
     def counted(self) -> "DepthUnits":
-        """One more step was run on every unit."""
+        """Return the units after one more step was run on all of them."""
         return changed(self, halting=self.halting.count_run())
 
     def step(
@@ -109,21 +115,26 @@ class DepthUnits(ActiveUnits):
         all_keep: bool,
         capped: bool = True,
     ) -> "DepthUnits":
-        """After the step to `states`, by `features` of which units halt; those that do not keep it stay.
+        """Return the units after a step; units that do not keep it remain in the batch.
 
-        `capped`: some unit may reach its cap.
+        Args:
+            states: States after the step, (tokens, width).
+            features: Features of these states that determine halting, (units, width).
+            decision: Outcome of the halting decision.
+            all_keep: Whether all units keep the step.
+            capped: Whether some unit may reach its cap.
         """
         halts_by = None if features is states and all_keep else features
         around = States(self.states, states, self.mixed, None if self.per_token else self.packing)
         halting, mixed, states = keep(self.halting, decision, around, all_keep=all_keep, capped=capped)
         found = changed(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
         if self.halted_sum is not None:
-            # Other tokens of the row may not have kept the step that `features` are of.
+            # Other tokens of the row may not have kept the step of `features`.
             found = changed(found, halts_by=self.means_of(states))
         return found
 
     def part(self, parting: Leaving) -> "tuple[DepthUnits, DepthUnits]":
-        """Those that stay and those that leave; final states of the latter go into `halted_sum`."""
+        """Return the remaining and the removed units; adds final states of the latter to `halted_sum`."""
         if self.halted_sum is None:
             return super().part(parting)
         leaves = uploaded(~parting.tokens.known, self.states.device)
@@ -131,7 +142,7 @@ class DepthUnits(ActiveUnits):
         return super(DepthUnits, changed(self, halted_sum=self.halted_sum + gone)).part(parting)
 
     def ended(self) -> "EndedUnits":
-        """What they leave behind, having halted."""
+        """Return the results of these units after they have halted."""
         halting = self.halting
         return EndedUnits(
             self.source, self.origin, self.mixture(), halting.ponder, halting.kept, halting.computed
@@ -140,7 +151,7 @@ class DepthUnits(ActiveUnits):
 
 @dataclass(frozen=True)
 class EndedUnits:
-    """What M tokens of U units that have halted leave behind: as little as that takes, for it is kept."""
+    """Results of M tokens of U halted units, with as little memory as possible."""
 
     source: Int[np.ndarray, " M"]
     origin: Int[np.ndarray, " U"]
@@ -152,55 +163,55 @@ class EndedUnits:
 
 
 SideOutputs = tuple[Shaped[Tensor, "M ..."], ...]
-"""What a layer returns for each token beside its next state, e.g. routing probabilities."""
+"""Outputs of a layer for each token in addition to its next state, e.g. routing probabilities."""
 
 
 @dataclass(frozen=True)
 class LayerOutputs:
-    """The side outputs of one layer step."""
+    """Side outputs of one layer step."""
 
     side: SideOutputs
     weight: Float[Tensor, " M"]
-    """Survival probability of each token, 0 for one that did not keep the step."""
+    """Survival probability of each token, 0 for tokens that did not keep the step."""
 
 
 @dataclass(frozen=True)
 class DepthResult:
-    """How every unit of the full batch ended."""
+    """Final states, costs and steps of every unit of the full batch."""
 
     states: Float[Tensor, "M D"]
     ponder: Float[Tensor, " U"]
     kept: Int[Tensor, " U"]
     computed: Int[Tensor, " U"]
     layer_outputs: list[LayerOutputs]
-    """Side outputs, step by step."""
+    """Side outputs of each step."""
 
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values of whole rows; those of halted tokens stay as they were last written."""
+    """Keys and values of full rows; those of halted tokens remain as last written."""
 
     seen: KeysValues
     known: Int[np.ndarray, " M"]
-    """Where the active tokens are among the keys, for the host."""
+    """Indices of the active tokens among the keys, on the host."""
 
     @cached_property
     def slots(self) -> Int[Tensor, " M"]:
-        """The same for the device."""
+        """`known` on the device."""
         return self.uploaded(self.known)
 
     def uploaded(self, slots: Int[np.ndarray, " K"]) -> Int[Tensor, " K"]:
-        """Some slots for the device."""
+        """Upload indices among the keys to the device."""
         return uploaded(slots, self.seen.keys.device)
 
     def write(self, slots: Int[Tensor, " K"], made: KeysValues) -> "KeyValueCache":
-        """Those just `made` in `slots`."""
+        """Return the cache with new keys and values in `slots`."""
         found = changed(self, seen=self.seen.with_rows(slots, made))
         vars(found)["slots"] = self.slots
         return found
 
     def of_staying(self, parting: Leaving) -> "KeyValueCache":
-        """Only rows in which a token stays, and of their tokens only these as active ones."""
+        """Return the cache of the rows with remaining tokens, with only these tokens as active ones."""
         known, packing, rows = self.known[parting.tokens.known], self.seen.packing, parting.rows[1]
         if rows.shape[0] == packing.num_rows:
             return KeyValueCache(self.seen, known)

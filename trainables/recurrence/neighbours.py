@@ -1,14 +1,14 @@
-"""Soft neighbours: which position is next to which, when each exists only with a probability.
+"""Soft neighbours: how much each position is adjacent to another, given existential probabilities.
 
 Source: Ray Chowdhury and Caragea, Modeling Hierarchical Structures with Continuous Recursive Neural Networks,
 s. 3.2.1, with their released code, and On the Design Space Between Transformers and Recursive Neural Nets,
-Eq. 13. With existential probabilities e, R_ij is how much j is the first position to the right of i that
-exists, and L is its mirror image. For j > i there are two forms:
+Eq. 13. With existential probabilities e, R_ij is the degree to which j is the first existing position to the
+right of i, and L is its mirror image. For j > i there are two forms:
 
 `additive`  R_ij = e_j if sum_{i<k<=j} e_k <= 1, else max(0, 1 - sum_{i<k<j} e_k)      (published runs)
-`product`   R_ij = e_j prod_{i<k<j} (1 - e_k)                                           (what Eq. 13 prints)
+`product`   R_ij = e_j prod_{i<k<j} (1 - e_k)                                           (as Eq. 13 prints)
 
-The adjacent position is retrieved with e_j itself; the text below Eq. 13 would have it at zero.
+The adjacent position is retrieved with e_j itself; according to the text below Eq. 13 it would be zero.
 """
 
 from typing import Any, Literal
@@ -26,9 +26,9 @@ Retriever = Literal["additive", "product"]
 class _Additive(Function):
     """The additive form as a minimum: R_ij = min(e_j, max(0, 1 - sum_{i<k<j} e_k)).
 
-    A weight before the sum reaches one has gradient 1 for its own e_j; the first that does not fit has
-    gradient -1 for every e_k in its sum, which are the ones before; the rest are zero. So the backward pass
-    needs no running sums, and two masks are all that is kept.
+    A weight before the sum reaches one has gradient 1 for its own e_j. The first weight that does not fit has
+    gradient -1 for every e_k in its sum, that is, for all earlier ones. The other gradients are zero. The
+    backward pass therefore needs no running sums, and only two masks are stored.
     """
 
     @staticmethod
@@ -36,7 +36,7 @@ class _Additive(Function):
         all_pairs = exist.new_ones(exist.shape[-1], exist.shape[-1])
         upper = all_pairs.triu(1)
         wide = exist[:, None] * upper
-        # Sums of whole rows, not differences of one running sum: sums of exactly one must stay exactly one.
+        # Sums per row instead of differences of one running sum: sums of exactly one must remain exactly one.
         before = (F.pad(exist[:, :-1], (1, 0))[:, None] * all_pairs.triu(2)).cumsum(-1)
         rest = 1 - before
         over = wide > rest
@@ -54,7 +54,12 @@ class _Additive(Function):
 def neighbours(
     exist: Float[Tensor, "B T"], retriever: Retriever
 ) -> tuple[Float[Tensor, "B T T"], Float[Tensor, "B T T"]]:
-    """L and R of right-padded rows; padding exists with probability zero."""
+    """Return the left and right neighbour matrices L and R of right-padded rows.
+
+    Args:
+        exist: Existential probabilities, (rows, length); zero at padding.
+        retriever: Form of the matrices.
+    """
     retrieve = _additive if retriever == "additive" else _product
     return retrieve(exist.flip(-1)).flip(-1, -2), retrieve(exist)
 

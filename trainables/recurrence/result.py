@@ -1,4 +1,4 @@
-"""The result of a recurrence on packed tokens, and the `Encoded` that encoders and decoders make of it."""
+"""Result of a recurrence on packed tokens, and its conversion to `Encoded` for encoders and decoders."""
 
 from dataclasses import dataclass
 
@@ -17,13 +17,13 @@ class RecurrenceResult:
 
     states: Float[Tensor, "M D"]
     depth: Float[Tensor, " B"]
-    """Layers kept, the mean over tokens where they halt one by one. Detached, like `computed`."""
+    """Number of kept layers; the mean over tokens if tokens halt separately. Detached, like `computed`."""
     ponder: Float[Tensor, " B"]
     computed: Float[Tensor, " B"]
 
     @classmethod
     def of_all(cls, states: Float[Tensor, "M D"], packing: Packing, layers: int) -> "RecurrenceResult":
-        """After `layers` layers on every token, where nothing halts."""
+        """Return the result of `layers` layers on every token without halting."""
         depth = states.new_full((packing.num_rows,), layers)
         return cls(states, depth, torch.zeros_like(depth), depth)
 
@@ -36,7 +36,15 @@ class RecurrenceResult:
         pooling: Pooling,
         bound: int,
     ) -> Encoded:
-        """For padded input `x`, packed by `boundaries` as `packing`, where at most `bound` layers can run."""
+        """Convert the result to `Encoded`.
+
+        Args:
+            boundaries: Module that packed `x`.
+            packing: Packing of the states.
+            x: Padded input, (batch, length, width).
+            pooling: Way in which one vector represents a sequence.
+            bound: Maximum number of layers.
+        """
         return Encoded(
             states=boundaries.padded(self.states, packing, x),
             pooled=pool(self.states, packing, pooling),
@@ -48,5 +56,5 @@ class RecurrenceResult:
 
 
 def written(result: RecurrenceResult, packing: Packing, y: Float[Tensor, "N T D"], bound: int) -> Encoded:
-    """What a decoder that can run at most `bound` layers returns for answers `y` that ended as `result`."""
+    """Return the output of a decoder for answers `y`, given its result and its maximum number of layers."""
     return result.encoded(NoBoundaries(), packing, y, pooling="end", bound=bound)

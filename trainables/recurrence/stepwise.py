@@ -1,7 +1,7 @@
 """Depth recurrence of one new token in each row, from the cached keys and values of earlier tokens.
 
-In a causal row no token changes those before it, so their keys, values and sums are cached layer by layer. In
-layers above the one where a token halted, its keys and values are those of its final state.
+In a causal row no token changes earlier ones, so keys, values and sums of earlier tokens are cached for each
+layer. In layers above the one in which a token halted, its keys and values are those of its final state.
 
 Shapes: R rows (hypotheses) of one new token each, D the width of a state.
 """
@@ -25,9 +25,14 @@ def extend_by_one_token(
     tokens: Tokens,
     decoding: DecodingState,
 ) -> tuple[Float[Tensor, "R D"], DecodingState]:
-    """Final states of the new `tokens` with states `y`, and the decoding state that includes them.
+    """Return the final states of one new token in each row, and the decoding state that includes it.
 
-    Without a `recurrence` nothing halts: every layer of `decoding` is run.
+    Args:
+        repeated: The layer that is repeated.
+        recurrence: Halting rules; None: every layer of `decoding` is run.
+        y: Initial states of the new tokens, (rows, width).
+        tokens: The new tokens.
+        decoding: Decoding state of the earlier tokens.
     """
     states, layers = y, list(decoding.layers)
     if recurrence is None:
@@ -59,7 +64,7 @@ def extend_by_one_token(
 
 
 def _next(repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: LayerCache) -> Tensor:
-    """States one layer on; side outputs only matter in training."""
+    """Return the states after one layer; side outputs are dropped because only training uses them."""
     made = repeated(states, tokens, layer.seen)
     return made[0] if isinstance(made, tuple) else made
 
@@ -67,7 +72,7 @@ def _next(repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: Layer
 def _next_of_some(
     repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: LayerCache, runs: Bool[Tensor, " R"]
 ) -> Float[Tensor, "R D"]:
-    """The same for tokens in `runs`; the states of the others unchanged, at no cost."""
+    """Return the states after one layer for tokens in `runs`; other states are unchanged at no cost."""
     rows, _, packing = tokens.packing.select(runs)
     if rows.shape[0] == 0:
         return states
@@ -92,7 +97,7 @@ def _decide(
 def _summary(
     recurrence: DepthRecurrence, total: Float[Tensor, "R D"] | None, states: Float[Tensor, "R D"], length: int
 ) -> tuple[Float[Tensor, "R D"] | None, Float[Tensor, "R D"]]:
-    """Sums over rows, where means are used, and the halting features: states, or means over rows so far."""
+    """Return the sums over rows if means are used, and the halting features (states or means so far)."""
     if not recurrence.running:
         return None, states
     total = states if total is None else total + states

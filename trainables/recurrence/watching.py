@@ -1,7 +1,7 @@
-"""What a forward pass does at each token, layer by layer, for whoever watches it; costs nothing else.
+"""Record the activity of a forward pass at each token, layer by layer, if a watcher is active.
 
-Recurrences tell their watcher, if there is one. What they compute does not depend on it: the cost of halting
-is returned by the pass itself (`trainables.types.Encoded`), and only single examples are looked at like this.
+Recurrences report to an active watcher; their results do not depend on it. The cost of halting is returned by
+the pass itself (`trainables.types.Encoded`). Watchers are used only for single examples.
 
 Shapes: M packed tokens in B rows.
 """
@@ -19,36 +19,36 @@ from torch import Tensor
 from trainables.layers.packing import Packing
 
 Meaning = Literal["survival", "existence"]
-"""Of a weight: the probability that no state before the layer was the token's last, or that the token has not
-been composed into another one before the step."""
+"""Meaning of a weight. `survival`: the probability that no state before the layer was the token's last.
+`existence`: the probability that the token has not been composed into another one before the step."""
 
 
 @dataclass(frozen=True)
 class LayerSeen:
-    """One layer on K of the tokens."""
+    """Record of one layer on K of the tokens."""
 
     number: int
-    """From 1."""
+    """Number of the layer, counted from 1."""
     tokens: Int[Tensor, " K"]
-    """Where they are in the full batch."""
+    """Indices of the tokens in the full batch."""
     weight: Float[Tensor, " K"]
     keeps: Bool[Tensor, " K"]
     """Tokens that kept the layer; the others had halted."""
     side: tuple[Shaped[Tensor, "K ..."], ...]
-    """What the layer returned of each beside its next state."""
+    """Outputs of the layer for each token in addition to its next state."""
 
 
 @dataclass
 class PassSeen:
-    """One pass of an encoder or a decoder over a full batch."""
+    """Record of one pass of an encoder or a decoder over a full batch."""
 
     packing: Packing
     meaning: Meaning
     halts: bool = True
-    """Whether tokens halt in it by themselves, were it before the first layer."""
+    """Whether tokens can halt in this pass, even before the first layer."""
     layers: list[LayerSeen] = field(default_factory=list)
     part: Int[Tensor, " K"] | None = None
-    """Tokens of the part that is worked through, where the batch is."""
+    """Indices of the tokens of the current part, if the batch is processed in parts."""
 
     def see(
         self,
@@ -58,12 +58,12 @@ class PassSeen:
         keeps: Bool[Tensor, " K"],
         side: Sequence[Tensor] = (),
     ) -> None:
-        """Layer `number` on `tokens`, counted within the part where there is one."""
+        """Record layer `number` on `tokens`, whose indices are those within the current part, if any."""
         where = tokens if self.part is None else self.part.index_select(0, tokens)
         self.layers.append(LayerSeen(number, where, weight, keeps, tuple(side)))
 
     def running(self) -> Float[Tensor, "M L"]:
-        """The weight of every layer at every token; -1 where the token had halted."""
+        """Return the weight of every layer at every token; -1 for layers after the token halted."""
         most = max((each.number for each in self.layers), default=0)
         device = self.packing.row.device
         found = torch.full((self.packing.row.shape[0], most), -1.0, device=device)
@@ -75,12 +75,12 @@ class PassSeen:
 
 @dataclass
 class ForwardWatch:
-    """All that was seen of forward passes."""
+    """Records of all watched forward passes."""
 
     passes: list[PassSeen] = field(default_factory=list)
-    """In the order in which they began; of encoder and decoder the encoder's comes first."""
+    """Passes in the order of their start; that of the encoder precedes that of the decoder."""
     answers: list[Int[Tensor, " K"]] = field(default_factory=list)
-    """Most probable classes, as heads predicted them."""
+    """Most probable classes, as predicted by heads."""
     parted: bool = False
 
 
@@ -89,7 +89,7 @@ _WATCH: ContextVar[ForwardWatch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watching() -> Iterator[ForwardWatch]:
-    """Inside, forward passes of this thread are seen."""
+    """Record forward passes of this thread within the context."""
     watch = ForwardWatch()
     token = _WATCH.set(watch)
     try:
@@ -99,7 +99,7 @@ def watching() -> Iterator[ForwardWatch]:
 
 
 def begun(packing: Packing, meaning: Meaning = "survival", *, halts: bool = True) -> PassSeen | None:
-    """Where a recurrence that begins on all tokens of `packing` tells its layers; None if nobody watches."""
+    """Return the record for a recurrence that starts on `packing`; None without a watcher."""
     watch = _WATCH.get()
     if watch is None:
         return None
@@ -111,7 +111,7 @@ def begun(packing: Packing, meaning: Meaning = "survival", *, halts: bool = True
 
 @contextmanager
 def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
-    """Inside, recurrences begin on parts of `packing`; what is yielded takes the tokens that come next."""
+    """Let recurrences start on parts of `packing`; yields a function that sets the next tokens."""
     watch = _WATCH.get()
     if watch is None:
         yield lambda _: None
@@ -130,7 +130,7 @@ def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
 
 
 def answered(chosen: Int[Tensor, " K"]) -> None:
-    """A head has predicted these classes."""
+    """Record the classes that a head has predicted."""
     watch = _WATCH.get()
     if watch is not None:
         watch.answers.append(chosen)

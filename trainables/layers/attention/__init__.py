@@ -1,1 +1,1 @@
-"""Attention: its kernels, what chooses among them, and the kinds of attention built on them."""
+"""Attention: its kernels, the choice among them, and the kinds of attention built on them."""

@@ -1,12 +1,12 @@
-"""Attention: the one interface to its kernels; layout (batch, tokens, heads, head width) on every side of it.
+"""Common interface of the attention kernels; all tensors are (batch, tokens, heads, head width).
 
-`math` is the explicit product, `sdpa` PyTorch's fused kernels, `flash` a FlashAttention kernel on tokens
-without padding (`layers.attention.flash`): flash-attn where it is installed, else PyTorch's own. `auto` takes
-`flash` where it can run (16-bit tensors, a GPU new enough, heads of a width it takes) and `sdpa` elsewhere.
+`math` is the explicit product, `sdpa` is PyTorch's fused kernels, and `flash` is a FlashAttention kernel on
+tokens without padding (`layers.attention.flash`): flash-attn if it is installed, else PyTorch's own. `auto`
+uses `flash` where it can run (16-bit tensors, a recent GPU, a supported head width) and `sdpa` elsewhere.
 
-Dropout of attention weights: on a CPU the keyed masks of `layers.dropout`, through `math`. On CUDA the fused
-kernels draw their own masks from a generator seeded with the same key: deterministic, but a function of the
-padded shape, so that early-exit modes agree there only in distribution; ask for `math` to have them agree
+Dropout of attention weights: on a CPU, the keyed masks of `layers.dropout`, through `math`. On CUDA, the
+fused kernels draw their own masks from a generator seeded with the same key. These masks are deterministic
+but depend on the padded shape, so early-exit modes agree there only in distribution. With `math` they agree
 exactly.
 """
 
@@ -45,14 +45,14 @@ BIASED = "FlashAttention cannot add to logits what relative positions find; choo
 
 @dataclass(frozen=True)
 class WeightDropout:
-    """Which attention weights one call drops."""
+    """Dropout of attention weights in one call."""
 
     dropout: KeyedDropout
     key: int
     place: Int[Tensor, "B T"]
     """Place of each query in the full batch."""
     drawn: Bool[Tensor, "B H T K"] | None = None
-    """The keyed mask, where it was drawn before."""
+    """The keyed mask, if it has been drawn in advance."""
 
     @classmethod
     def ask(
@@ -63,7 +63,7 @@ class WeightDropout:
         heads: int,
         keys: int,
     ) -> None:
-        """Have the mask of the next call drawn."""
+        """Schedule the mask of the next call."""
         rows, width = place.shape
         dropout.ask(draws, place, (rows, 1, width, 1), pairs_of_keys(heads, keys))
 
@@ -73,19 +73,19 @@ class WeightDropout:
         return 1 - self.dropout.keep_share()
 
     def keep(self, heads: int, keys: int) -> Bool[Tensor, "B H T K"]:
-        """The keyed mask."""
+        """Return the keyed mask, drawn in advance or now."""
         if self.drawn is not None:
             return self.drawn
         return self.dropout.mask(self.key, self.place[:, None, :, None], pairs_of_keys(heads, keys), keys)
 
     def kept(self, heads: int, keys: int) -> KeptWeights:
-        """The mask with the scale of what it keeps."""
+        """Return the keyed mask and the scale of the kept weights."""
         return KeptWeights(self.keep(heads, keys), self.dropout.scale)
 
 
 @lru_cache(maxsize=64)
 def pairs_of_keys(heads: int, keys: int) -> Int[np.ndarray, "H 1 W"]:
-    """Numbers of the weights of one query, of two keys each; not to be written to."""
+    """Return the numbers of the words for the weights of one query, two keys each; read-only."""
     pair, head = np.arange((keys + 1) // 2), np.arange(heads)[:, None, None]
     found: np.ndarray = head * HEAD_STRIDE + pair
     found.flags.writeable = False
@@ -102,12 +102,22 @@ def attend_packed(
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """softmax(q k^T / sqrt(E)) v on packed tokens: row i of `queries` attends to row i of what is `seen`.
+    """Return softmax(q k^T / sqrt(E)) v: row i of `queries` attends to row i of `seen`.
 
-    With `reach`, a query attends to that many first keys of its row. Then `queries` must be some of the
-    tokens that are seen, in order, each reaching up to itself; only where they are all of them can `flash`
-    run. `bias` is added to the logits, in their padded form; `flash` cannot do that. Raises ValueError if
-    `backend` names a kernel that cannot run here.
+    With `reach`, `queries` must be a subset of the tokens in `seen`, in order, each reaching up to itself.
+    `flash` then requires that they are all of these tokens.
+
+    Args:
+        q: Packed queries, (tokens, heads, head width).
+        seen: Keys and values.
+        queries: Packing of the queries.
+        reach: Number of first keys of its row that each query attends to; None: all.
+        bias: Added to the padded logits; not supported by `flash`.
+        drop: Dropout of attention weights, if any.
+        backend: Value of the kernel setting.
+
+    Raises:
+        ValueError: If `backend` names a kernel that cannot run here.
     """
     keys = seen.packing
     whole = (reach is None or q.shape[0] == seen.keys.shape[0]) and not keys.padded
@@ -134,7 +144,14 @@ def attend_among(
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """Attention of all tokens to those of their row, given queries, keys and values before any rotation."""
+    """Return self-attention within rows, given unrotated queries, keys and values.
+
+    Args:
+        qkv: Packed queries, keys and values, (tokens, 3, heads, head width).
+        tokens: Packing, rotations and range of the tokens.
+        drop: Dropout of attention weights, if any.
+        backend: Value of the kernel setting.
+    """
     kernel = choose(backend, qkv, dropping=drop is not None, whole=not tokens.packing.padded)
     if kernel == "flash":
         q, k, v = qkv.unbind(1)
@@ -152,11 +169,11 @@ def attend_among(
 def _barred(
     queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "M H E"]
 ) -> Barred | None:
-    """What to add to logits; made once for all layers that run on the same tokens."""
+    """Return the mask to add to logits, built once for all layers that run on the same tokens."""
     heads, dtype = q.shape[1], q.dtype
     if reach is not None:
-        # Padding repeats the last token's reach, so that it reaches something: a softmax over nothing has no
-        # gradient, not even a zero one.
+        # Padding repeats the reach of the last token, so that it attends to at least one key. A softmax over
+        # no keys has an undefined gradient instead of a zero one.
         def made() -> tuple[Tensor, Tensor]:
             columns = torch.arange(keys.width, device=q.device)
             upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
@@ -176,7 +193,7 @@ def _barred(
 
 
 def _padding_barred(keys: Packing, dtype: torch.dtype) -> Float[Tensor, "B 1 1 K"]:
-    """What bars padding; the host makes it where it knows the lengths."""
+    """Return the mask of padding keys, built on the host if it has the lengths."""
     if not keys.by_host:
         return barring(keys.mask[:, None, None], dtype)
     table = np.where(keys.host_rows[2], np.float32(0), np.float32("-inf"))
@@ -186,10 +203,17 @@ def _padding_barred(keys: Packing, dtype: torch.dtype) -> Float[Tensor, "B 1 1 K
 def choose(
     backend: Backend, q: Tensor, *, dropping: bool, biased: bool = False, whole: bool = True
 ) -> Kernel:
-    """The kernel that `backend` means for tensors like `q`. Raises ValueError if it cannot run.
+    """Return the kernel that `backend` selects for tensors like `q`.
 
-    `biased`: a bias is added to logits. `whole`: every token is a query and no key is
-    padding, as flash-attn requires.
+    Args:
+        backend: Value of the kernel setting.
+        q: A tensor with the device, type and head width of the queries.
+        dropping: Whether attention weights are dropped.
+        biased: Whether a bias is added to the logits.
+        whole: Whether every token is a query and no key is padding, as flash-attn requires.
+
+    Raises:
+        ValueError: If the kernel cannot run.
     """
     if backend == "math":
         return "math"
@@ -207,16 +231,17 @@ def choose(
 
 @cache
 def plan_no_shapes() -> None:
-    """Have PyTorch choose among those of its fused kernels that run any shape at once.
+    """Restrict PyTorch to fused kernels that run any shape without planning.
 
-    On Hopper it prefers cuDNN's in 16 bits, which plans each new shape anew (pytorch/pytorch#155958); batches
-    of texts, and what halting leaves of them, hardly ever have the same shape again.
+    On Hopper, PyTorch prefers the 16-bit kernel of cuDNN, which plans each new shape
+    (pytorch/pytorch#155958). Batches of texts, and the tokens that remain active in them, rarely have the
+    same shape twice.
     """
     torch.backends.cuda.enable_cudnn_sdp(enabled=False)
 
 
 def flash_fault(device: str, dtype: torch.dtype) -> str | None:
-    """Return why no FlashAttention kernel takes such tensors, with what to do; None if one does.
+    """Return the reason why no FlashAttention kernel supports such tensors, with a remedy; None if one does.
 
     Args:
         device: Type of the device, e.g. "cuda".
@@ -235,9 +260,9 @@ def flash_fault(device: str, dtype: torch.dtype) -> str | None:
 def chosen_kernel(
     backend: Backend, device: str, dtype: torch.dtype, width: int, *, dropping: bool, biased: bool = False
 ) -> tuple[str, str]:
-    """Return the name of the kernel that attention runs on such tensors, and why.
+    """Return the name of the kernel that attention runs on such tensors, and the reason for this choice.
 
-    A GPU of any age is assumed; kernels that are not installed here are not named.
+    The compute capability of the GPU is not checked. Kernels that are not installed are not considered.
 
     Args:
         backend: Value of the setting.
@@ -267,7 +292,7 @@ def _padded(
     drop: WeightDropout | None,
     bias: Float[Tensor, "B H T K"] | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """By one of the kernels that know rows and padding."""
+    """Run one of the kernels that use the padded form."""
     q, k, v = qkv
     if kernel == "math":
         kept = None if drop is None else drop.kept(q.shape[1], k.shape[2])
@@ -281,7 +306,7 @@ def _padded(
 
 
 def barring(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
-    """What to add to logits: nothing in `mask`, minus infinity elsewhere."""
+    """Return the values to add to logits: zero where `mask` is True, minus infinity elsewhere."""
     barred = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
     return barred.masked_fill_(mask, 0.0)
 
@@ -305,18 +330,18 @@ def _flash(
 
 
 def _starts(packing: Packing) -> Int[Tensor, " B_1"]:
-    """Begins of rows, made once for all layers that run on the same tokens."""
+    """Return the starts of the rows in 32 bits, built once for all layers that run on the same tokens."""
     found: Tensor = packing.once("starts in 32 bits", lambda: packing.starts.to(torch.int32))
     return found
 
 
 def _capability(device: torch.device) -> int | None:
-    """Major compute capability; None where there is no GPU."""
+    """Return the major compute capability; None without a GPU."""
     return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else None
 
 
 def _kernel_stream(drop: WeightDropout | None) -> AbstractContextManager[None]:
-    """Fused kernels draw from the generator of their device. A captured pass has it seeded before it."""
+    """Return a context that seeds the generator of fused kernels; a captured pass seeds it beforehand."""
     if drop is None or constant_shapes() is not None:
         return nullcontext()
     return seeded_generator(drop.key, drop.place.device)
@@ -324,10 +349,10 @@ def _kernel_stream(drop: WeightDropout | None) -> AbstractContextManager[None]:
 
 @contextmanager
 def seeded_generator(key: int, device: torch.device) -> Iterator[None]:
-    """Inside, the default generator of `device` is seeded by `key`; afterwards it is as it was before.
+    """Seed the default generator of `device` by `key` within the context and restore it afterwards.
 
-    That one alone: to fork PyTorch's, that of the CPU too, takes the host as long as launching ten kernels.
-    On CUDA a seed and an offset are all of its state.
+    Only this generator is saved. PyTorch's fork also saves that of the CPU, which takes the host as long as
+    launching ten kernels. On CUDA the state consists of a seed and an offset.
     """
     generator = _generator(device)
     counts = generator.device.type == "cuda"
@@ -344,7 +369,7 @@ def seeded_generator(key: int, device: torch.device) -> Iterator[None]:
 
 
 def _generator(device: torch.device) -> torch.Generator:
-    """PyTorch's own of a device."""
+    """Return PyTorch's default generator of a device."""
     if device.type != "cuda":
         return torch.default_generator
     generators: tuple[torch.Generator, ...] = torch.cuda.default_generators

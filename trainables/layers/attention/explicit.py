@@ -1,7 +1,7 @@
-"""The explicit product of attention, with a backward pass that keeps little.
+"""Explicit product of attention, with a backward pass that stores few intermediate tensors.
 
-softmax(scale * q k^T + bias + barred) v, some weights dropped. Beside its inputs only the weights and a byte
-for each element of the mask are kept; what dropout made of them is made again.
+Computes softmax(scale * q k^T + bias + barred) v with dropout of weights. In addition to its inputs, only the
+weights and one byte per mask element are stored; the weights after dropout are recomputed.
 
 Legend: N = B H heads of width E of all rows, T queries, K keys.
 """
@@ -32,21 +32,21 @@ from trainables.layers.packing import Packing
 from trainables.types import sum_dtype
 
 Barred = Float[Tensor, "B #H #T K"]
-"""Minus infinity for keys that queries do not see, else zero: what is added to logits."""
+"""Added to logits: minus infinity for keys that queries must not attend to, else zero."""
 
 
 NARROW = 16
-"""Columns from which on the kernels of a CPU take a result as it is; of fewer they make the transposed one in
-a third of the time."""
+"""Number of columns of a result below which a CPU computes the transposed product in a third of the time."""
 MOST_PAIRS = 1 << 17
-"""Pairs of queries and keys that are worked on at once on a CPU: half a mebibyte in 32 bits."""
+"""Maximum number of pairs of query and key processed at once on a CPU: half a mebibyte in 32 bits."""
 FEW_PAIRS, MOST_OF_FEW = 1 << 21, 1 << 19
-"""Of up to so many in all, so many at once: there what kernels cost weighs more."""
+"""For up to `FEW_PAIRS` pairs in total, `MOST_OF_FEW` are processed at once, because the cost of launching
+kernels dominates."""
 
 
 @dataclass(frozen=True)
 class KeptWeights:
-    """Which weights dropout leaves, and what they are multiplied by."""
+    """Mask of the weights that dropout keeps, and their scale."""
 
     keep: Bool[Tensor, "B H T K"]
     scale: float
@@ -86,7 +86,7 @@ def _weights(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Te
 
 
 def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
-    """The gradient of the logits."""
+    """Return the gradient of the logits."""
     found = product(grad, v.transpose(1, 2), scale)
     if found.dtype != weights.dtype:
         found = found.to(weights.dtype)
@@ -102,48 +102,51 @@ def _of_values(  # noqa: PLR0917 in the order of the pass
 
 
 class RowMasks(NamedTuple):
-    """What bars keys of rows, and which of their weights dropout leaves."""
+    """Masks of keys and of dropout for all rows."""
 
     barred: Barred | None
     kept: Bool[Tensor, "B H T K"] | None
     scale: float
-    """What is left is multiplied by this."""
+    """Factor of the kept weights."""
 
     @classmethod
     def of(cls, barred: Barred | None, kept: KeptWeights | None) -> "RowMasks":
-        """Of all rows."""
+        """Build the masks of all rows."""
         return cls(barred, None, 1.0) if kept is None else cls(barred, kept.keep, kept.scale)
 
     def bar(self, part: RowPart) -> Tensor | None:
-        """What bars keys of one part."""
+        """Return the mask of keys of one part."""
         return None if self.barred is None else part.of_pairs(self.barred)
 
     def keep(self, part: RowPart) -> Bool[Tensor, "N Q S"] | None:
-        """What is left in one part, the heads of all rows one after the other."""
+        """Return the dropout mask of one part, with rows and heads flattened."""
         return None if self.kept is None else part.of_pairs(self.kept).flatten(0, 1)
 
     def without(self) -> "RowMasks":
-        """For a backward pass, which has what is left from where tensors are saved: a layer that is run again
-        shall not hold it."""
+        """Return a copy without masks, for the backward pass.
+
+        The backward pass reads the dropout mask from the saved tensors, so that a recomputed layer holds no
+        reference to it.
+        """
         return RowMasks(None, None, self.scale)
 
 
 class _Moves(NamedTuple):
-    """How packed rows are worked on; none of it has a gradient."""
+    """Indices, factors and masks for attention on packed rows; none of them has a gradient."""
 
     places: tuple[HeadRows, HeadRows]
-    """Of what is given, and of what comes out."""
+    """Indices of the inputs, and of the outputs."""
     factors: tuple[Factor, Factor] | None
     masks: RowMasks
     parts: tuple[RowPart, ...]
-    """Rows that are worked on at once."""
+    """Groups of rows processed at once."""
 
 
 class _Packed(Function):
-    """Of packed rows of heads, moved to the layout of batched products and back in the same function.
+    """Attention on packed rows of heads, including the conversion to the padded layout and back.
 
-    `x` holds the queries alone, where keys and values are given in that layout, or all three. What comes out
-    for padding is of no use, nor are its gradients.
+    `x` holds the queries only, if keys and values are given in the padded layout, or all three. Results and
+    gradients at padding are undefined.
     """
 
     @staticmethod
@@ -198,13 +201,13 @@ _Three = tuple[Tensor, Tensor, Tensor]
 def _of_part(  # noqa: PLR0917 in the order of the pass
     part: RowPart, three: _Three, grad: Tensor, weights: Tensor, moves: _Moves, into: _Three | None = None
 ) -> _Three:
-    """The gradients of some rows, written `into` those of all if these are given."""
+    """Return the gradients of some rows; write them into the slices of `into` if given."""
     q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
     of_q = of_k = of_v = None
     if into is not None:
         of_q, of_k, of_v = part.of_queries(into[0]), part.of_keys(into[1]), part.of_keys(into[2])
     grad, keep, scale = part.of_queries(grad), moves.masks.keep(part), q.shape[-1] ** -0.5
-    # What is as large as the weights comes first and goes before the next of its kind.
+    # The largest tensor is computed first and freed before the next one of its size is allocated.
     scores = of_logits(grad, v, weights, keep, moves.masks.scale)
     if scores.dtype != q.dtype:
         scores = scores.to(q.dtype)
@@ -223,7 +226,7 @@ def _three(parts: Tensor, given: Tensor | None) -> _Three:
 
 
 def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, barred: Tensor | None) -> Tensor:
-    """One product with its sum, where what is added can stand at its beginning."""
+    """Return the logits, by one fused product and sum if the shapes permit it."""
     keys = k.transpose(1, 2)
     if bias is None and barred is not None and barred.shape[0] * barred.shape[1] == q.shape[0]:
         first = barred.flatten(0, 1).expand(-1, q.shape[1], -1)
@@ -241,9 +244,9 @@ def product(
     scale: float = 1.0,
     out: Float[Tensor, "N T E"] | None = None,
 ) -> Float[Tensor, "N T E"]:
-    """scale * one @ other, written into `out` if that is given."""
+    """Return scale * one @ other, written into `out` if given."""
     if out is not None and not out.is_cuda and not out.is_contiguous():
-        # Into a part of a tensor PyTorch writes matrix by matrix on a CPU.
+        # On a CPU, PyTorch writes into a part of a tensor one matrix at a time.
         return out.copy_(product(one, other, scale))
     if not one.is_cuda and other.shape[2] < NARROW < one.shape[1]:
         found = product(other.transpose(1, 2), one.transpose(1, 2), scale).transpose(1, 2)
@@ -255,13 +258,12 @@ def product(
 
 @cached_constants(maxsize=16)
 def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What a product is added to if it is added to nothing."""
+    """Return an unused first argument for `baddbmm` with beta=0."""
     return torch.zeros((1, 1, 1), dtype=dtype, device=device)
 
 
 def left(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """`weights` that dropout leaves, not scaled yet: that is done by the product they go into, which has this
-    `dtype`."""
+    """Return `weights` after dropout in `dtype`, without scaling, which the following product applies."""
     found = weights if keep is None else scaled(weights, keep, 1.0)
     return found if found.dtype == dtype else found.to(dtype)
 
@@ -275,7 +277,16 @@ def explicit(
     bias: Float[Tensor, "B H T K"] | None = None,
     kept: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """Attention of every query."""
+    """Return attention of every query to the keys of its row, in the padded layout.
+
+    Args:
+        q: Queries, (rows, heads, queries, head width).
+        k: Keys, (rows, heads, keys, head width).
+        v: Values, (rows, heads, keys, head width).
+        barred: Added to logits: minus infinity for keys that are masked, else zero.
+        bias: Added to logits, with a gradient.
+        kept: Dropout mask and scale.
+    """
     flat = [x.flatten(0, 1) for x in (q, k, v)]
     bias = None if bias is None else bias.flatten(0, 1)
     keep = None if kept is None else kept.keep.flatten(0, 1)
@@ -294,10 +305,16 @@ def explicit_packed(
     barred: Barred | None = None,
     kept: KeptWeights | None = None,
 ) -> Float[Tensor, "M H E"]:
-    """The same of packed tokens: of queries alone to `given` keys and values, or of all three.
+    """Return attention of packed tokens.
 
-    `keys` is the packing of what is `given`, if it is known. `factors` are what parts of `x` are multiplied
-    by, and its conjugate (`layers.head_rows`).
+    Args:
+        x: Packed queries only, or queries, keys and values, (tokens, parts, heads, head width).
+        packing: Packing of `x`.
+        given: Padded keys and values, (2, rows, heads, keys, head width), if `x` holds only queries.
+        keys: Packing of `given`, if known.
+        factors: Complex factors of parts of `x`, and their conjugates (`layers.head_rows`).
+        barred: Added to logits.
+        kept: Dropout mask and scale.
     """
     places, at_once = _arranged(packing, packing if given is None else keys, x.shape[2], x.shape[1])
     moves = _Moves(places, factors, RowMasks.of(barred, kept), at_once)
@@ -309,11 +326,13 @@ _Arranged = tuple[tuple[HeadRows, HeadRows], tuple[RowPart, ...]]
 
 
 def _arranged(queries: Packing, keys: Packing | None, heads: int, parts: int) -> _Arranged:
-    """Places in both layouts, and rows that are worked on at once: the same in all layers that run on these
-    tokens and see these keys."""
+    """Return the indices for both layouts and the groups of rows processed at once.
+
+    They are built once for all layers that run on these queries and keys.
+    """
     name = ("arranged", heads, parts, keys is None)
     known = queries.made.get(name)
-    # Keys may hold these queries.
+    # A weak reference, because keys may hold a reference to these queries.
     if known is None or (keys is not None and known[0]() is not keys):
         places = HeadRows.of(queries, heads, parts), HeadRows.of(queries, heads)
         held = None if keys is None else ref(keys)
@@ -331,7 +350,7 @@ def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart,
         return (WHOLE,)
     if keys is not queries:
         return tuple(row_parts(queries, keys, heads, most))
-    # The same in all layers that run on these tokens.
+    # Built once for all layers that run on these tokens.
     found: tuple[RowPart, ...] = queries.once(
         ("row parts", heads, most), lambda: tuple(row_parts(queries, keys, heads, most))
     )

@@ -1,9 +1,9 @@
-"""The explicit product of attention with logits by offset, part by part of a batch and without padding.
+"""Explicit product of attention with a bias per offset, in parts of a batch and without padding.
 
-softmax(scale * q k^T + bias + barred) v, some weights dropped, where the bias of a pair is one of few numbers
-that its query has. As many rows are worked on at once as leave what is made of their pairs in the cache,
-hardly wider than the longest of them: where lengths are even, two thirds of the pairs of the padded form are
-padding.
+Computes softmax(scale * q k^T + bias + barred) v with dropout of weights. The bias of a pair is one of the
+few numbers of its query. As many rows are processed at once as fit the cache with their pairs, in a width
+close to that of the longest row. For uniformly distributed lengths, two thirds of the pairs of the padded
+form are padding.
 
 Legend: N = B H heads of width E of all rows, T queries, K keys, O offsets.
 """
@@ -22,41 +22,41 @@ from trainables.layers.packing import Packing
 from trainables.types import sum_dtype
 
 MOST_PAIRS = 1 << 15
-"""Most that are worked on at once: an eighth of a mebibyte in 32 bits."""
+"""Maximum number of pairs processed at once: an eighth of a mebibyte in 32 bits."""
 
 
 @dataclass(frozen=True)
 class OffsetBias:
-    """What is added to the logits of pairs."""
+    """Bias added to the logits of pairs, by offset."""
 
     found: Float[Tensor, "B H T O"]
-    """For each offset of each query, in the padded form."""
+    """Bias of each offset for each query, in the padded form."""
     offset: Int[Tensor, "B T K"]
-    """The number of that of each pair."""
+    """Index of the offset of each pair."""
 
     def table(self) -> Float[Tensor, "B H T K"]:
-        """Of all pairs."""
+        """Return the bias of all pairs."""
         return self.found.gather(-1, self.offset[:, None].expand(-1, self.found.shape[1], -1, -1))
 
 
 @dataclass(frozen=True)
 class _Around:
-    """What has no gradient."""
+    """Arguments of the product that have no gradient."""
 
     parts: tuple[RowPart, ...]
     offset: Int[Tensor, "B T K"]
     masks: RowMasks
 
     def offsets(self, part: RowPart, heads: int) -> Int[Tensor, "R H T K"]:
-        """The numbers of pairs of one part."""
+        """Return the offset indices of the pairs of one part."""
         some = self.offset[part.rows, None, : part.queries, : part.keys]
         return some.expand(-1, heads, -1, -1)
 
     def bar(self, scores: Float[Tensor, "R H T K"], part: RowPart) -> None:
-        """Add what bars."""
+        """Add the mask of keys to `scores` in place."""
         barred = self.masks.bar(part)
         if barred is not None:
-            # Of one query, where all of a row see the same.
+            # The mask has one query if all queries of a row attend to the same keys.
             scores.add_(barred)
 
 
@@ -113,8 +113,10 @@ def explicit_by_offset(
     barred: Barred | None = None,
     kept: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """Attention of the tokens of one packing to those of the other. What comes out for padding is of no use,
-    nor are its gradients but those of `bias`, which are zero."""
+    """Return attention of the tokens of one packing to those of the other.
+
+    Results and gradients at padding are undefined, except that gradients of `bias` are zero there.
+    """
     parts = tuple(row_parts(*packings, q.shape[1], MOST_PAIRS))
     around = _Around(parts, bias.offset, RowMasks.of(barred, kept))
     flat = (x.flatten(0, 1) for x in (q, k, v))

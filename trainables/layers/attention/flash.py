@@ -1,8 +1,8 @@
-"""FlashAttention for rows of different lengths: the kernels that are there, and what each can compute.
+"""FlashAttention for rows of different lengths: the available kernels and their supported inputs.
 
 The CUDA wheels of PyTorch contain FlashAttention 2 (`aten::_flash_attention_forward`), with dropout and a
 gradient. The operator is private, so it is used only if its schema is the known one. The package flash-attn
-is preferred where it is installed. Its successor `flash_attn.cute` cannot drop weights.
+is preferred if it is installed. Its successor `flash_attn.cute` does not support dropout of weights.
 
 Legend: M packed queries and L packed keys of B rows, H heads of width E.
 """
@@ -40,15 +40,15 @@ ABSENT: Final = (
 
 
 class PackedRows(NamedTuple):
-    """Arguments of one call."""
+    """Arguments of one call of a kernel."""
 
     q: Float[Tensor, "M H E"]
     k: Float[Tensor, "L H E"]
     v: Float[Tensor, "L H E"]
     starts: tuple[Int[Tensor, " B_1"], Int[Tensor, " B_1"]]
-    """32-bit begins of each row of queries and of keys, and the end of the last."""
+    """32-bit starts of each row of queries and of keys, and the end of the last row."""
     widths: tuple[int, int]
-    """Most queries and most keys of a row."""
+    """Largest number of queries and of keys in a row."""
     causal: bool
     rate: float
     """Share of weights that are dropped."""
@@ -56,20 +56,20 @@ class PackedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class FlashKernel:
-    """One kernel, and the inputs that it and its gradient accept."""
+    """A kernel and the inputs that it and its gradient accept."""
 
     name: str
     run: Callable[[PackedRows], Tensor]
     drops: bool
-    """Whether it can drop weights."""
+    """Whether the kernel supports dropout of weights."""
     capability: int
-    """First major compute capability of a GPU that it runs on."""
+    """Lowest major compute capability of a GPU that the kernel supports."""
     width_step: int
-    """Head widths must be multiples of it."""
+    """Divisor of the supported head widths."""
     width_max: int
 
     def fault(self, width: int, capability: int | None, *, dropping: bool) -> str | None:
-        """Return why it cannot run, with what to do; None if it can.
+        """Return the reason why the kernel cannot run, with a remedy; None if it can.
 
         Args:
             width: Size of one head.
@@ -94,7 +94,7 @@ class FlashKernel:
 def flash_kernels() -> tuple[FlashKernel, ...]:
     """Return the kernels of this installation, the preferred one first.
 
-    Limits of the packages are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 state or assert.
+    Limits of the packages are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 document or assert.
     """
     kernels = []
     if (run := _imported("flash_attn")) is not None:
@@ -108,7 +108,7 @@ def flash_kernels() -> tuple[FlashKernel, ...]:
             FlashKernel("flash_attn.cute", call, drops=False, capability=9, width_step=8, width_max=128)
         )
     if schema_is_known() and (not torch.cuda.is_available() or is_flash_attention_available()):
-        # Gradients of wider heads are refused on some GPUs of capability 8.
+        # Gradients of wider heads are not supported on some GPUs of capability 8.
         kernels.append(
             FlashKernel(PYTORCH, _run_pytorch, drops=True, capability=8, width_step=8, width_max=192)
         )
@@ -116,9 +116,12 @@ def flash_kernels() -> tuple[FlashKernel, ...]:
 
 
 def usable_kernel(width: int, capability: int | None, *, dropping: bool) -> FlashKernel | str:
-    """Return the first kernel that can run, or why none can, with what to do.
+    """Return the first kernel that can run, or the reason why none can, with a remedy.
 
-    Arguments are those of `FlashKernel.fault`.
+    Args:
+        width: Size of one head.
+        capability: Major compute capability of the GPU; None if it is not known.
+        dropping: Whether attention weights are dropped.
     """
     faults = []
     for kernel in flash_kernels():
@@ -130,7 +133,7 @@ def usable_kernel(width: int, capability: int | None, *, dropping: bool) -> Flas
 
 
 def schema_is_known() -> bool:
-    """Whether PyTorch's operator has the arguments of `SCHEMA` and defaults for all others."""
+    """Return whether PyTorch's operator has the arguments of `SCHEMA` and defaults for all others."""
     operator = getattr(torch.ops.aten, "_flash_attention_forward", None)
     if operator is None:
         return False
@@ -146,7 +149,7 @@ def _imported(module: str) -> Callable[..., Any] | None:
         run: Callable[..., Any] | None = getattr(
             importlib.import_module(module), "flash_attn_varlen_func", None
         )
-    except ImportError:  # not installed, or not for this machine
+    except ImportError:  # not installed, or not supported on this machine
         return None
     return run
 
@@ -165,7 +168,7 @@ def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
             causal=rows.causal,
             **dropping,
         )
-        # The newer package returns the logarithms of the sums too.
+        # The newer package also returns the log-sum-exp.
         return out if isinstance(out, Tensor) else out[0]
 
     return call

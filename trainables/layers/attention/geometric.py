@@ -1,18 +1,18 @@
-"""Attention of the Neural Data Router: the nearest matching position gets the weight.
+"""Attention of the Neural Data Router: each query attends to the nearest matching position.
 
 Source: Csordas, Irie and Schmidhuber, The Neural Data Router, with their released code; restated in Ray
 Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq. 4-7. With a
-match probability C_ij = sigmoid(logit_ij), never with itself or padding,
+match probability C_ij = sigmoid(logit_ij), which is zero for i = j and for padding,
 
     A_ij = C_ij * prod_{k in S_ij} (1 - C_ik),
 
-where S_ij holds all k other than i and j that are nearer to i than j is, and for j < i also the one as far to
-the right: of two equally far positions the right one is tried first. In log space every product is a running
-sum over the keys in the order in which a query tries them.
+where S_ij holds all k other than i and j that are nearer to i than j is. For j < i it also holds the position
+at the same distance to the right: of two equally distant positions the right one is tried first. In log space
+every product is a running sum over the keys in the order in which a query tries them.
 
-The logit is scale * (q_i + u) . k_j + bias, and one of two numbers that query i has for all that comes after
-it and all that comes before it (direction sensitivity), which the second source leaves out of Eq. 5 as a
-detail. Row normalisation is a softmax over log A; the released code divides by a sum kept above 1e-12.
+The logit is scale * (q_i + u) . k_j + bias, plus one of two numbers of query i: one for all later positions,
+one for all earlier positions (direction sensitivity). The second source omits these from Eq. 5 as a detail.
+Row normalisation is a softmax over log A; the released code divides by a sum clamped to at least 1e-12.
 """
 
 from dataclasses import dataclass
@@ -37,53 +37,54 @@ from trainables.types import sum_dtype
 
 SINUSOID_BASE = 10_000.0
 WIDTHS = 128
-"""Most of the widths of portions whose tables are kept."""
+"""Maximum number of widths for which tables are cached."""
 MOST_PAIRS = 1 << 17
-"""Most that are worked on at once on a CPU: half a mebibyte in 32 bits."""
+"""Maximum number of pairs processed at once on a CPU: half a mebibyte in 32 bits."""
 _Rows = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T E"], Float[Tensor, "B H T E"]]
 """Queries with their bias, scaled; keys; values."""
 
 
 @dataclass(frozen=True)
 class Portion:
-    """Rows that are worked on at once, hardly wider than the longest of them."""
+    """Rows that are processed at once, in a width close to that of the longest of them."""
 
     rows: slice
-    """Which they are, where rows are sorted."""
+    """The slice of these rows among the sorted rows."""
     heads: slice
-    """Their heads among those of all rows."""
+    """The corresponding slice of the rows times heads axis."""
     barred: Float[Tensor, "R 1 W W"]
-    """Minus infinity for keys that queries do not see, else zero."""
+    """Minus infinity for keys that queries must not attend to, else zero."""
     order: Int[Tensor, " W_W"]
-    """In what order queries try keys, over the last two axes as one."""
+    """Order in which queries try keys, as indices of the flattened last two axes."""
     back: Int[Tensor, " W_W"]
-    """What undoes that."""
+    """Inverse of `order`."""
     later: Float[Tensor, "W W"]
-    """One where a key comes after its query."""
+    """One where a key comes after its query, else zero."""
 
     @classmethod
     def of(
         cls, barred: Float[Tensor, "R 1 W W"], rows: slice = slice(None), heads: slice = slice(None)
     ) -> "Portion":
-        """All rows, if nothing else is said."""
+        """Build a portion from its mask; by default it holds all rows."""
         width, device = barred.shape[-1], barred.device
         return cls(rows, heads, barred, *_key_order(width, device), _later(width, barred.dtype, device))
 
     def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
-        """The part of these rows."""
+        """Return the slice of these rows of a tensor with rows and heads flattened."""
         return x[self.heads, : self.barred.shape[-1]]
 
     def of_rows(self, x: Float[Tensor, "B H T 1"]) -> Float[Tensor, "R H W 1"]:
-        """The same of what has an axis of heads."""
+        """Return the slice of these rows of a tensor with an axis for heads."""
         return x[self.rows, :, : self.barred.shape[-1]]
 
 
 class _Nearest(Function):
-    """Values by the probability that their key is the nearest match; logits are products of `q` and `k`, with
-    `near` added, and `more` where a key comes later. What comes out for padding is of no use.
+    """Sum of the values, weighted by the probability that their key is the nearest match.
 
-    With l the logits in the order in which keys are tried, the logarithm of A is l_j - sum_{k<=j}
-    log(1 + exp(l_k)), because log C = l + log (1 - C). Kept of a pair are its logit and its weight.
+    Logits are products of `q` and `k` plus `near`, and plus `more` where a key comes later. Results at
+    padding are undefined. With l the logits in the order in which keys are tried, the logarithm of A is l_j -
+    sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C). The logit and the weight of each pair are
+    stored for the backward pass.
     """
 
     @staticmethod
@@ -136,15 +137,15 @@ def _logits(
     content = product(q, k.transpose(1, 2))
     content = content.to(sum_dtype(content.dtype)).view(*near.shape[:-1], -1).add_(near)
     if more is not None:
-        # Sums and products: on a CPU, choosing by a mask that is spread over heads is ten times as slow.
+        # Sums and products, because selection by a mask expanded over heads is ten times as slow on a CPU.
         content.addcmul_(more, part.later)
     return content.add_(part.barred)
 
 
 def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor, Tensor]:
-    """`logits`, which are written over, in the order in which keys are tried; and weights."""
+    """Return `logits` in the order in which keys are tried, and the weights; overwrites `logits`."""
     tried = _permuted(logits, part.order)
-    # The default threshold of softplus changes results in 64 bits.
+    # The default threshold of softplus would change results in 64 bits.
     found = F.softplus(tried, threshold=40).cumsum_(-1)
     logs = _permuted(torch.sub(tried, found, out=found), part.back, logits)
     return tried, torch.softmax(logs, -1, out=found) if normalise else torch.exp(logs, out=found)
@@ -153,7 +154,10 @@ def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor,
 def _of_logits(
     grad: Tensor, tried: Tensor, weights: Tensor, part: Portion, *, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of the logits, given that of the weights, which is written over; and memory as large."""
+    """Return the gradient of the logits and a spare tensor of its size; overwrites `grad`.
+
+    `grad` is the gradient of the weights.
+    """
     dtype = weights.dtype
     logs = torch._softmax_backward_data(grad, weights, -1, dtype) if normalise else grad * weights
     grad = _permuted(logs, part.order, grad)
@@ -166,16 +170,17 @@ def _of_logits(
 def _permuted(
     x: Float[Tensor, "B H T T"], order: Int[Tensor, " T_T"], out: Float[Tensor, "B H T T"] | None = None
 ) -> Float[Tensor, "B H T T"]:
-    """The last two axes, as one, in an `order` that repeats nothing; written into `out` if that is given."""
+    """Permute the flattened last two axes by `order`; write into `out` if given."""
     into = None if out is None else out.flatten(0, 1).flatten(1)
     return torch.index_select(x.flatten(0, 1).flatten(1), 1, order, out=into).view(x.shape)
 
 
 @cached_constants(maxsize=WIDTHS)
 def _key_order(width: int, device: torch.device) -> tuple[Int[Tensor, " T_T"], Int[Tensor, " T_T"]]:
-    """In what order each of `width` queries tries its keys, itself last, and what undoes that.
+    """Return the order in which each of `width` queries tries its keys (itself last), and its inverse.
 
-    Made once for all layers, outside of inference mode: what is made inside cannot be used in training.
+    The tables are built once for all layers, outside of inference mode, because tensors built in inference
+    mode cannot be used in training.
     """
     here = torch.arange(width, device=device)
     query, key = here[:, None], here
@@ -191,16 +196,16 @@ def _later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor
 
 
 def barred_keys(keys: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B 1 T T"]:
-    """Minus infinity for each query's own key and those outside of right-padded `keys`, else zero."""
+    """Return minus infinity for each query's own key and for keys outside of `keys`, else zero."""
     itself = torch.eye(keys.shape[-1], dtype=torch.bool, device=keys.device)
     return barring((~itself & keys[:, None])[:, None], dtype)
 
 
 def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Portion, ...]:
-    """All rows from the longest on, or in one portion, as they are.
+    """Return portions of rows, longest first, or all rows in one portion in their order.
 
-    On a CPU one has only as many rows as leave what is made of their pairs in the cache, and in memory that
-    the process has already: most of the time of a pass over all pairs would be that of new memory.
+    On a CPU, a portion has only as many rows as fit the cache with their pairs, and reuses memory of the
+    process. Otherwise allocating memory would take most of the time of a pass over all pairs.
     """
     if not sorts_rows(packing):
         return (Portion.of(barred_keys(packing.mask, dtype)),)
@@ -215,7 +220,7 @@ def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Porti
     return tuple(made)
 
 
-def attend_nearest(  # noqa: PLR0917 as tensors come
+def attend_nearest(  # noqa: PLR0917 in the order of the tensors
     q: Float[Tensor, "B H T E"],
     k: Float[Tensor, "B H T E"],
     v: Float[Tensor, "B H T E"],
@@ -225,21 +230,31 @@ def attend_nearest(  # noqa: PLR0917 as tensors come
     *,
     normalise: bool,
 ) -> Float[Tensor, "B H T E"]:
-    """Values by A, its rows summing to one if they are to be normalised; logits are q k^T + `near`, and of
-    keys that come after their query + `more`."""
+    """Return the values weighted by A, with rows of A summing to one if `normalise`.
+
+    Args:
+        q: Scaled queries, (rows, heads, length, head width).
+        k: Keys, (rows, heads, length, head width).
+        v: Values, (rows, heads, length, head width).
+        near: Number of each query that is added to all its logits.
+        more: Number of each query that is added to its logits of later keys.
+        portions: Groups of rows that are processed at once.
+        normalise: Whether rows of A are normalised.
+    """
     flat = (each.flatten(0, 1) for each in (q, k, v))
     found: Tensor = _Nearest.run(*flat, near, more, portions, normalise)
     return found.view(q.shape)
 
 
 class RoutingAttention(nn.Module):
-    """What both kinds of attention share: projections without biases, a content bias, a learned scale.
+    """Base of both kinds of attention: projections without biases, a content bias, a learned scale.
 
-    Dropout takes elements of keys, not weights. Projections start Xavier-uniform by the size of one head.
+    Dropout is applied to elements of keys, not to weights. Projections start Xavier-uniform by the size of
+    one head.
     """
 
     sorts: ClassVar[bool] = False
-    """Whether rows are looked at from the longest on, where that pays (`layers.head_rows`)."""
+    """Whether rows are processed longest first, where `layers.head_rows.sorts_rows` holds."""
 
     def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
         super().__init__()
@@ -257,13 +272,13 @@ class RoutingAttention(nn.Module):
     def look(
         self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
     ) -> Float[Tensor, "B H T E"]:
-        """What queries find in their `rows`."""
+        """Return the attention output of `queries` over their `rows`."""
         raise NotImplementedError
 
     def forward(
         self, x: Float[Tensor, "M D"], packing: Packing, place: Int[Tensor, " M"]
     ) -> Float[Tensor, "M D"]:
-        """What each token gathers from its row."""
+        """Return the attention output of each token over its row."""
         queries = self.split(self.query(x))
         asking = self.biased(queries, self.content_bias())
         keys = self.split(self.key_dropout(self.key(x), place))
@@ -274,17 +289,17 @@ class RoutingAttention(nn.Module):
         return out
 
     def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
-        """Queries, scaled here, where the tensor is smallest."""
+        """Return queries plus `bias`, multiplied by the scale here, where the tensor is smallest."""
         asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
         return asking
 
     def split(self, x: Float[Tensor, "M I"]) -> Float[Tensor, "M H E"]:
-        """One vector a head."""
+        """Return `x` with one vector per head."""
         return x.reshape(x.shape[0], self.heads, -1)
 
 
 class GeometricAttention(RoutingAttention):
-    """The nearest match wins."""
+    """Attention to the nearest match (geometric attention)."""
 
     sorts: ClassVar[bool] = True
 
@@ -300,11 +315,11 @@ class GeometricAttention(RoutingAttention):
     def look(
         self,
         x: Float[Tensor, "M D"],
-        queries: Float[Tensor, "M H E"],  # noqa: ARG002 positions ask nothing here
+        queries: Float[Tensor, "M H E"],  # noqa: ARG002 no positions here
         rows: _Rows,
         packing: Packing,
     ) -> Float[Tensor, "B H T E"]:
-        """Values by A, its rows summing to one if they are to be normalised."""
+        """Return the values weighted by A, with rows summing to one if normalised."""
         dtype = sum_dtype(rows[0].dtype)
         heads = self.heads
         portions = packing.once(("portions", heads, dtype), lambda: portions_of(packing, heads, dtype))
@@ -319,7 +334,7 @@ class GeometricAttention(RoutingAttention):
     def _sides(
         self, x: Tensor, packing: Packing, dtype: torch.dtype
     ) -> tuple[Float[Tensor, "B H T 1"], Float[Tensor, "B H T 1"]]:
-        """The numbers of each query for keys before it (first of a head's two) and after it."""
+        """Return the numbers of each query for earlier keys (first of a head's two) and for later keys."""
         assert self.direction is not None
         assert self.direction_scale is not None
         both = packing.pad(self.direction(x) * self.direction_scale())
@@ -328,9 +343,9 @@ class GeometricAttention(RoutingAttention):
 
 
 class RelativeAttention(RoutingAttention):
-    """Softmax over content and sinusoidal positions, which a gate takes relative to the query or absolute.
+    """Softmax over content and sinusoidal positions; a gate mixes relative and absolute positions.
 
-    What the Neural Data Router is without geometric attention.
+    This is the attention of the Neural Data Router without geometric attention.
     """
 
     def __init__(self, width: int, heads: int, head_width: int, dropout: float) -> None:
@@ -343,7 +358,7 @@ class RelativeAttention(RoutingAttention):
     def look(
         self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
     ) -> Float[Tensor, "B H T E"]:
-        """Values by a softmax over the keys of each row."""
+        """Return the values weighted by a softmax over the keys of each row."""
         content = rows[0] @ rows[1].transpose(2, 3)
         weights = self._weights(x, queries, content.to(sum_dtype(content.dtype)), packing)
         return weights.to(rows[2].dtype) @ rows[2]
@@ -367,7 +382,7 @@ class RelativeAttention(RoutingAttention):
         return (logits + barring(packing.mask[:, None, None], logits.dtype)).softmax(-1)
 
     def _positions(self, x: Tensor, width: int) -> Tensor:
-        """What queries find in offsets from 1 - `width` to `width` - 1."""
+        """Return the projected encodings of offsets from 1 - `width` to `width` - 1."""
         offsets = torch.arange(1 - width, width, device=x.device)
         codes = sinusoids(offsets, x.shape[-1]).to(self.position.weight.dtype)
         found: Tensor = self.split(self.position_dropout(self.position(codes), offsets))
@@ -375,7 +390,7 @@ class RelativeAttention(RoutingAttention):
 
 
 def sinusoids(position: Int[Tensor, " P"], width: int) -> Float[Tensor, "P D"]:
-    """Sines and cosines alternating, of p * 10000^(-2i/width) in the pair (2i, 2i+1)."""
+    """Return alternating sines and cosines of p * 10000^(-2i/width) in the pair (2i, 2i+1)."""
     pair = torch.arange((width + 1) // 2, device=position.device, dtype=torch.float64)
     angle = position[:, None] * SINUSOID_BASE ** (-2 * pair / width)
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)[:, :width]

@@ -1,13 +1,13 @@
 """Mixture of multi-head attention (MoMHA): experts for queries and outputs, shared keys and values.
 
-Source: Tan et al., Sparse Universal Transformer, s. 3.1, as in their released code. Each of the k experts
-that a token chose has H queries of its own; all experts share the H keys and values of a token. The
-output of an expert's heads goes through that expert's output map, and gates weigh the results.
+Source: Tan et al., Sparse Universal Transformer, s. 3.1, as in their released code. Each of the k selected
+experts of a token has H queries; all experts share the H keys and values of a token. The output of an
+expert's heads is mapped by that expert's output map, and the results are weighted by the gates.
 
     logit_ij = (q_i . k_j + q_i . r_{clip(j - i, -W, W)}) / sqrt(head width)
 
-with 2 W + 1 vectors r for each head, zero at first, shared by all experts. Attention to another sequence has
-no positions. With one head an expert is what Zhang et al., Mixture of Attention Heads, have.
+There are 2 W + 1 vectors r for each head, initially zero and shared by all experts. Attention to another
+sequence has no positions. With one head, an expert is that of Zhang et al., Mixture of Attention Heads.
 """
 
 from typing import Annotated
@@ -39,11 +39,11 @@ class AttentionSettings(MixtureSettings):
     head_width: Annotated[int, Small(4)] = Field(default=64, ge=1)
     """D: size of one head."""
     window: Annotated[int, Reach(lambda longest: longest - 1), Small(2)] = Field(default=64, ge=0)
-    """W: offsets distinguished on either side; farther ones count as W."""
+    """W: number of distinct offsets on either side; farther offsets count as W."""
 
 
 class ExpertAttention(nn.Module):
-    """H heads for each of the experts that a token chose; to all of a row, in no order."""
+    """Attention with H heads for each selected expert of a token, over full rows and without positions."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class ExpertAttention(nn.Module):
         self.kernel: Backend = kernel
 
     def offer(self, z: Float[Tensor, "M D"]) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
-        """Keys and values of tokens with states `z`."""
+        """Return keys and values of tokens with states `z`."""
         return self._split(self.key(z)), self._split(self.value(z))
 
     def forward(
         self, z: Float[Tensor, "M D"], placed: Placed, seen: KeysValues
     ) -> tuple[Float[Tensor, "M D"], Routing]:
-        """The attention output of each token over its row of `seen`, and how tokens were routed."""
+        """Return the attention output of each token over its row of `seen`, and the routing of tokens."""
         routing: Routing = self.router(z, placed)
         asking = routing.collect(self.query(routing.dispatch(z), routing.counts))
         queries = self._split(asking.flatten(0, 1)).to(seen.values.dtype)
@@ -88,7 +88,7 @@ class ExpertAttention(nn.Module):
         answers = routing.sort(gathered.reshape(*asking.shape))
         return routing.mix(self.output(answers, routing.counts)), routing
 
-    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 all is seen
+    def _reach(self, placed: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 no limit on keys here
         return None
 
     def _bias(
@@ -101,7 +101,7 @@ class ExpertAttention(nn.Module):
         return None
 
     def ask(self, draws: MaskDraws, placed: Placed, keys: Packing) -> None:
-        """Have the mask of weights drawn, where it is a keyed one."""
+        """Schedule the mask of attention weights, if it is a keyed mask."""
         if self.weight_dropout.active and (self.kernel == "math" or not placed.place.is_cuda):
             WeightDropout.ask(draws, self.weight_dropout, self._places(placed), self.heads, keys.width)
 
@@ -114,7 +114,7 @@ class ExpertAttention(nn.Module):
         return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
 
     def _places(self, placed: Placed) -> Int[Tensor, "B T"]:
-        """Places of all pairs of a token and one of its experts, in the padded form."""
+        """Return the places of all pairs of a token and one of its experts, in the padded form."""
         active, packing = self.router.active, placed.packing
         place = pair_places(placed, active)
 
@@ -129,7 +129,7 @@ class ExpertAttention(nn.Module):
 
 
 class ExpertSelfAttention(ExpertAttention):
-    """The same to the tokens of one's own row, of which a query knows the offset up to `window`."""
+    """Expert attention within each row, with a bias for offsets up to `window`."""
 
     def __init__(
         self,
@@ -150,14 +150,14 @@ class ExpertSelfAttention(ExpertAttention):
     def _bias(
         self, queries: Float[Tensor, "P H E"], placed: Placed, pairs: Packing, keys: Packing
     ) -> OffsetBias:
-        """Logits of the offset of every key to every query, in the padded form."""
+        """Return the logits of the offset of every key to every query, in the padded form."""
         assert isinstance(placed, Tokens)
         scaled = spread(queries * queries.shape[-1] ** -0.5, pairs)
         found = scaled @ self.offsets().to(scaled.dtype)
         return OffsetBias(found, self._offset(placed, pairs, keys))
 
     def _offset(self, placed: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
-        """Number of the offset of every key to every query, made once for all layers that have the same."""
+        """Return the index of the offset of every key to every query, cached for all layers."""
         position = placed.position
         assert position is not None
 
@@ -166,14 +166,14 @@ class ExpertSelfAttention(ExpertAttention):
             here = placed.packing.pad(position).repeat_interleave(pairs.width // placed.packing.width, 1)
             return position, (there - here[..., None]).clamp_(-self.window, self.window).add_(self.window)
 
-        # The position stays with what was made of it, so that no other gets its number.
+        # The cache keeps a reference to `position`, so that no other tensor can have the same `id`.
         name = ("offsets", id(position), pairs.width, keys.width, self.window)
         found: Tensor = placed.packing.once(name, made)[1]
         return found
 
 
 def _pairs(packing: Packing, active: int) -> Packing:
-    """The packing of tokens once each stands for `active` queries."""
+    """Return the packing of tokens in which each token has `active` queries."""
     if active == 1:
         return packing
     if not packing.by_host:

@@ -1,7 +1,7 @@
-"""Arithmetic that takes numbers too small for full precision as zero.
+"""Arithmetic that flushes subnormal numbers to zero.
 
-A CPU multiplies these (below 1.2e-38 in 32 bits) tens of times slower than others. Products of many
-probabilities, and gradients through them, are full of such numbers; added to any that matter they are lost in
+A CPU multiplies subnormal numbers (below 1.2e-38 in 32 bits) tens of times slower than others. Products of
+many probabilities, and their gradients, contain many of them. Added to larger numbers they are lost in
 rounding.
 """
 
@@ -14,9 +14,9 @@ import torch
 
 @contextmanager
 def flushed() -> Iterator[None]:
-    """Inside, this thread takes such numbers as zero; as before afterwards.
+    """Flush subnormal numbers to zero in this thread within the context; restore the setting afterwards.
 
-    Without effect where the processor cannot do so, in threads that help this one, and on a GPU.
+    This has no effect on processors that do not support it, in helper threads, and on a GPU.
     """
     before = flushes()
     torch.set_flush_denormal(True)
@@ -27,5 +27,5 @@ def flushed() -> Iterator[None]:
 
 
 def flushes() -> bool:
-    """Whether this thread does so now. PyTorch can set it and not tell it."""
+    """Return whether this thread flushes subnormal numbers; PyTorch can set this but not report it."""
     return sys.float_info.min * sys.float_info.epsilon == 0
