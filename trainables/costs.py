@@ -93,7 +93,7 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
 
 
 def most_layers(config: Settings, length: int) -> int:
-    """Return the greatest number of layers for a sequence of `length` tokens, including limits by its length."""
+    """Return the greatest number of layers for a sequence of `length` tokens, limited also by its length."""
     stated: Callable[[Settings, int], int] | None = _stated(config, "most_layers")
     return depth_range(config, length)[1] if stated is None else stated(config, length)
 
@@ -222,7 +222,7 @@ def peak_memory_bytes(
 
 
 def _between(config: ModelSettings, saved: float, rows: int, length: int) -> float:
-    """Return the bytes of one layer and of the states between all layers, given `saved` bytes of all layers."""
+    """Return the bytes of one layer plus the states between layers, given `saved` bytes of all layers."""
     layers = depth_range(config, length)[1]
     stated: Callable[[Settings], float] | None = _stated(config, "states_between")
     states = STATES_BETWEEN if stated is None else stated(config)
@@ -232,7 +232,7 @@ def _between(config: ModelSettings, saved: float, rows: int, length: int) -> flo
 def _answer_bytes(
     config: ModelSettings, shape: TaskShape, batch_size: int, length: int, *, recomputes: bool
 ) -> float:
-    """Return the bytes that decoder and readout store: logits, log-probabilities and three widths per token."""
+    """Return the bytes stored by decoder and readout: logits, log-probabilities, three widths per token."""
     tokens = answer_length(shape, length)
     memory = _memory_length(config, length)
     decoder = _decoder_saved_bytes(config, batch_size, tokens, memory)

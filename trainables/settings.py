@@ -50,7 +50,7 @@ without importing their code.
 
 
 class Settings(BaseModel):
-    """Base class of settings: frozen and strict. An unknown field or an implicit type conversion is an error."""
+    """Base class of frozen, strict settings. An unknown field or an implicit type conversion is an error."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, validate_default=True
