@@ -37,5 +37,5 @@ def picture(tokens: Sequence[int]) -> str:
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """Grey levels, one row of the picture after the other."""
+    """Return the grey levels, row by row."""
     return " ".join(map(str, tokens))

@@ -88,14 +88,14 @@ def first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Tr
 
 
 def listops_shape(length_max: int) -> TaskShape:
-    """Ten classes over 18 words."""
+    """Return a shape with ten classes over 18 words."""
     return TaskShape(
         head="classify", vocabulary_size=len(WORDS), num_classes=10, pad_id=PAD, length_max=length_max
     )
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """E.g. `[MAX 2 [SM 9 4 ] ]`."""
+    """Return readable text, e.g. `[MAX 2 [SM 9 4 ] ]`."""
     return " ".join(WORDS[token] for token in tokens)
 
 

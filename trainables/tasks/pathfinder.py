@@ -33,10 +33,10 @@ from trainables.generators.contours import drawings, render
 from trainables.generators.images import (
     PIXELS,
     SIDE,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     image_shape,
     image_table,
-    picture,  # noqa: F401 drawn by `haltsweep data`
+    picture,  # noqa: F401 used by `haltsweep data`
 )
 from trainables.readers import pathfinder_files as files
 from trainables.settings import Settings
@@ -47,7 +47,7 @@ from trainables.types import TaskShape
 VERSION = 1
 TRAINING_ONLY = frozenset({"train_examples"})
 SIZES = {"train": 160_000, "valid": 20_000, "test": 20_000}
-"""As published: 80, 10 and 10% of 200,000."""
+"""Published numbers of images: 80, 10 and 10% of 200,000."""
 
 
 class Config(Settings):
@@ -87,22 +87,22 @@ class Config(Settings):
 
 
 def settled(config: Config) -> Config:
-    """With the published sizes written out, of images that are generated."""
+    """Return settings with the published numbers of generated images filled in."""
     return config.model_copy(update={f"{split}_examples": _examples(config, split) for split in SIZES})
 
 
 def shape(config: Config) -> TaskShape:
-    """Two classes of 1,024 grey levels, or as many as the images have pixels."""
+    """Return a shape with two classes and as many grey pixels as the images have."""
     return image_shape(2, config.side)
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """Whether the marked ends belong to one contour."""
+    """Return the names of the classes: `together` if the marked ends belong to one contour."""
     return ("apart", "together")
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, test: all of one law."""
+    """Return train, valid and test, all of the same distribution."""
     pixels = config.side**2, config.side**2
     return (
         SplitInfo("train", "train", *pixels, _examples(config, "train")),
@@ -112,7 +112,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for an unknown split or a bad folder."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad split or folder."""
     if split not in SIZES:
         raise ValueError(f"pathfinder has no split {split!r}. Known: {', '.join(SIZES)}")
     if config.folder is not None:
@@ -133,13 +133,13 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     if config.folder is not None:
         files.metadata(files.root(config.folder, config.contour_length, config.side))
 
 
 def source_digest(config: Config) -> str | None:
-    """The images and their list, by content; None where they are generated. Raises `ValueError`."""
+    """Return a digest of the images and their list; None for generated images. Raises `ValueError`."""
     if config.folder is None:
         return None
     place = files.root(config.folder, config.contour_length, config.side)
@@ -153,7 +153,7 @@ def _examples(config: Config, split: str) -> int | None:
 
 
 def _read(config: Config, folder: str, split: str) -> pa.Table:
-    """A tenth of the images, rounded up, for test, as many for valid, and what is left for train."""
+    """Return a tenth of the images, rounded up, for test, another for valid, and the rest for train."""
     place = files.root(folder, config.contour_length, config.side)
     images = files.present(place, files.listed(place))
     keys = numpy_stream(config.data_seed, "pathfinder", "order").bit_generator.random_raw(len(images))
