@@ -224,9 +224,7 @@ def _allocated(ghost: nn.Module) -> nn.Module:
 
 @contextmanager
 def as_fault(config: Settings, what: str) -> Iterator[None]:
-    """Raise ValueError with file and line for errors of a model of another package; built-in models raise as
-    is.
-    """
+    """Raise ValueError with file and line for errors of a model of another package."""
     try:
         yield
     except Exception as error:
@@ -310,9 +308,7 @@ def batch_statistics(model: nn.Module) -> str | None:
 
 
 def batch_norm(model: nn.Module) -> str | None:
-    """Return class and name of the first module that normalises over all samples of a batch; None if none
-    does.
-    """
+    """Return class and name of the first module that normalises over a batch; None if none does."""
     norms = (
         f"{type(each).__name__} at {name}"
         for name, each in model.named_modules()
@@ -360,9 +356,7 @@ def _file(config: Settings) -> ModuleType:
 
 
 def head_module(shape: TaskShape) -> ModuleType:
-    """Return the module of the task's head, with `FEATURES` and a class named after the head, e.g.
-    `ClassifyModel`.
-    """
+    """Return the module of the task's head: `FEATURES` and a class such as `ClassifyModel`."""
     return importlib.import_module(f"trainables.heads.{shape.head}")
 
 

@@ -14,8 +14,7 @@ _UNFINISHED = ".tmp"
 
 
 def write_atomically(path: Path, data: str | bytes, *, mode: int = PUBLIC) -> None:
-    """Replace `path` by a file with `data` (text as UTF-8), or leave it unchanged on an error. Raises
-    OSError.
+    """Replace `path` by a file with `data` (text as UTF-8), or leave it unchanged. Raises OSError.
 
     The file never has more permissions than `mode` less the umask, and is flushed to disk before it gets its
     name.

@@ -1,6 +1,4 @@
-"""Store tensors as safetensors and everything else as JSON, so that reading a checkpoint never runs code from
-it.
-"""
+"""Store tensors as safetensors and all else as JSON, so that reading never runs code."""
 
 import json
 from collections.abc import Mapping

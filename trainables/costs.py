@@ -243,9 +243,7 @@ def _answer_bytes(
 
 
 def _rows(shape: TaskShape, length: int) -> tuple[int, int]:
-    """Return the number of sequences that the encoder receives for an input of `length` tokens, and their
-    length.
-    """
+    """Return number and length of the encoder's sequences for an input of `length` tokens."""
     return (2, (length - 1) // 2) if shape.head == "pair" else (1, length)
 
 

@@ -139,8 +139,7 @@ def _rows(width: int, rows: int, length: int) -> list[Tensor]:
 
 
 class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count FLOPs in a block by the formulas of `torch.utils.flop_counter`, in half of the time of its
-    counter.
+    """Count FLOPs in a block by the formulas of `torch.utils.flop_counter`, twice as fast.
 
     PyTorch's counter also attributes FLOPs to modules; this class does not.
     """

@@ -16,8 +16,7 @@ NOTE_BYTES = 300
 
 @contextmanager
 def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the exclusive lock at `path`, a file that is created for it, and write the name of this process
-    into it.
+    """Hold the exclusive lock at `path`, and write the name of this process into that file.
 
     A process that has waited for `patience_s` seconds calls `on_wait` once with a description of the holder.
     `on_wait` may raise; otherwise the process waits without a time limit.

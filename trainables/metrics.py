@@ -119,8 +119,7 @@ def usual_goal(metric: str) -> Literal["max", "min"] | None:
 
 
 def declared(written: object) -> tuple[Metric, ...]:
-    """Return the metrics that a trainable declares as a mapping from name to properties, with the keys
-    `KEYS`.
+    """Return the metrics that a trainable declares by name, with properties from `KEYS`.
 
         metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {"cost": True}}
 

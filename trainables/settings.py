@@ -69,9 +69,7 @@ class Reach:
 
 
 def within(config: Settings, longest: int) -> Settings:
-    """Return `config` with every marked range limited to inputs of `longest` tokens; itself if nothing
-    changes.
-    """
+    """Return `config` with every marked range limited to inputs of `longest` tokens."""
     changed: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
@@ -94,7 +92,7 @@ def shallower(config: Settings, most: int) -> Settings:
 
 
 class ModelSettings(Settings):
-    """What every model has, whatever it is made of: all that heads and costs read."""
+    """Settings of every model, including all that heads and cost estimates read."""
 
     width: Annotated[int, Small(16)] = Field(default=512, ge=1)
     """Size of a token's state."""
@@ -105,7 +103,7 @@ class ModelSettings(Settings):
 
 
 class AnswerSettings(ModelSettings):
-    """What a model has that can write answers token by token."""
+    """Settings of models that can generate answers token by token."""
 
     tied_output: bool = False
     """Answer tokens share input and output embeddings, as in translation, in place of a readout of their own:
@@ -144,7 +142,7 @@ class HeadSettings(ModelSettings):
 
 
 class CausalSettings(ModelSettings):
-    """What a model has that also has a causal form."""
+    """Settings of models that also have a causal form."""
 
     causal: bool = False
     """No token sees a later one, in attention, means or halting: for predicting what comes next. There are no

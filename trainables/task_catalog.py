@@ -128,8 +128,7 @@ def settled(config: Settings) -> Settings:
 
 
 def metrics(name: str) -> tuple[Metric, ...]:
-    """Return the metrics that the task `name` declares for the values of its `score`; see
-    `trainables.metrics`.
+    """Return the metrics that the task `name` declares for its `score`, see `trainables.metrics`.
 
     Raises:
         extensions.BadName: `name` is not a task.
@@ -142,8 +141,7 @@ def metrics(name: str) -> tuple[Metric, ...]:
 
 
 def headline(name: str) -> str:
-    """Return the main quantity of the task `name`; empty for the default, the first quantity common to all
-    tasks.
+    """Return the main quantity of the task `name`; empty for the first quantity common to all tasks.
 
     A task with another main quantity names it in `HEADLINE`. Raises `extensions.BadName` if `name` is not a
     task.
@@ -202,8 +200,7 @@ def source_digest(module: TaskModule, config: Settings) -> str | None:
 
 
 def require_files(config: Settings) -> None:
-    """Raise `ValueError` if files that the task reads are missing; the message states which file to put
-    where.
+    """Raise `ValueError` if files that the task reads are missing, with the remedy.
 
     The check does not read the files. Every task with a `source_digest` has a function
     `require_files(config)`.

@@ -1,6 +1,4 @@
-"""Define the interface of task modules. The file name in `trainables/tasks` is the task's name; no
-registration.
-"""
+"""Define the interface of task modules, whose file names in `trainables/tasks` are the task names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +51,7 @@ class TaskModule(Protocol):
         """Return all splits: one of role `train`, one of role `valid`, any number of role `test`."""
 
     def build(self, config: Any, split: str) -> pa.Table:
-        """Return the examples of one split in columns `tokens` (list<uint8|uint16|uint32>) and `label`
+        """Return the examples of one split as columns `tokens` (list<uint8|uint16|uint32>) and `label`
         (int16).
 
         For the head `positions` the column `label` is replaced by `targets` (list<int8|int16>) with one value

@@ -18,9 +18,7 @@ NOT_ASKED = -1
 
 @dataclass(frozen=True, slots=True)
 class TaskShape:
-    """Properties of a task that are needed to build a model; computed from the task's settings without any
-    data.
-    """
+    """Properties of a task that are needed to build a model; computed without any data."""
 
     head: HeadKind
     vocabulary_size: int

@@ -204,9 +204,7 @@ def is_importing() -> bool:
 
 @contextmanager
 def exits_raised() -> Iterator[None]:
-    """Make `os._exit` in this thread raise SystemExit inside the block, so that callers can
-    report the exit.
-    """
+    """Make `os._exit` in this thread raise SystemExit inside the block, so that it can be reported."""
     ends, thread, process = os._exit, threading.get_ident(), os.getpid()
 
     def exit_seen(status: int) -> NoReturn:
@@ -233,8 +231,7 @@ def look_in(folder: Path) -> None:
 
 
 def hides(module: ModuleType) -> str:
-    """Return a hint for a fault of `module` if the current directory has another file of its name; else
-    empty.
+    """Return a hint if the current directory has another file of the name of `module`; else empty.
 
     A module in the current directory is never imported if its name is that of a standard or installed module,
     because the current directory comes last in the search path.
@@ -260,9 +257,7 @@ def _own_file(name: str) -> str:
 
 
 def _sibling(module: str) -> str:
-    """Return a hint for a missing module: the most similar name in its package, or the form it
-    should have.
-    """
+    """Return a hint for a missing module: a similar name, or the form it should have."""
     parent = module.rpartition(".")[0]
     if module.endswith(".py") and names_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
@@ -330,9 +325,7 @@ def fault_of_others(error: BaseException) -> str:
 
 
 def _theirs() -> set[Path]:
-    """Return the folders and files of modules named by specs, including the folders that contain
-    the files.
-    """
+    """Return the folders and files of modules named by specs."""
     found: set[Path] = set()
     for name in _NAMED:
         # Do not use getattr: a module's `__getattr__` may have raised the error.

@@ -232,9 +232,7 @@ def running_trial() -> FunctionTrial | None:
 
 
 def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
-    """Return the result of `train`; a script that ends by `sys.exit()` or `sys.exit(0)` succeeds
-    with None.
-    """
+    """Return the result of `train`; a script may also end by `sys.exit()` or `sys.exit(0)`."""
     _RUNNING.append(trial)
     try:
         return train(settings, trial)
@@ -271,9 +269,7 @@ def _article(value: object) -> str:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy the contents of the folder `source`; links to folders stay links, because they may
-    lead to data.
-    """
+    """Copy the contents of the folder `source`; links to folders, perhaps of data, stay links."""
     links: list[Path] = []
 
     def linked(folder: str, names: list[str]) -> list[str]:
@@ -287,9 +283,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 class Evaluation:
-    """Calls `evaluate(settings, folder)` once; `folder` contains a copy of the files of the
-    confirmed trial.
-    """
+    """Calls `evaluate(settings, folder)` once, on a copy of the files of the confirmed trial."""
 
     def __init__(self, evaluate: Evaluate, job: Job) -> None:
         if job.source is None:

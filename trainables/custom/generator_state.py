@@ -194,7 +194,7 @@ class GeneratorFiles:
             self._files[name] = _File(self._index_of_now(), self._steps)
 
     def renamed(self, source: str, destination: str) -> None:
-        """Keep the states of files when a file or its folder is renamed.
+        """Transfer the states of files when a file or its folder is renamed.
 
         Args:
             source: Path before.

@@ -107,9 +107,7 @@ def load(path: str) -> Trainable:
 
 
 def config_admits(settings: Mapping[str, Any], path: str) -> bool:
-    """Return whether the `Config` of the trainable at `path` accepts `settings`. Raises
-    ValueError as `load`.
-    """
+    """Return whether the declared config of `path` accepts `settings`. Raises ValueError as `load`."""
     config = load(path).config
     try:
         if config is not None:
@@ -120,9 +118,7 @@ def config_admits(settings: Mapping[str, Any], path: str) -> bool:
 
 
 def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
-    """Return the declarations of `found` or its module in `haltsweep`; empty if that is a module or a
-    function.
-    """
+    """Return the mapping `haltsweep` of `found` or its module; empty without a declaration."""
     given = getattr(found, DECLARES, getattr(module, DECLARES, None))
     if given is None or inspect.ismodule(given) or callable(given):
         return {}
@@ -142,8 +138,7 @@ def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
 
 
 def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
-    """Yield dotted paths at or below `path` that are in `given` but not in `kept`, the parsed form of
-    `given`.
+    """Yield dotted paths at or below `path` that are in `given` but not in its parsed form `kept`.
 
     Positions in a list are parts of a path. A list that was parsed into one of another length is skipped.
     """
@@ -175,9 +170,7 @@ def _config(found: Any, path: str) -> type[BaseModel] | None:
 
 
 def _model_of(found: Any, path: str) -> type[BaseModel]:
-    """Return a pydantic model with the fields of the dataclass `found`; validation also
-    constructs `found`.
-    """
+    """Return a pydantic model with the fields of the dataclass `found`, which validates by it."""
 
     def field_of(each: "dataclasses.Field[Any]") -> tuple[Any, Any]:
         if each.default_factory is not dataclasses.MISSING:

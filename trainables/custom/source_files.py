@@ -40,9 +40,7 @@ def names_file(name: str | Path) -> bool:
 
 
 def source_files(module: str) -> list[Path]:
-    """Return the files of `parts_of`, including all files of packages; the order does not depend on their
-    folder.
-    """
+    """Return the files of `parts_of`, including all files of packages, in a fixed order."""
     files = {
         file: place / file.relative_to(part)
         for part, place in parts_of(module).places.items()
@@ -58,8 +56,7 @@ def mentions(module: str, word: str) -> bool:
 
 
 def parts_of(module: str) -> CodeParts:
-    """Return the top-level package of `module`, or the module itself, and the neighbouring code that it
-    imports.
+    """Return the top-level package of `module`, or the module, and the local code that it imports.
 
     Imports of modules and packages are followed, except those of haltsweep and of installed packages. A
     folder without `__init__.py` may contain unrelated files, so only the named module in it counts. The
@@ -96,9 +93,7 @@ def _files_of(part: Path) -> list[Path]:
 
 
 def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
-    """Return `first` and all neighbouring code that it imports, directly or indirectly, each with
-    its place.
-    """
+    """Return `first` and all local code that it imports, also indirectly, each with its place."""
     sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.imported`.
     roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))

@@ -20,9 +20,7 @@ def below(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
 
 
 def first_unseen(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
-    """Return the indices of the first `missing` keys, or fewer, that are not in `seen`, and add them to
-    `seen`.
-    """
+    """Return indices of the first `missing` keys not in `seen`, or fewer; add the keys to `seen`."""
     new: list[int] = []
     for index, key in enumerate(keys):
         if key not in seen:

@@ -49,9 +49,7 @@ class Example:
 def of_split(
     split: Split, config: Settings, role: Role, batch_size: int, batch_tokens: int | None = None
 ) -> Facts:
-    """Return the facts of a stored split, in batches of `batch_size` examples, or of
-    `batch_tokens` tokens.
-    """
+    """Return the facts of a stored split, in batches of `batch_size` examples or `batch_tokens` tokens."""
     orders = _orders(split.lengths, role, batch_size)
     if role == "train" and batch_tokens is not None:
         order = TokenBatches(split.sizes, batch_tokens, 0)

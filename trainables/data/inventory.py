@@ -1,6 +1,4 @@
-"""List the contents of a data folder: every split, read in full and compared with its seal, and
-other files.
-"""
+"""List the contents of a data folder: every split, compared with its seal, and other files."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -41,9 +39,7 @@ class Found:
     """Size in bytes."""
 
     def remove(self) -> None:
-        """Delete the file. The seal is deleted first, so that the rest of an interrupted removal is not
-        trusted.
-        """
+        """Delete the file, its seal first, so that an interrupted removal leaves nothing trusted."""
         assert self.verdict in REMOVABLE, f"only what is {sorted(REMOVABLE)} is deleted, got {self.verdict}"
         if self.path.suffix == DATA:
             self.path.with_suffix(SEAL).unlink(missing_ok=True)

@@ -1,5 +1,4 @@
-"""Choose the examples of a step as a function of the seed and the step alone, so that resuming needs no
-state.
+"""Choose the examples of a step from the seed and the step alone, so that resuming needs no state.
 
 Training reads an endless sequence: a random order of all examples for epoch 0, another for epoch 1, and so
 on. It is divided into batches that are always full. A batch may thus contain the end of one epoch and the
@@ -128,7 +127,7 @@ def evaluation_batches(
 
 
 def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
-    """Share of the positions of right-padded `batches` that are padding."""
+    """Return the share of positions in right-padded `batches` that are padding."""
     real = sum(int(lengths[batch].sum()) for batch in batches)
     padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
     return 1 - real / padded
@@ -136,7 +135,7 @@ def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
 
 @lru_cache(maxsize=4)
 def _shuffled(n_examples: int, seed: int, epoch: int) -> np.ndarray:
-    """A random order of all examples, read-only since it is shared."""
+    """Return a random order of all examples, read-only because it is shared."""
     # Sorting raw output is the same in every NumPy version; Generator.permutation does not promise to be.
     keys = numpy_stream(seed, "order", epoch).bit_generator.random_raw(n_examples)
     order = np.argsort(keys, kind="stable")

@@ -16,8 +16,7 @@ HASHED_AT_ONCE = 1 << 22
 
 
 class Split:
-    """Examples in the columns that `TaskModule.build` returns. Columns are views of the table; only batches
-    are copied.
+    """Examples in the columns that `TaskModule.build` returns, as views of the table.
 
     Labels are one per example (column `label`), one per token (`targets`), or a row per example (`answer`)
     that is followed by `end_id`.
@@ -46,9 +45,7 @@ class Split:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """Return the number of tokens of each example, or of its answer with end token if that is longer
-        (int64).
-        """
+        """Return the tokens of each example, or of its answer with end token if longer (int64)."""
         return np.maximum(self.lengths, np.diff(self._bounds) + 1) if self._kind == "answer" else self.lengths
 
     @cached_property
@@ -71,9 +68,7 @@ class Split:
         return max(self.label_histogram.values()) / sum(self.label_histogram.values())
 
     def batch(self, indices: np.ndarray) -> Batch:
-        """Return the examples at `indices`, in that order, right-padded to the longest of them,
-        on the CPU.
-        """
+        """Return the examples at `indices` in that order, right-padded to the longest, on the CPU."""
         lengths = self.lengths[indices]
         tokens, mask = _padded(self._values, self._offsets[indices], lengths, self._pad_id)
         steps = None if self._steps is None else torch.from_numpy(self._steps[indices].astype(np.int64))

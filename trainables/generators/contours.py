@@ -1,5 +1,4 @@
-"""Generate contours of the pathfinder images, many images at a time: grow them paddle by paddle and draw
-them.
+"""Generate contours of the pathfinder images, many images at a time, and draw them.
 
 The occupied pixels of an image are one 64-bit number per row, so that a shift and an AND tests whether a
 paddle fits. The distributions and their source are described in `tasks.pathfinder`.

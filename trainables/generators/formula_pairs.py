@@ -1,6 +1,4 @@
-"""Generate pairs of formulas with their relation. A pair is one row: first sentence, separator, second
-sentence.
-"""
+"""Generate pairs of formulas as rows: first sentence, separator, second sentence, and a relation."""
 
 from functools import lru_cache
 from itertools import count
@@ -80,9 +78,7 @@ def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
 
 
 def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
-    """Return pairs over four of six variables, without tautologies and contradictions, and their
-    operators.
-    """
+    """Return pairs over four of six variables, no tautologies or contradictions, and operators."""
     keys = stream.bit_generator.random_raw(ROUND * VARIABLES).reshape(ROUND, VARIABLES)
     variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
     first, second = grow(stream, variables), grow(stream, variables)

@@ -106,9 +106,7 @@ def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:
 
 
 def wrap(stream: np.random.Generator, inner: Measured, law: Law) -> Measured:
-    """Wrap each tree as an argument, not the last, of a new operator; return those that remain
-    short enough.
-    """
+    """Wrap each tree as an argument, not the last, of a new operator; return the short ones."""
     others = 2 + below(stream, len(inner), ARGUMENTS_MAX - 2)
     place = (uniform(stream, len(inner)) * others).astype(np.int64)
     operators = (MIN + below(stream, len(inner), len(OPERATORS))).astype(np.uint8)

@@ -95,9 +95,7 @@ def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.nd
 def _split(
     stream: np.random.Generator, sums: list[np.ndarray], rest: np.ndarray, arity: np.ndarray
 ) -> np.ndarray:
-    """Return the lengths of all children, in order, of nodes whose `arity` children have `rest` tokens in
-    total.
-    """
+    """Return the lengths of all children, in order, of nodes with `arity` children of `rest` tokens."""
     first = offsets_of(arity)[:-1]
     lengths = np.empty(int(arity.sum()), dtype=np.int64)
     rest = rest.copy()
@@ -114,9 +112,7 @@ def _split(
 def _first_of(
     stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, rest: np.ndarray
 ) -> np.ndarray:
-    """Return the length of the first of `count` subtrees with `rest` tokens in total. Equal cases share one
-    table.
-    """
+    """Return the length of the first of `count` subtrees with `rest` tokens in total."""
     u = uniform(stream, len(rest))
     lengths = np.empty(len(rest), dtype=np.int64)
     order = np.lexsort((rest, count))

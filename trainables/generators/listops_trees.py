@@ -39,9 +39,7 @@ class Law:
         return length
 
     def distinct(self) -> int:
-        """Return the number of different trees; beyond 10^18 only a lower bound, since the number has 5^18
-        digits.
-        """
+        """Return the number of different trees; beyond 10^18 only a lower bound."""
         count = 10
         for _ in range(self.depth_max - 1):
             if count > 10**18:
@@ -131,9 +129,7 @@ def render(levels: list[Level]) -> Trees:
 
 
 def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
-    """Return values of a level from the values of the next one. Operators of equal arity are evaluated
-    together.
-    """
+    """Return values of a level from the values of the next one, by groups of equal arity."""
     values = nodes.symbols.astype(np.int64)
     first = offsets_of(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():

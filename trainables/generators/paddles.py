@@ -61,9 +61,7 @@ class PaddleTables:
 
 
 def tables() -> PaddleTables:
-    """Return the tables for first paddles, anchored at the tail, then for those of the ring, anchored at the
-    head.
-    """
+    """Return the tables: first paddles, anchored at the tail, then the ring, anchored at the head."""
     unit = np.asarray([*map(_of_degree, range(DEGREES)), *map(_normed, RING.tolist())])
     first = np.arange(len(unit)) < DEGREES
     line = np.where(first[:, None], 1, -1) * _rounded(FINE * LENGTH * unit)

@@ -115,9 +115,7 @@ def names(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return images (uint8, N x 3072, red, green, blue) and labels (int16). Raises `ValueError` with file and
-    fault.
-    """
+    """Return images (uint8, N x 3072, red, green, blue) and labels (int16). Raises `ValueError`."""
     try:
         content = file.read_bytes()
     except OSError as error:

@@ -139,9 +139,7 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
 
 
 def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
-    """Log a warning if many words of a file have the id `unknown`, which suggests a vocabulary of another
-    text.
-    """
+    """Log a warning if many words of a file have the id `unknown`."""
     ids = np.asarray(column.values)
     count = int(np.count_nonzero(ids == unknown))
     if count > UNKNOWN_SHARE_WARNED * len(ids):
@@ -157,9 +155,7 @@ def missing(files: Iterable[Path]) -> str:
 
 
 def _text(line: bytes, file: Path, number: int) -> str:
-    """Return the text of a line, without the byte order mark that some editors write at the start
-    of a file.
-    """
+    """Return the text of a line, without a byte order mark at the start of a file."""
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:

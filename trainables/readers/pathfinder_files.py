@@ -69,9 +69,7 @@ def listed(place: Path) -> list[Listed]:
 
 
 def present(place: Path, images: list[Listed]) -> list[Listed]:
-    """Return the images with non-empty files and log the number of others. Raises `ValueError` for missing
-    ones.
-    """
+    """Return the images with non-empty files. Raises `ValueError` for missing files."""
     sizes: dict[str, dict[str, int]] = {}
     kept = []
     for image in images:

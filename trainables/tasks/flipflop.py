@@ -179,8 +179,7 @@ def decode(tokens: Sequence[int]) -> str:
 
 @lru_cache(maxsize=1)
 def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
-    """Return the strings (uint8, examples by length) of each part of a split, excluding those of earlier
-    splits.
+    """Return the strings (uint8, examples by length) of each part of a split, without duplicates.
 
     Training strings come last, so that tests do not depend on their number.
     """

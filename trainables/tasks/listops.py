@@ -138,9 +138,7 @@ def _corpus_law(config: Config) -> Law:
 
 
 def settled(config: Config) -> Config:
-    """Return settings with test ranges in order, and with `train_length_max` limited by the corpus
-    distribution.
-    """
+    """Return settings with test ranges in order and the length limited by the corpus distribution."""
     longest = min(config.train_length_max, _corpus_law(config).longest())
     ranges = tuple(sorted(config.length_ranges))
     return config.model_copy(update={"length_ranges": ranges, "train_length_max": longest})
@@ -203,9 +201,7 @@ def _train_trees(config: Config) -> Trees:
 
 @lru_cache(maxsize=2)
 def _corpus(wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
-    """Return `wanted` unique trees that are not in `seen`, in random order, because the first drawn ones are
-    short.
-    """
+    """Return `wanted` unique trees that are not in `seen`, shuffled because short ones are drawn first."""
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
     draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
     trees = first_unique(draws, wanted, set(seen))

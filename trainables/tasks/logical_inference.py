@@ -76,9 +76,7 @@ class Config(Settings):
 
 
 def settled(config: Config) -> Config:
-    """Return settings in which numbers of drawn pairs and seeds have their defaults if pairs are read from
-    files.
-    """
+    """Return settings in which unused numbers of pairs and seeds have their defaults."""
     drawn = (
         {}
         if config.folder is None
@@ -126,9 +124,7 @@ def token_classes(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same f
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """Return train, valid, held-out if a pattern is held out, and operators-0 .. operators-12 (12
-    or more).
-    """
+    """Return train, valid, held-out if configured, and operators-0 .. operators-12 (12 or more)."""
     pool = 3, 2 * longest(TRAIN_OPERATORS_MAX) + 1
     held_out = () if config.held_out is None else (SplitInfo(HELD_OUT, "test", *pool, None),)
     tests = (

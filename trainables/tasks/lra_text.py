@@ -69,9 +69,7 @@ class Config(Settings):
 
 
 def settled(config: Config) -> Config:
-    """Return settings in which fields for held-out training reviews have defaults if tests are used to
-    validate.
-    """
+    """Return settings in which fields that the validation does not use have their defaults."""
     if config.validate_on == "test":
         return config.model_copy(update={"data_seed": 0})
     return config.model_copy(update={"valid_examples": _held_out(config)})

@@ -187,9 +187,7 @@ def score(
 
 
 def compounds_split(text: str) -> str:
-    """Return the text with hyphens inside words as separate tokens, as in fairseq and tensor2tensor for
-    En-De.
-    """
+    """Return the text with hyphens inside words as separate tokens, as in fairseq for En-De."""
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", text)
 
 

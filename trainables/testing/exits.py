@@ -22,9 +22,7 @@ class EarlyExitContract(ModelCases):
     """
 
     def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
-        """Check in training with dropout that loss, states, depths, costs and gradients equal those of
-        `none`.
-        """
+        """Check in training with dropout that outputs, costs and gradients equal those of `none`."""
         modes = [mode for mode in modes_of(model_config(exiting)) if mode != "none"]
         whole, gradients = trained(self._exiting(exiting, "none"), batch(LENGTHS))
         for mode in modes:
@@ -41,8 +39,7 @@ class EarlyExitContract(ModelCases):
                 check_close(found, gradient, f"{what}: gradient of {name}")
 
     def test_no_layer_is_run_for_who_has_halted(self, exiting: Raw) -> None:
-        """Check that in the mode that saves most a unit runs its retained layers and at most one discarded
-        step.
+        """Check that a unit runs its retained layers and at most one discarded step in the best mode.
 
         Arms that do not support all modes are skipped.
         """
@@ -58,9 +55,7 @@ class EarlyExitContract(ModelCases):
 
 
 def modes_of(config: Settings) -> tuple[str, ...]:
-    """Return the possible modes of the field `early_exit` of `config`, without `auto`; none without the
-    field.
-    """
+    """Return the possible modes of the field `early_exit`, without `auto`; none without the field."""
     return tuple(mode for mode in _all_modes(config) if _is_possible(config, mode))
 
 

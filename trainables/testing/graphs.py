@@ -55,8 +55,7 @@ class GraphContract(ModelCases):
         return {label: raw for label, raw in arms.items() if ungraphed(model_config(raw), SHAPE) is None}
 
     def test_replayed_steps_are_those_that_are_run(self, graphed: Raw) -> None:
-        """Check that one capture serves other batches, labels and steps with bit-identical sums and
-        gradients.
+        """Check that one capture serves other batches and steps with bit-identical sums and gradients.
 
         Inside a pass the host must not wait for the device, read the batch, or use tensors that were created
         outside of the pass.

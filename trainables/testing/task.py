@@ -1,6 +1,4 @@
-"""Define the contract of a task: seeded, disjoint splits, declared lengths, batches that a model can train
-on.
-"""
+"""Define the contract of a task: seeded, disjoint splits, declared lengths, usable batches."""
 
 import json
 import math
@@ -180,8 +178,7 @@ class TaskContract(Contract):
             check(same, f"training batches must be the same with settled settings, {settled!r}")
 
     def test_fields_change_the_splits_that_they_name(self) -> None:
-        """Check that a field marked by InSplits leaves other splits unchanged, and that a field of tests is
-        marked.
+        """Check that a field marked by InSplits leaves other splits unchanged.
 
         Each number is increased by a fifth. A field that changes only tests must have a mark.
         """
@@ -201,9 +198,7 @@ class TaskContract(Contract):
                 check(not strange, message)
 
     def test_no_example_is_in_two_splits(self, form: Raw) -> None:
-        """Check stored splits; if training is streamed, test inputs must be longer than all
-        training inputs.
-        """
+        """Check stored splits; for streamed training, test inputs must be longer than training inputs."""
         if is_streamed(form):
             infos = task_catalog.splits(task_catalog.task_config(form))
             longest = max(info.length_max for info in infos if info.role != "test")

@@ -1,6 +1,4 @@
-"""Train any model on any task. Settings are importable without torch, which `Training` imports on
-first use.
-"""
+"""Train any model on any task. Only `Training` imports torch, on first use."""
 
 from typing import TYPE_CHECKING, Any
 

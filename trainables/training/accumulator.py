@@ -42,17 +42,13 @@ class Accumulator:
         self._skipped = 0
 
     def add(self, step: int, result: StepResult) -> None:
-        """Add the result of step number `step`. Raises `Diverged`, on CUDA up to `STEPS_UNSEEN_ON_CUDA` steps
-        late.
-        """
+        """Add the result of step number `step`. Raises `Diverged`, on CUDA some steps late."""
         self._unseen.append((step, result.row()))
         if len(self._unseen) >= self._unseen_max:
             self.flush()
 
     def flush(self) -> None:
-        """Read all pending results from the device. Raises `Diverged` for the first step that was
-        not finite.
-        """
+        """Read all pending results. Raises `Diverged` for the first step that was not finite."""
         if not self._unseen:
             return
         rows = torch.stack([row for _, row in self._unseen]).tolist()

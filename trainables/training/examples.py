@@ -48,9 +48,7 @@ def chosen(examples: int, count: int) -> np.ndarray:
 
 @torch.inference_mode()
 def seen_of(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
-    """Return the record of a forward pass on the one example of `batch`; empty for a model that
-    never halts.
-    """
+    """Return the record of a pass on the one example of `batch`; empty if the model never halts."""
     learner.model.eval()
     drawn = evaluation_stream(learner.model, learner.seed)
     with cpu_threads(learner.config.threads), learner.autocast(), drawn, watching() as watch:

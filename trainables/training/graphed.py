@@ -161,7 +161,7 @@ class GraphedPasses:
 
     @property
     def captured(self) -> int:
-        """Number of captured passes."""
+        """Return the number of captured passes."""
         return len(self._passes)
 
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:

@@ -44,9 +44,7 @@ def adapts(config: Any) -> bool:
 
 
 def batch_size(config: Any, trial: TrialFacts) -> Any:
-    """Return None if the number of tokens limits the batch, unless that always gives the same number of
-    samples.
-    """
+    """Return None if tokens limit the batch, unless that always gives the same number of samples."""
     if config.batch_tokens is None:
         return config.batch_size
     return None if trial.length is None else max(1, config.batch_tokens // trial.length)
@@ -117,9 +115,7 @@ def report_every(config: Any, _: TrialFacts) -> Any:
 
 
 def select(config: Any, trial: TrialFacts) -> Any:
-    """Return "last" for a single validation or without test evaluation, because both choices are
-    then equal.
-    """
+    """Return "last" for a single validation or without tests, since both choices are then equal."""
     return config.select if trial.confirmed and validations(config) > 1 else "last"
 
 

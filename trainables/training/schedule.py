@@ -41,9 +41,7 @@ def beta1(config: TrainConfig, step: int) -> float:
 
 
 def _cycle(config: TrainConfig, step: int, first: float, middle: float, last: float) -> float:
-    """Interpolate linearly from `first` to `middle` at the end of the warm-up, then to `last` at the last
-    step.
-    """
+    """Interpolate linearly from `first` to `middle` at the end of the warm-up, then to `last`."""
     turn, end = config.warmup_steps - 1, config.steps - 1
     if step < turn:
         return first + (middle - first) * step / turn

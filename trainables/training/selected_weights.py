@@ -35,9 +35,7 @@ def follow(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> Non
 
 @contextmanager
 def holding(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
-    """Replace the weights of `model` by `tensors` in the block and restore them afterwards; None changes
-    nothing.
-    """
+    """Replace the weights of `model` by `tensors` in the block; None changes nothing."""
     if tensors is None:
         yield
         return
@@ -65,9 +63,7 @@ def best(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]
 
 
 def mean(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
-    """Return the mean of every tensor, summed in 64 bits; non-floating tensors are taken from the last
-    candidate.
-    """
+    """Return the mean of every tensor, summed in 64 bits; the last one if it is not floating."""
     found = dict(candidates[-1].weights)
     for name, last in found.items():
         if last.is_floating_point():

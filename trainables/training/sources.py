@@ -1,6 +1,4 @@
-"""Provide the model and batches of a trial on its device; all randomness depends on the trial's
-seed alone.
-"""
+"""Provide the model and batches of a trial; all randomness depends on its seed alone."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -77,9 +75,7 @@ class Sources:
         return Work(model_config(self._job.settings["model"]), task_shape(self._task), self._config)
 
     def filler(self) -> Filler:
-        """Return the filler for training batches. Raises ValueError if the model or task does not support
-        graphs.
-        """
+        """Return the filler for training batches. Raises ValueError without support for graphs."""
         shape = task_shape(self._task)
         if (why := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
             raise ValueError(f"train.graph {why}")
@@ -87,8 +83,8 @@ class Sources:
         return Filler.of(rows, shape.length_max, shape.pad_id)
 
     def train_batch(self, step: int) -> Batch:
-        """Return the batch of optimiser step number `step`, a function of data, seed, batch size and step
-        alone.
+        """Return the batch of optimiser step number `step`, which depends on data, seed and
+        settings alone.
         """
         if self._streamed:
             return self._drawn(step).to(self.train_device)
@@ -96,9 +92,7 @@ class Sources:
 
     @property
     def epoch(self) -> int | None:
-        """Return the number of examples in one pass over the training data; None if every batch is newly
-        drawn.
-        """
+        """Return the number of examples per epoch; None if every batch is newly drawn."""
         return None if self._streamed else len(self._train)
 
     def batches(self, split: str) -> Iterator[Batch]:
@@ -155,9 +149,7 @@ class Sources:
         return lambda step: batch_indices(examples, size, seed, step)
 
     def _drawn(self, step: int) -> Batch:
-        """Return a streamed batch. Raises ValueError if a task of another package violates its
-        declarations.
-        """
+        """Return a streamed batch. Raises ValueError if a custom task violates its declarations."""
         drawn = stream(self._task, self._config.batch_size, self._job.seed, step)
         if is_outside("tasks", task_name(self._task)):
             check_batch(drawn, task_shape(self._task), self._train_info)
@@ -175,8 +167,7 @@ class Sources:
         return examples, chosen
 
     def _digest(self, examples: Split, chosen: np.ndarray) -> str:
-        """Return a digest of the measured samples: their content, how many were chosen, and how they are
-        written.
+        """Return a digest of the measured samples: content, number chosen, and form.
 
         Samples in another form than the default have another content. The form is therefore appended after a
         space: digests with different forms say nothing about equality.

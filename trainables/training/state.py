@@ -73,9 +73,7 @@ class TrainingState:
 
     @property
     def selected(self) -> dict[str, Tensor] | None:
-        """Return the weights that a finished training reports; None for its last weights without
-        averaging.
-        """
+        """Return the weights that a finished training reports; None for its last weights."""
         return self.learner.average if self.best is None else self.best
 
     def save(self, folder: Path) -> None:

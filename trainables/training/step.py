@@ -41,9 +41,7 @@ class StepResult:
     """Number of real tokens in the batch."""
 
     def row(self) -> Float[Tensor, " 6"]:
-        """Return all values as one float64 tensor, in the order of the fields, for a single transfer to the
-        host.
-        """
+        """Return all values as one float64 tensor, in field order, for a single transfer to the host."""
         values = (self.loss, self.ponder, self.gradient_norm, self.hits, self.counts, self.tokens)
         return torch.stack([value.double() for value in values])
 
@@ -169,9 +167,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
 
 
 def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
-    """Compute the share of rank number `rank` in a step: gradients of its parts of the batch, and
-    their sums.
-    """
+    """Compute the share of rank number `rank` in a step: gradients of its parts, and their sums."""
     with cpu_threads(learner.config.threads):
         learner.optimizer.zero_grad(set_to_none=True)
         return _share(learner, batch, step, rank)
@@ -218,8 +214,7 @@ def _backward_of_part(
 
 
 def weighted_objective(output: Output, learner: Learner, share: float) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the loss to differentiate, scaled in fp16, and the detached values that `compute_gradients`
-    returns.
+    """Return the loss to differentiate, scaled in fp16, and the sums of `compute_gradients`.
 
     Means of a part of a batch are weighted by its `share` of the rows.
     """

@@ -204,9 +204,7 @@ class _Experts:
         return classes, ids
 
     def _words(self, mixture: int, experts: int, task: Settings) -> Iterator[list[list[Any]]]:
-        """Yield for each expert the words that chose it most often; equal counts prefer the lower
-        token id.
-        """
+        """Yield for each expert the words that chose it most often; ties prefer the lower token id."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(experts)]
         for (word, expert), times in self.choices.get(mixture, Counter()).items():
             found[expert].append((-times, word))

@@ -104,9 +104,7 @@ class Training:
         return Sources(job, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
     def _engine(self) -> Engine:
-        """Return the engine that captures passes of training steps. Raises ValueError without a
-        CUDA device.
-        """
+        """Return the engine that captures passes. Raises ValueError without a CUDA device."""
         if self._device.type != "cuda":
             raise ValueError("train.graph: true needs a CUDA device, got none: drop it, or train on a GPU")
         return CudaEngine(self._device)
@@ -211,9 +209,7 @@ class Training:
         return metrics
 
     def _look_at_examples(self) -> Iterator[dict[str, Any]]:
-        """Yield records of halting on single examples of the first test split, and of halting and experts on
-        many.
-        """
+        """Yield records of single examples of the first test split, and tallies over many examples."""
         if not self._job.halting_examples:
             return
         split = self._job.splits[0] if self._job.splits else VALID
