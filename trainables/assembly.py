@@ -139,7 +139,7 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 @contextmanager
 def _nothing_left_over() -> Iterator[None]:
     """Fill uninitialised memory with NaN in the block, instead of arbitrary former content."""
-    memory: Any = torch.utils.deterministic  # which says nothing of what it holds
+    memory: Any = torch.utils.deterministic  # the module has no type annotations
     mode, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
     memory.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(mode=True, warn_only=True)

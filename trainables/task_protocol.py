@@ -51,11 +51,11 @@ class TaskModule(Protocol):
         """Return all splits: one of role `train`, one of role `valid`, any number of role `test`."""
 
     def build(self, config: Any, split: str) -> pa.Table:
-        """Return the examples of one split as columns `tokens` (list<uint8|uint16|uint32>) and `label`
-        (int16).
+        """Return the examples of one split as a table with columns `tokens` and `label`.
 
-        For the head `positions` the column `label` is replaced by `targets` (list<int8|int16>) with one value
-        per token, `NOT_ASKED` where nothing is predicted. For the head `sequence` it is replaced by `answer`
+        The types are list<uint8|uint16|uint32> for `tokens` and int16 for `label`. For the head `positions`
+        the column `label` is replaced by `targets` (list<int8|int16>) with one value per token, `NOT_ASKED`
+        where nothing is predicted. For the head `sequence` it is replaced by `answer`
         (list<uint8|uint16|uint32>), of any length and without its end token. An optional column `steps`
         (int32) is the number of steps that an algorithm for the task takes. A pair is one row with a
         separator between its sentences.

@@ -122,7 +122,7 @@ class Catalogue:
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 what is found depends on it
+def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache key
     return metadata.entry_points()
 
 

@@ -80,7 +80,7 @@ def load(path: str) -> Trainable:
         message = f"{module_name} has no {name}. {meant}It has {there}{hides(module)}"
         raise ValueError(message) from None
     if not callable(found):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"must be a class or a function, got {type(found).__name__} at {path}"
         )
 
@@ -93,7 +93,7 @@ def load(path: str) -> Trainable:
         _check_evaluate(functions["evaluate"], path)
     several_gpus = given.get("several_gpus", False)
     if not isinstance(several_gpus, bool):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"several_gpus of {path} must be True or False, got {several_gpus!r}"
         )
     return Trainable(
@@ -124,7 +124,7 @@ def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
         return {}
     known = [each.name for each in dataclasses.fields(Trainable) if each.name not in ("path", "workload")]
     if not isinstance(given, Mapping):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"{DECLARES} of {path} must be a mapping with some of {', '.join(known)}, got {given!r}; give it "
             "another name if it is for something else"
         )
@@ -221,7 +221,7 @@ def _check_class(found: type, path: str) -> None:
         lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
     if callable(getattr(found, "finished", None)):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"finished of {path} must be a truth value, and it is a method, which always counts as true: "
             "write @property above it"
         )

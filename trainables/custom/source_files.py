@@ -149,7 +149,7 @@ def _named(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 @cache
-def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]:  # noqa: ARG001 part of the cache key: a changed file is read again
+def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]:  # noqa: ARG001 part of the cache key
     """Return for each import in `file` its level and the names of packages, modules and possibly a value."""
     try:
         tree = ast.parse(file.read_bytes())

@@ -136,7 +136,7 @@ def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
 @lru_cache(maxsize=4)
 def _shuffled(n_examples: int, seed: int, epoch: int) -> np.ndarray:
     """Return a random order of all examples, read-only because it is shared."""
-    # Sorting raw output is the same in every NumPy version; Generator.permutation does not promise to be.
+    # Sorting raw output is the same in every NumPy version, unlike Generator.permutation.
     keys = numpy_stream(seed, "order", epoch).bit_generator.random_raw(n_examples)
     order = np.argsort(keys, kind="stable")
     order.setflags(write=False)

@@ -101,7 +101,7 @@ def _built(config: Settings, split: str, path: Path) -> pa.Table:
             "again when they are whole"
         )
     if not isinstance(table, pa.Table):
-        raise ValueError(  # noqa: TRY004 - of a task of others, not of code of ours
+        raise ValueError(  # noqa: TRY004 - a fault of a custom task
             f"build(config, {split!r}) of {task_name(config)} must return a pyarrow.Table, got "
             f"{type(table).__name__}"
         )

@@ -173,7 +173,7 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """Return readable text, e.g. `<start> w 0 i 1 r`: what is seen when the last bit is to be predicted."""
+    """Return readable text, e.g. `<start> w 0 i 1 r`, the input for predicting the last bit."""
     return " ".join(WORDS[token] for token in tokens)
 
 

@@ -1,23 +1,28 @@
-"""Pathfinder of Long Range Arena: are the two marked points the ends of one dashed contour?
+"""Pathfinder of Long Range Arena: decide whether two marked points are the ends of one dashed contour.
 
 Task and images: Linsley et al. 2018, "Learning long-range spatial dependencies with horizontal gated
-recurrent units", and Kim et al. 2020, "Disentangling neural mechanisms for perceptual grouping"; as sequences
-of 1,024 pixels with the parameters of Tay et al. 2021, "Long Range Arena": contours of 14 paddles of 2
-pixels, a margin of 1, padding 1, seeds 7 apart, continuity 1, short contours of 14 // 3 paddles, 20 // 4 of
-them, contrasts 2 and 0.75 x 2, markers of radius 1.5. Contours of 6 and 9 paddles are its easier forms.
+recurrent units", and Kim et al. 2020, "Disentangling neural mechanisms for perceptual grouping". An image is
+a sequence of 1,024 pixels. The parameters are those of Tay et al. 2021, "Long Range Arena": contours of 14
+paddles of 2 pixels, a margin of 1, padding 1, seeds 7 apart, continuity 1, short contours of 14 // 3 paddles,
+20 // 4 of them, contrasts 2 and 0.75 x 2, markers of radius 1.5. Contours of 6 and 9 paddles are its easier
+forms.
 
-Two long contours begin near the middle and grow in turn: a paddle's head lies on a circle around the point
-where the last one stopped, with a chance that falls as the squared cosine of the turn, and where nothing is
-in the way. A pair that comes to a dead end is left. Then come the short contours. The beginning of one
-long contour is marked, and the end of the same one (label 1) or of the other.
+Two long contours start near the middle and grow in turn. The head of a paddle is on a circle around the end
+of the previous paddle, at a free place. Its probability is proportional to the squared cosine of the turn. A
+pair of contours with a dead end is discarded. Then the short contours are added. The start of one long
+contour is marked, and the end of the same contour (label 1) or of the other one.
 
-Departures from the published generator, beside the draws: nothing depends on image libraries, whose
-versions differ, or on the last bits of trigonometry; lines are made smaller with a tent in place of a
-Lanczos window; pixels are occupied or free, where the original weighs shades; a paddle keeps its margin to
-the last paddle of other contours too, which the original does not mark as occupied; places are rounded to the
-nearest pixel; grey levels have one scale, where the original stretches each image by itself. There are no
-single paddles, which the script that runs that generator turns off. Splits are draws from streams of their
-own: that an image should come up in two of them is as good as impossible.
+Departures from the published generator, in addition to other random draws:
+
+- The result depends neither on versions of image libraries nor on the last bits of trigonometry.
+- Lines are reduced with a triangular window instead of a Lanczos window.
+- Pixels are occupied or free, where the original weighs shades.
+- A paddle keeps its margin also to the last paddle of other contours, which the original does not mark as
+  occupied.
+- Positions are rounded to the nearest pixel.
+- All images share one scale of grey levels, where the original stretches each image separately.
+- Single paddles are omitted, as in the published script that runs the generator.
+- Splits are draws from separate streams; a common image of two splits is practically impossible.
 """
 
 from typing import Annotated, Literal, Self

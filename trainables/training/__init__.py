@@ -1,4 +1,4 @@
-"""Train any model on any task. Only `Training` imports torch, on first use."""
+"""Train any model on any task. Settings load without torch; `Training` is imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 

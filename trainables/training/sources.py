@@ -83,9 +83,7 @@ class Sources:
         return Filler.of(rows, shape.length_max, shape.pad_id)
 
     def train_batch(self, step: int) -> Batch:
-        """Return the batch of optimiser step number `step`, which depends on data, seed and
-        settings alone.
-        """
+        """Return the batch of optimiser step `step`, which depends on data, settings and seed alone."""
         if self._streamed:
             return self._drawn(step).to(self.train_device)
         return self._train.batch(self._order(step)).to(self.train_device)
