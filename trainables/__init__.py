@@ -1,1 +1,1 @@
-"""What is trained: models, layers, tasks and the training loop. Imports without Ray, Optuna or MLflow."""
+"""Models, layers, tasks and the training loop. Imports neither Ray nor Optuna nor MLflow."""

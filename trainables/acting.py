@@ -1,9 +1,10 @@
-"""Where a field of the settings makes a difference: declared beside the field, read by whoever compares arms.
+"""Determine which fields of the settings can affect a trial, by declarations next to the fields.
 
-A field without a declaration is taken to act always. `Acts("writing", like)` on a field of training says in
-what it shows, and `like(config, trial)` which value would do the same in this trial: that of a beam in a
-trial that writes nothing is 1. Values that do the same are one value. `InSplits("length-*")` on a field of a
-task says which splits are drawn by it: where none of them is read the field does nothing.
+A field without a declaration is assumed to have an effect always. `Acts("writing", like)` on a field of
+training declares what the field affects. `like(config, trial)` returns a normal form of its value: the beam
+size of a trial without decoding is 1. Two values with equal normal form have the same effect.
+`InSplits("length-*")` on a field of a task declares which splits it changes. The field has no effect if none
+of them is evaluated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,34 +16,42 @@ from typing import Any, Literal
 from trainables.settings import Settings
 
 Where = Literal["running", "loss", "steps", "rates", "selecting", "measuring", "sampling", "writing"]
-"""`running`: on what hardware and in which pieces, never in a result. `loss`: in the loss of a step. `steps`:
-in what is learned. `rates`: there too, by the learning rate and beta1 of every step. `selecting`: in which
-weights tests read. `measuring`: in what is reported of them. `sampling`: in of how many written answers
-validations report, by which no weights are selected. `writing`: in answers decoded token by token."""
+"""Stage that a field affects:
+
+- `running`: hardware and division into pieces, never a result.
+- `loss`: the loss of a step.
+- `steps`: the learned weights.
+- `rates`: the learned weights, through the learning rate and beta1 of every step.
+- `selecting`: the choice of weights for tests.
+- `measuring`: reported measurements.
+- `sampling`: the number of decoded answers in validation, which does not affect the choice of weights.
+- `writing`: answers decoded token by token.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialFacts:
-    """What decides, beside the settings of training, whether one of them can make a difference."""
+    """Facts of a trial, other than training settings, that decide whether a setting can have an effect."""
 
     head: str
     confirmed: bool = True
-    """Whether trials are confirmed: only then weights are selected."""
+    """Whether trials are confirmed; weights are selected only then."""
     stopped: bool = False
-    """Whether an early stopper goes by what is measured."""
+    """Whether an early stopper uses the measurements."""
     valid_examples: int | None = None
-    """None where it is not known beforehand."""
+    """Number of validation examples; None if not known in advance."""
     length: int | None = None
-    """Tokens of every training input, where all have as many and each is answered by one label or by one at
-    each of its tokens."""
+    """Number of tokens of every training input; None unless all inputs have the same length and have either
+    one label or one label per token.
+    """
     length_min: int = 1
-    """Tokens of the shortest training input that there may be."""
+    """Least number of tokens of a training input."""
     train_tokens: int | None = None
-    """Tokens of all training samples where each is padded to the longest there may be; None where it is not
-    known beforehand."""
+    """Tokens of all training samples if each is padded to the greatest length; None if not known in advance.
+    """
     answer_length_max: int | None = None
     batch_cost: bool = False
-    """Whether the model has an auxiliary cost that is taken over a batch as a whole."""
+    """Whether the model has an auxiliary cost that is computed over a batch as a unit."""
 
 
 Like = Callable[[Any, TrialFacts], Any]
@@ -50,26 +59,28 @@ Like = Callable[[Any, TrialFacts], Any]
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """Marks a field of training with where it shows."""
+    """Marks a field of training with the stage that it affects."""
 
     where: Where
     like: Like | None = None
-    """The value that does the same, of settings whose other fields are such values already."""
+    """Function that returns the normal form of the value, given settings whose other fields are in normal
+    form.
+    """
 
 
 class InSteps:
-    """Marks a field of a task that changes only how many steps its samples say they take (`Batch.steps`)."""
+    """Marks a field of a task that changes only `Batch.steps`, the step counts of its samples."""
 
 
 class InForm:
-    """Marks a field of a task that changes how examples are written, and not which examples a split has.
+    """Marks a field of a task that changes how examples are written, but not which examples a split has.
 
-    Arms that differ in such a field are measured on the same examples.
+    Arms that differ only in such fields are evaluated on the same examples.
     """
 
 
 def fields_of_form(task: Settings) -> frozenset[str]:
-    """Return the fields that change how examples are written or how many steps they take, and no example."""
+    """Return the fields that change only how examples are written or their step counts."""
     return frozenset(
         name
         for name, field in type(task).model_fields.items()
@@ -80,8 +91,8 @@ def fields_of_form(task: Settings) -> frozenset[str]:
 class InSplits:
     """Marks a field of a task that changes only the splits whose names match one of these patterns.
 
-    Without a pattern it changes no data: what it does, the task's shape shows. A field that lists splits has
-    `each`, which gives the name of the split that a value of the list makes.
+    A field without patterns changes no data; its effect is visible in the task's shape. For a field that
+    lists splits, `each` returns the name of the split that belongs to a value of the list.
     """
 
     def __init__(self, *patterns: str, each: Callable[[Any], str] | None = None) -> None:
@@ -89,25 +100,25 @@ class InSplits:
         self.each = each
 
     def read(self, value: Any, splits: Iterable[str]) -> Any:
-        """Of a list, what makes one of `splits`; else the value itself."""
+        """Return the items of a list that belong to one of `splits`; any other value unchanged."""
         if self.each is None or not isinstance(value, list | tuple):
             return value
         wanted = set(splits)
         return [one for one in value if self.each(one) in wanted]
 
     def among(self, splits: Iterable[str]) -> bool:
-        """Whether it changes one of `splits`."""
+        """Return whether the field changes one of `splits`."""
         return any(fnmatchcase(split, pattern) for split in splits for pattern in self.patterns)
 
 
 def acting(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any]]:
-    """Every field that can make a difference, as the value that does the same, by where it shows."""
+    """Return the normal form of every field, grouped by the stage that it affects."""
     marks = {
         name: next((mark for mark in field.metadata if isinstance(mark, Acts)), Acts("steps"))
         for name, field in type(config).model_fields.items()
     }
     values = {name: getattr(config, name) for name in marks}
-    for _ in marks:  # one field's value may free another's
+    for _ in marks:  # the normal form of one field may depend on that of another
         now = dict(values)
         for name, mark in marks.items():
             if mark.like is not None:
@@ -122,21 +133,22 @@ def acting(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any]]:
 
 
 def running(config: type[Settings]) -> frozenset[str]:
-    """The fields of `config` that no result depends on."""
+    """Return the fields of `config` that affect no result."""
     fields = config.model_fields.items()
     return frozenset(name for name, field in fields if Acts("running") in field.metadata)
 
 
 def in_splits(config: type[Settings], field: str) -> InSplits | None:
-    """The splits that the `field` of `config` changes; None where it does not say."""
+    """Return the splits that the `field` of `config` changes; None if it has no declaration."""
     metadata = config.model_fields[field].metadata
     return next((mark for mark in metadata if isinstance(mark, InSplits)), None)
 
 
 def task_acting(config: Settings, read: Iterable[str], *, counts_steps: bool = True) -> Mapping[str, Any]:
-    """The fields of a task that change one of the splits `read`, of lists of splits those of them.
+    """Return the values of all task fields that change one of the splits `read`.
 
-    `counts_steps` says whether anything reads how many steps samples take.
+    Lists of splits are reduced to the splits in `read`. `counts_steps` states whether the step counts of
+    samples are used.
     """
     wanted, dumped = tuple(read), config.model_dump(mode="json")
     found: dict[str, Any] = {}
@@ -150,5 +162,5 @@ def task_acting(config: Settings, read: Iterable[str], *, counts_steps: bool = T
 
 
 def fewer(limit: int | None, there_are: int | None) -> int | None:
-    """A limit that leaves something out; None for one that does not."""
+    """Return `limit` if it is less than the number of items; None if it excludes nothing."""
     return None if limit is not None and there_are is not None and limit >= there_are else limit

@@ -1,8 +1,8 @@
-"""Builds a model from its settings, with initial weights drawn from named streams.
+"""Build a model from its settings, with initial weights drawn from named streams.
 
-Every parameter has a stream of its own, keyed by its qualified name; of what is PyTorch's or a user's, every
-module. Two arms built with the same seed therefore start with equal weights wherever they share a module,
-whatever else one of them has.
+Every parameter has a separate stream, keyed by its qualified name. Modules of PyTorch or of users have one
+stream per module. Two arms built with the same seed therefore start with equal weights in all modules that
+they share, independent of their other modules.
 """
 
 import importlib
@@ -29,13 +29,15 @@ from trainables.types import TaskShape
 
 Part = Literal["Encoder", "Decoder"]
 BATCH_NORMS: Final = (nn.modules.batchnorm._BatchNorm,)
-"""What a sample becomes in them depends on the others of its batch, and each pass moves their averages."""
+"""Modules in which the output for a sample depends on the other samples of its batch, and in which every
+forward pass updates running averages.
+"""
 NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
-"""Parts of PyTorch's messages on reading values of a tensor on the device `meta`."""
+"""Parts of PyTorch's error messages on reading values of a tensor on the device `meta`."""
 
 
 class _NamedModel(BaseModel):
-    """The one field that says which model the others belong to."""
+    """Schema of the field `name`, which selects the model that the other fields belong to."""
 
     model_config = ConfigDict(strict=True, title="model")
 
@@ -43,9 +45,11 @@ class _NamedModel(BaseModel):
 
 
 def model_config(raw: Mapping[str, Any]) -> Settings:
-    """Validated settings of the model `raw["name"]`, defaults filled in.
+    """Return the validated settings of the model `raw["name"]` with defaults filled in.
 
-    Raises pydantic.ValidationError for a bad or missing field, `extensions.BadName` for a bad name.
+    Raises:
+        pydantic.ValidationError: A field is invalid or missing.
+        extensions.BadName: The name is not a usable model.
     """
     name = _NamedModel.model_validate(dict(raw)).name
     return catalog.config_class("models", name).model_validate(dict(raw))
@@ -58,12 +62,20 @@ def build_model(
     device: torch.device | str = "cpu",
     ghost: nn.Module | None = None,
 ) -> nn.Module:
-    """The model of `model_settings` under the head of `shape`, in training mode, on `device`.
+    """Return the model of `model_settings` with the head for `shape`, in training mode, on `device`.
 
-    Touches no global generator. On the device `meta` nothing is allocated or drawn. Weights are drawn on the
-    CPU, so they are the same on every device. `ghost`, the same model on `meta`, is given memory where that
-    is possible, and must not be used any more. Raises what `model_config` raises, and ValueError for a model
-    that cannot do the task.
+    No global generator is used. On the device `meta` no memory is allocated and no weights are drawn. Weights
+    are drawn on the CPU, so they are the same on every device.
+
+    Args:
+        model_settings: Validated settings, or the mapping `model` of a spec.
+        shape: Shape of the task.
+        seed: Root of the streams of the initial weights.
+        device: Device of the model.
+        ghost: The same model on `meta`. Its modules are reused where possible; do not use it afterwards.
+
+    Raises:
+        ValueError: The model cannot do the task, or `model_config` raises it.
     """
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (why := misfit(config, shape)) is not None:
@@ -78,14 +90,15 @@ def build_model(
     if torch.device(device).type == "meta":
         return model
     initialise(model, seed)
-    # On the CPU it is already: to move it there takes as long as to draw it.
+    # Skip `to` on the CPU, since it takes as long as drawing the weights.
     return model if torch.device(device).type == "cpu" else model.to(device)
 
 
 def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.Module:
-    """The encoder or decoder alone, in training mode; weights are drawn unless `device` is `meta`.
+    """Return only the encoder or decoder, in training mode; weights are drawn unless `device` is `meta`.
 
-    Raises ValueError for one that cannot be built.
+    Raises:
+        ValueError: The part cannot be built.
     """
     model = _made(config, partial(getattr(_file(config), part), config), device)
     if torch.device(device).type != "meta":
@@ -94,9 +107,12 @@ def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.M
 
 
 def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]:
-    """Parameters and buffers that differ when the same seed builds the model twice: a constructor draws them.
+    """Return the parameters and buffers that differ between two builds with one seed: constructors draw them.
 
-    Arms with equal seeds would not start alike there. Raises ValueError for parameters that nothing draws.
+    In these tensors arms with equal seeds would start with different values.
+
+    Raises:
+        ValueError: A parameter is not drawn by any method.
     """
     if not has_plain(build_model(config, shape, seed=0, device="meta")):
         return ()
@@ -114,7 +130,7 @@ def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether all numbers are, a NaN among them too."""
+    """Return whether all numbers are equal, where NaN equals NaN."""
     return torch.equal(one, other) or (
         one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
     )
@@ -122,8 +138,8 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 @contextmanager
 def _nothing_left_over() -> Iterator[None]:
-    """Inside, memory that nobody fills holds NaNs, and not by chance what was there before."""
-    memory: Any = torch.utils.deterministic  # which says nothing of what it holds
+    """Fill uninitialised memory with NaN in the block, instead of arbitrary former content."""
+    memory: Any = torch.utils.deterministic  # the module has no type annotations
     mode, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
     memory.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
@@ -147,10 +163,10 @@ def _whole(config: Settings, shape: TaskShape) -> nn.Module:
 def _made(
     config: Settings, construct: Callable[[], nn.Module], device: torch.device | str, constructing: int = 0
 ) -> nn.Module:
-    """What `construct` makes, with memory that is not filled yet, or without any on the device `meta`.
+    """Return the module that `construct` builds, with uninitialised memory, or without memory on `meta`.
 
-    Plain modules are made on the CPU, for their constructors may fill what nobody fills later; what they draw
-    there comes from the stream `constructing`.
+    Plain modules are built on the CPU, because their constructors may set values that no later method sets.
+    Their constructors draw from the stream `constructing`.
     """
     ghost, construct = torch.device(device).type == "meta", partial(_fit_to_train, construct)
     try:
@@ -161,7 +177,7 @@ def _made(
             with as_fault(config, "be built"):
                 if "overflow" not in str(error).lower():
                     raise
-            # More bytes than 64 bits count.
+            # The size in bytes exceeds 64 bits.
             raise ValueError(f"a model must fit into memory, got one that fits nowhere: {error}") from error
         with as_fault(config, "be built"), global_stream(constructing):
             model = construct()
@@ -178,7 +194,11 @@ def _made(
 
 
 def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
-    """What `construct` makes. Raises ValueError for weights without a size, or that no optimiser takes."""
+    """Return the module that `construct` builds.
+
+    Raises:
+        ValueError: Weights have no size, or their dtype is not supported by optimisers.
+    """
     model = construct()
     for name, each in chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(each):
@@ -196,15 +216,15 @@ def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _allocated(ghost: nn.Module) -> nn.Module:
-    """A model on `meta`, itself, with memory that is not filled yet."""
-    # What `to_empty` does, but it asks a meta tensor for its like, which takes PyTorch a second of imports.
+    """Return `ghost`, a model on `meta`, after replacing its tensors by uninitialised memory."""
+    # Module.to_empty calls empty_like on meta tensors, which takes PyTorch a second of imports.
     ghost._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
     return ghost
 
 
 @contextmanager
 def as_fault(config: Settings, what: str) -> Iterator[None]:
-    """Raises ValueError, with file and line, for whatever a model from outside raises; ours raise as is."""
+    """Raise ValueError with file and line for errors of a model of another package."""
     try:
         yield
     except Exception as error:
@@ -215,9 +235,9 @@ def as_fault(config: Settings, what: str) -> Iterator[None]:
 
 
 def misfit(config: Settings, shape: TaskShape) -> str | None:
-    """Why a model with these settings cannot do the task, as `must ..., got ...`; None where it can.
+    """Return why a model with these settings cannot do the task, as `must ..., got ...`; None if it can.
 
-    What a model needs beyond the rest, it says itself: in `misfit(config, shape)` in its own file.
+    A model states further requirements in the function `misfit(config, shape)` in its file.
     """
     own: Callable[[Settings, TaskShape], str | None] = getattr(_file(config), "misfit", lambda *_: None)
     return _cannot_write(config, shape) or _sees_answers(config, shape) or own(config, shape)
@@ -252,25 +272,25 @@ def _sees_answers(config: Settings, shape: TaskShape) -> str | None:
 
 
 def _can_be_causal(model: str) -> bool:
-    """By a field, or always: then its settings have a property of that name."""
+    """Return whether the model has a field `causal`, or is always causal and has a property of that name."""
     config = catalog.config_class("models", model)
     return "causal" in config.model_fields or hasattr(config, "causal")
 
 
 def batch_cost(config: Settings) -> str | None:
-    """Which cost of training is taken over a batch as a whole, in words; None if none is.
+    """Return which training cost is computed over a batch as a unit, in words; None if none is.
 
-    Of a batch that is run in parts it is that of each part. A model says so in `batch_cost(config)` in its
-    own file.
+    In a batch that is run in parts this cost is computed for each part. A model declares it in the function
+    `batch_cost(config)` in its file.
     """
     own: Callable[[Settings], str | None] = getattr(_file(config), "batch_cost", lambda _: None)
     return own(config)
 
 
 def reads_steps(config: Settings) -> bool:
-    """Whether the encoder reads how many steps each sample takes: that of a guided one may.
+    """Return whether the encoder reads how many steps each sample takes; by default only guided encoders do.
 
-    A model says so in `reads_steps(config)` in its own file.
+    A model declares it in the function `reads_steps(config)` in its file.
     """
     file = _file(config)
     guided = bool(getattr(file.Encoder, "guided", False))
@@ -279,7 +299,7 @@ def reads_steps(config: Settings) -> bool:
 
 
 def batch_statistics(model: nn.Module) -> str | None:
-    """Why a batch cannot be run through `model` in parts, as `must ..., got ...`; None where it can."""
+    """Return why a batch cannot be run through `model` in parts, as `must ..., got ...`; None if it can."""
     norm = batch_norm(model)
     return norm and (
         f"accumulate must be 1 for a model that norms over all samples of a batch, got {norm}: drop "
@@ -288,7 +308,7 @@ def batch_statistics(model: nn.Module) -> str | None:
 
 
 def batch_norm(model: nn.Module) -> str | None:
-    """Return class and name of the first module that norms over all samples of a batch, if there is any."""
+    """Return class and name of the first module that normalises over a batch; None if none does."""
     norms = (
         f"{type(each).__name__} at {name}"
         for name, each in model.named_modules()
@@ -298,10 +318,10 @@ def batch_norm(model: nn.Module) -> str | None:
 
 
 def ungraphed(config: Settings, shape: TaskShape) -> str | None:
-    """Explain why training steps cannot be captured as graphs, as `must ..., got ...`; None where they can.
+    """Return why training steps cannot be captured as graphs, as `must ..., got ...`; None if they can.
 
-    A model whose passes keep to `layers.constant_shapes` declares `GRAPHED = True` in its file, and gives the
-    reason for settings with which they do not in `ungraphed(config)`.
+    A model whose forward passes use only `layers.constant_shapes` declares `GRAPHED = True` in its file. For
+    settings with other forward passes, the function `ungraphed(config)` in the file returns the reason.
     """
     file, given = _file(config), vars(config)["name"]
     if shape.head != "classify":
@@ -336,15 +356,15 @@ def _file(config: Settings) -> ModuleType:
 
 
 def head_module(shape: TaskShape) -> ModuleType:
-    """The file of the task's head: it holds `FEATURES` and a class named after it, e.g. `ClassifyModel`."""
+    """Return the module of the task's head: `FEATURES` and a class such as `ClassifyModel`."""
     return importlib.import_module(f"trainables.heads.{shape.head}")
 
 
 def initialise(model: nn.Module, seed: int) -> None:
     """Draw every parameter of `model` from the streams of `seed`.
 
-    A plain module does it by its own `reset_parameters`, after all modules in it, as constructors do. Where
-    it has none its parameters stay as they were made.
+    A plain module draws its parameters by its method `reset_parameters`, called after those of all its
+    submodules, as in constructors. Without this method its parameters retain the values from its constructor.
     """
     modules = dict(model.named_modules())
     drawing = {name: module for name, module in modules.items() if isinstance(module, Initialised)}
@@ -367,6 +387,6 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 
 def _has_nan(values: torch.Tensor) -> bool:
-    # A sum takes no memory and a quarter of the time; infinities of both signs make it a NaN too.
+    # A sum takes no memory and a quarter of the time. It is also NaN if infinities of both signs occur.
     total = values.sum()
     return bool(total.isnan().item()) and bool(values.isnan().any())

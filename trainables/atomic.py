@@ -1,4 +1,4 @@
-"""Files and folders come into being whole, flushed, and with their mode from the start."""
+"""Write files atomically: complete, flushed to disk and with their final mode before they are named."""
 
 import os
 import uuid
@@ -9,14 +9,15 @@ from typing import IO
 
 PUBLIC = 0o644
 PRIVATE = 0o600
-"""For a file that may hold a password."""
+"""Mode of a file that may contain a password."""
 _UNFINISHED = ".tmp"
 
 
 def write_atomically(path: Path, data: str | bytes, *, mode: int = PUBLIC) -> None:
-    """Replace `path` by a file with `data` (text as UTF-8), or leave it as it was. Raises OSError.
+    """Replace `path` by a file with `data` (text as UTF-8), or leave it unchanged. Raises OSError.
 
-    The file never has more rights than `mode` less the umask, and is on the disk before it has its name.
+    The file never has more permissions than `mode` less the umask, and is flushed to disk before it gets its
+    name.
     """
     with replacing(path, mode=mode) as stream:
         stream.write(data.encode() if isinstance(data, str) else data)
@@ -24,7 +25,7 @@ def write_atomically(path: Path, data: str | bytes, *, mode: int = PUBLIC) -> No
 
 @contextmanager
 def replacing(path: Path, *, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is whole and on the disk, or leaves no trace."""
+    """Yield a file that replaces `path` once it is complete and flushed, or is deleted on an error."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}{_UNFINISHED}")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -40,16 +41,16 @@ def replacing(path: Path, *, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
 
 
 def clear_unfinished(path: Path) -> None:
-    """Delete what killed processes left of replacements of `path`; nobody may be replacing it."""
+    """Delete unfinished replacements of `path` by killed processes; no process may be replacing it."""
     for orphan in path.parent.glob(f".{path.name}.*{_UNFINISHED}"):
-        # What bears such a name by chance, and is no file, is left alone.
+        # Leave folders and links alone, even if their name matches.
         if orphan.is_file() and not orphan.is_symlink():
             with suppress(OSError):
                 orphan.unlink()
 
 
 def flush(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk. Raises OSError."""
+    """Flush a file, or the directory entries of a folder, to disk. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

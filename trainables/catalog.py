@@ -1,8 +1,9 @@
-"""Finds models and tasks: by file name in `trainables/models` and `trainables/tasks`, and those from outside.
+"""Find models and tasks by name, both built-in ones and those of other packages.
 
-From outside come modules with the same contents, by the entry points `haltsweep.models` and `haltsweep.tasks`
-of installed packages, or by the dotted name of a module. Whatever the `Config` of one calls itself, its
-`name` is what the spec calls it.
+Built-in ones are files in `trainables/models` and `trainables/tasks`. Other packages provide modules with the
+same contents, either through the entry points `haltsweep.models` and `haltsweep.tasks` or by the dotted name
+of the module. The `name` in the settings of such a module is always the name that the spec uses for it,
+independent of the `name` in its `Config`.
 """
 
 import pkgutil
@@ -34,7 +35,7 @@ def _files(kind: Kind) -> tuple[str, ...]:
 
 
 def _needs(kind: Kind) -> Needs:
-    """What a module from outside must have."""
+    """Return the required attributes of a module of another package."""
     from trainables.settings import ModelSettings, Settings
 
     def derived(base: type) -> tuple[Callable[[Any], bool], str]:
@@ -71,32 +72,32 @@ CATALOGUES: Mapping[Kind, Catalogue] = {
 
 
 def names(kind: Kind) -> tuple[str, ...]:
-    """Sorted names of all entries, found without importing any of them."""
+    """Return the sorted names of all entries without importing any of them."""
     return CATALOGUES[kind].names()
 
 
 def is_named(kind: Kind, name: str) -> bool:
-    """Whether `name` can be one: it is listed, or the name of a module."""
+    """Return whether `name` is valid: a listed name or the name of a module."""
     return CATALOGUES[kind].is_named(name)
 
 
 def origin(kind: Kind, name: str) -> str:
-    """Where the listed `name` comes from: `haltsweep`, or name and version of a distribution."""
+    """Return the origin of the listed `name`: `haltsweep`, or name and version of a distribution."""
     return CATALOGUES[kind].origin(name)
 
 
 def load(kind: Kind, name: str) -> ModuleType:
-    """The module that defines `name`. Raises `UnknownName`, or `BadModule` for one that cannot be used."""
+    """Return the module that defines `name`. Raises `UnknownName`, or `BadModule` for an unusable module."""
     return CATALOGUES[kind].load(name)
 
 
 def is_outside(kind: Kind, name: str) -> bool:
-    """Whether `name` is none of ours."""
+    """Return whether `name` is not built-in."""
     return name not in _files(kind)
 
 
 def usable(kind: Kind) -> Iterator[tuple[str, ModuleType]]:
-    """All listed names with their modules, without those from outside that cannot be used."""
+    """Yield all listed names with their modules, skipping unusable modules of other packages."""
     for name in names(kind):
         try:
             yield name, load(kind, name)
@@ -105,21 +106,21 @@ def usable(kind: Kind) -> Iterator[tuple[str, ModuleType]]:
 
 
 def config_class(kind: Kind, name: str) -> "type[Settings]":
-    """Class of the settings of `name`, which are called so. Raises what `load` raises."""
+    """Return the settings class of `name`, whose field `name` has that value. Raises the errors of `load`."""
     module = load(kind, name)
     config: type[Settings] = module.Config
     return config if name in _files(kind) and "name" in config.model_fields else _called(config, name)
 
 
 def outside_sources(kind: Kind, name: str) -> "list[Path]":
-    """Source files that come with `name` if it is not ours. Raises what `load` raises."""
+    """Return the source files of `name` if it is not built-in, else none. Raises the errors of `load`."""
     module = load(kind, name)
     return [] if name in _files(kind) else source_files(module.__name__)
 
 
 @cache
 def _called(config: "type[Settings]", name: str) -> "type[Settings]":
-    """`config` with a field `name` of which `name` is the only value."""
+    """Return a subclass of `config` whose field `name` allows only the value `name`."""
     from pydantic import Field, create_model
 
     field: Any = (Literal[name], Field(default=name, description="The name."))

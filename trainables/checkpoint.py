@@ -1,4 +1,4 @@
-"""Tensors as safetensors, everything else as JSON: reading a checkpoint never runs code from it."""
+"""Store tensors as safetensors and all else as JSON, so that reading never runs code."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class CheckpointError(ValueError):
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and saved buffers by name, shared ones once, detached but not copied."""
+    """Return parameters and persistent buffers by name, each shared tensor once, detached but not copied."""
     unique: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     for name, tensor in state.items():
@@ -46,12 +46,16 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: Path) 
 
 
 def write_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Save tensors, from any device, under their names."""
+    """Store tensors from any device under their names."""
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """What `write_tensors` wrote, on the CPU. Raises CheckpointError for a missing or damaged file."""
+    """Return the tensors that `write_tensors` wrote, on the CPU.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
     try:
         return load_file(file)
     except (OSError, SafetensorError) as error:
@@ -59,12 +63,16 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
-    """Save JSON values; numbers come back bit for bit."""
+    """Store JSON values; `read_json` restores numbers bit for bit."""
     file.write_text(json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """What `write_json` wrote. Raises CheckpointError for a missing or damaged file."""
+    """Return the values that `write_json` wrote.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -1,17 +1,24 @@
-"""What a model costs before it runs: parameters, FLOPs, memory. Formulas live beside what they describe.
+"""Estimate the cost of a model before it runs: parameters, FLOPs and memory.
 
-A model file may state its own costs in three functions: `depth_range(config, length)`, the least and greatest
-number of layers a sequence of `length` tokens can make it run; `forward_flops(config, length, layers)`; and
-`saved_bytes(config, rows, length)`, what its forward pass keeps for the backward pass when no unit halts
-early. A model with a decoder adds `decoder_flops(config, length, memory_length, layers)` and
-`decoder_saved_bytes(config, rows, length, memory_length)` for answers of `length` tokens, and where its
-encoder returns more states than there are tokens `memory_length(config, length)`. One that keeps more than a
-state a layer and position, where layers are run again in the backward pass, says how many in
-`states_between(config)`. One whose layers are also bounded by how long a sequence is says so in
-`most_layers(config, length)`; depths are given as shares of those in `depth_range`, or of
-`bound_layers(config)` if the depth of an evaluation is bounded otherwise. What a file does not state is
-counted (`trainables.counting`); at another number of layers than were run when counting, FLOPs are taken to
-grow evenly with the layers.
+A model file may state its costs in three functions. `depth_range(config, length)` returns the least and the
+greatest number of layers that the model runs on a sequence of `length` tokens. `forward_flops(config, length,
+layers)` returns FLOPs of a forward pass. `saved_bytes(config, rows, length)` returns the bytes that a forward
+pass stores for the backward pass if no unit halts early.
+
+Further functions are optional:
+
+- `decoder_flops(config, length, memory_length, layers)` and `decoder_saved_bytes(config, rows, length,
+  memory_length)`: costs of a decoder for answers of `length` tokens.
+- `memory_length(config, length)`: number of encoder states, if it differs from the number of tokens.
+- `states_between(config)`: states stored per layer and position when layers are recomputed in the backward
+  pass, if more than one.
+- `most_layers(config, length)`: greatest number of layers, if the sequence length also limits it.
+- `bound_layers(config)`: number of layers of which depths are given as shares, if it differs from the
+  greatest
+  number in `depth_range`.
+
+Costs without a function are counted (`trainables.counting`). For a number of layers that differs from the
+counted run, FLOPs are assumed to be proportional to the layers.
 """
 
 import math
@@ -44,25 +51,26 @@ GROUPS = (
     "readout",
 )
 BACKWARD = 3
-"""FLOPs of a training step over those of its forward pass: the backward pass costs twice the forward one."""
+"""FLOPs of a training step relative to its forward pass: the backward pass costs twice the forward pass."""
 STATES_BETWEEN = 1.0
-"""States a position that stay between layers which are run again, where a model's file does not state it."""
+"""States per position that are stored between recomputed layers, unless the model's file states the number.
+"""
 ADAM_COPIES = 4
-"""Weights, gradients and the two moments of AdamW."""
+"""Copies of the parameters in AdamW: weights, gradients and two moments."""
 
 
 def passes(*, recomputes: bool) -> int:
-    """Forward passes that a training step costs; one more where layers are run again for the backward one."""
+    """Return the cost of a training step in forward passes; recomputing layers adds one forward pass."""
     return BACKWARD + recomputes
 
 
 def parameters(model: nn.Module) -> int:
-    """Trainable parameters, each counted once however often it is shared."""
+    """Return the number of trainable parameters, where each shared parameter counts once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def parameters_by_group(model: nn.Module) -> dict[str, int]:
-    """Parameters of each kind of part that is there; sums to `parameters(model)`."""
+    """Return the number of parameters of each kind of part that occurs; the sum is `parameters(model)`."""
     found = dict.fromkeys((*GROUPS, "other"), 0)
     for name, parameter in model.named_parameters():
         found[_group(name)] += parameter.numel()
@@ -71,9 +79,10 @@ def parameters_by_group(model: nn.Module) -> dict[str, int]:
 
 
 def depth_range(config: Settings, length: int) -> tuple[int, int]:
-    """Least and greatest number of layers run on a sequence of `length` tokens, an undone step included.
+    """Return the least and greatest number of layers run on a sequence of `length` tokens.
 
-    A model that does not state it can run as many as it says when it runs, and where it halts as few as one.
+    A last layer whose result is discarded counts too. For a model without a stated range the greatest number
+    is measured in a run. The least number is then 1 if the model halts.
     """
     stated: Callable[[Settings, int], tuple[int, int]] | None = _stated(config, "depth_range")
     if stated is not None:
@@ -84,22 +93,23 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
 
 
 def most_layers(config: Settings, length: int) -> int:
-    """Most layers that a sequence of `length` tokens can run, its own length among what bounds them."""
+    """Return the greatest number of layers for a sequence of `length` tokens, limited also by its length."""
     stated: Callable[[Settings, int], int] | None = _stated(config, "most_layers")
     return depth_range(config, length)[1] if stated is None else stated(config, length)
 
 
 def bound_layers(config: Settings, length: int) -> int:
-    """Layers that the bound of a depth stands for in an evaluation of `length` tokens."""
+    """Return the number of layers that corresponds to the depth bound in an evaluation of `length` tokens."""
     stated: Callable[[Settings], int] | None = _stated(config, "bound_layers")
     return depth_range(config, length)[1] if stated is None else stated(config)
 
 
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
-    """Forward FLOPs of one input of `length` tokens when `layers` layers are run on all of it.
+    """Return the forward FLOPs of one input of `length` tokens when `layers` layers run on all tokens.
 
-    A pair is taken to have two sentences of equal length; a task of positions to have predictions at all of
-    them; an answer to be as long as `answer_length` has it, and to take as many layers as its input.
+    A pair is assumed to have two sentences of equal length, and a task of positions to have predictions at
+    all positions. An answer is assumed to have the length `answer_length` and to take as many layers as its
+    input.
     """
     assert isinstance(config, ModelSettings)
     rows, tokens = _rows(shape, length)
@@ -123,7 +133,7 @@ def _memory_length(config: Settings, length: int) -> int:
     stated: Callable[[Settings, int], int] | None = _stated(config, "memory_length")
     if stated is not None:
         return stated(config, length)
-    if _stated(config, "forward_flops") is not None:  # it would state this too
+    if _stated(config, "forward_flops") is not None:  # a model that states FLOPs would state this too
         return length
     return round(_counted(config, "Encoder", length).positions)
 
@@ -163,7 +173,7 @@ def _decoder_saved_bytes(config: Settings, rows: int, length: int, memory_length
 
 
 def _stated(config: Settings, what: str) -> Any:
-    """The function by which the model's file states it; None if it does not."""
+    """Return the function of that name in the model's file; None if it has none."""
     return getattr(catalog.load("models", vars(config)["name"]), what, None)
 
 
@@ -181,13 +191,21 @@ def peak_memory_bytes(
     *,
     recomputes: bool = False,
 ) -> int:
-    """Estimated peak of one AdamW training step in 32 bits, on `batch_size` sequences of `length` tokens.
+    """Return the estimated peak memory, in bytes, of one AdamW training step in 32 bits.
 
-    Four copies of the parameters (weights, gradients, two moments), what the greatest number of layers keeps
-    for the backward pass, and the embedded batch with its dropout and START and END (3 widths a token). Early
-    exit, shorter sequences and 16-bit autocast make it less. `recomputes`: layers are run again, so that of
-    one at a time all is kept, and the states between them. `weights` is the number of parameters, where it
-    is known already; else the model is built on the device `meta`.
+    The estimate is the sum of four copies of the parameters (weights, gradients, two moments), the tensors
+    stored for the backward pass at the greatest number of layers, and the embedded batch with its dropout and
+    START and END (3 widths per token). Early exit, shorter sequences and 16-bit autocast need less memory.
+
+    Args:
+        config: Settings of the model.
+        shape: Shape of the task.
+        batch_size: Sequences in the batch.
+        length: Tokens per sequence.
+        weights: Number of parameters if already known; else the model is built on the device `meta`.
+        recomputes: Whether layers are recomputed in the backward pass. Then only the states between layers
+            and the
+            tensors of one layer at a time are stored.
     """
     assert isinstance(config, ModelSettings)
     if weights is None:
@@ -204,7 +222,7 @@ def peak_memory_bytes(
 
 
 def _between(config: ModelSettings, saved: float, rows: int, length: int) -> float:
-    """Of `saved` bytes of all layers those of one, and the states between all of them."""
+    """Return the bytes of one layer plus the states between layers, given `saved` bytes of all layers."""
     layers = depth_range(config, length)[1]
     stated: Callable[[Settings], float] | None = _stated(config, "states_between")
     states = STATES_BETWEEN if stated is None else stated(config)
@@ -214,7 +232,7 @@ def _between(config: ModelSettings, saved: float, rows: int, length: int) -> flo
 def _answer_bytes(
     config: ModelSettings, shape: TaskShape, batch_size: int, length: int, *, recomputes: bool
 ) -> float:
-    """What decoder and readout keep: logits and their logarithms beside three widths a token."""
+    """Return the bytes stored by decoder and readout: logits, log-probabilities, three widths per token."""
     tokens = answer_length(shape, length)
     memory = _memory_length(config, length)
     decoder = _decoder_saved_bytes(config, batch_size, tokens, memory)
@@ -225,7 +243,7 @@ def _answer_bytes(
 
 
 def _rows(shape: TaskShape, length: int) -> tuple[int, int]:
-    """How many sequences an input of `length` tokens is to the encoder, and their length."""
+    """Return number and length of the encoder's sequences for an input of `length` tokens."""
     return (2, (length - 1) // 2) if shape.head == "pair" else (1, length)
 
 

@@ -1,9 +1,9 @@
-"""What an encoder or a decoder costs, counted while it runs once: for models that state no formulas.
+"""Count the cost of an encoder or a decoder by running it once, for models without cost formulas.
 
 FLOPs are those of `torch.utils.flop_counter`, two for each multiply-add of a matrix product or convolution.
-Bytes are those of the tensors that autograd keeps for the backward pass, weights left out. What is counted
-runs on the CPU, on at most `LONGEST` tokens; a parabola through three lengths says what more tokens cost, and
-that is exact for sums of parts that grow with the length and with its square.
+Bytes are those of the tensors that autograd stores for the backward pass, without weights. The model runs on
+the CPU, on at most `LONGEST` tokens. The cost of longer inputs is extrapolated by a parabola through three
+lengths, which is exact for sums of terms that grow with the length and with its square.
 """
 
 import os
@@ -30,39 +30,42 @@ from trainables.types import Encoded
 
 LONGEST: Final = 64
 LENGTHS: Final = (16, 32, LONGEST)
-"""Through which the parabola goes."""
+"""Lengths in tokens through which the parabola is fitted."""
 COPIES: Final = 3
-"""Of the weights: as made, as drawn, and what is computed on the way."""
+"""Copies of the weights in memory: as built, as drawn, and as computed on the way."""
 SEED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one input costs."""
+    """Cost of one input."""
 
     flops: float
     saved_bytes: float
-    """Kept for the backward pass, weights left out."""
+    """Bytes stored for the backward pass, without weights."""
     computed: float
-    """Layers run, as the model says."""
+    """Number of layers run, as reported by the model."""
     bound: float
-    """Most layers that it can run."""
+    """Greatest number of layers that the model can run."""
     halts: float
-    """1 if fewer can be run, else 0."""
+    """1 if the model can run fewer layers than `bound`, else 0."""
     positions: float
-    """States returned."""
+    """Number of states returned."""
 
 
 @cache
 def counted(config: ModelSettings, part: Part, length: int, memory_length: int = 0) -> Counted:
-    """The cost of an input of `length` tokens, or of an answer of so many to `memory_length` states.
+    """Return the cost of an input of `length` tokens.
 
-    Raises ValueError for a model that cannot be built or run here.
+    For a decoder it is the cost of an answer of `length` tokens to `memory_length` encoder states.
+
+    Raises:
+        ValueError: The model cannot be built or run on this machine.
     """
     longer = max(length, memory_length) / LONGEST
     if longer <= 1:
         return _count(config, part, length, memory_length)
-    # Three points between nothing and what is asked for, the longer of both sizes at most LONGEST.
+    # Use three points between zero and the requested size; the larger of both sizes is at most LONGEST.
     shares = [size / (LONGEST * longer) for size in LENGTHS]
     counts = [
         _count(config, part, max(1, round(length * share)), round(memory_length * share)) for share in shares
@@ -73,7 +76,7 @@ def counted(config: ModelSettings, part: Part, length: int, memory_length: int =
 
 
 def _parabola(at: list[float], values: tuple[float, ...], x: float) -> float:
-    """The value at `x` of the parabola through three points (Lagrange)."""
+    """Return the value at `x` of the parabola through three points (Lagrange)."""
     (a, b, c), (f, g, h) = at, values
     return (
         f * (x - b) * (x - c) / ((a - b) * (a - c))
@@ -85,11 +88,11 @@ def _parabola(at: list[float], values: tuple[float, ...], x: float) -> float:
 def _count(config: ModelSettings, part: Part, length: int, memory_length: int) -> Counted:
     try:
         return _count_rows(config, part, length, memory_length, 1)
-    except ValueError:  # what normalises over a batch needs more than one
+    except ValueError:  # normalisation over a batch needs more than one row
         return _count_rows(config, part, length, memory_length, 2)
 
 
-# Whoever asks may be measuring, without a graph; what is kept for a backward pass needs one.
+# A caller may have disabled gradients, but counting the bytes stored for a backward pass needs a graph.
 @torch.inference_mode(mode=False)
 @torch.enable_grad()
 def _count_rows(config: ModelSettings, part: Part, length: int, memory_length: int, rows: int) -> Counted:
@@ -130,15 +133,15 @@ def _ready(config: ModelSettings, part: Part) -> nn.Module:
 
 
 def _rows(width: int, rows: int, length: int) -> list[Tensor]:
-    """Vectors and their mask."""
+    """Return random vectors and their mask."""
     x = torch.randn(rows, length, width, generator=torch_stream(SEED, "counting", length))
     return [x.requires_grad_(), torch.ones(rows, length, dtype=torch.bool)]
 
 
 class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, FLOPs are counted by the formulas of `torch.utils.flop_counter`, in half of its counter's time.
+    """Count FLOPs in a block by the formulas of `torch.utils.flop_counter`, twice as fast.
 
-    That one also says which module they belong to.
+    PyTorch's counter also attributes FLOPs to modules; this class does not.
     """
 
     def __init__(self) -> None:
@@ -148,7 +151,7 @@ class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Every operation on tensors inside comes here."""
+        """Run one tensor operation and add its FLOPs."""
         given = kwargs or {}
         found = func(*args, **given)
         if (formula := flop_registry.get(func._overloadpacket)) is not None:
@@ -158,9 +161,9 @@ class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def only_counted_kernels() -> Iterator[None]:
-    """Without the fused kernels of a CPU, of which PyTorch's counter knows nothing."""
+    """Disable the fused CPU kernels, which PyTorch's FLOP counter does not support."""
     with warnings.catch_warnings(), ExitStack() as kernels:
-        warnings.simplefilter("ignore")  # of graphics cards that are not there, by the next line
+        warnings.simplefilter("ignore")  # the next line warns on a machine without a GPU
         kernels.enter_context(torch.backends.mkldnn.flags(enabled=False))
         kernels.enter_context(sdpa_kernel(SDPBackend.MATH))
         yield
@@ -168,7 +171,7 @@ def only_counted_kernels() -> Iterator[None]:
 
 @contextmanager
 def _kept(model: nn.Module) -> Iterator[dict[int, int]]:
-    """Sizes of all storages that autograd keeps meanwhile, but for the weights of `model`."""
+    """Yield the sizes of all storages that autograd stores in the block, without the weights of `model`."""
     weights = {each.untyped_storage()._cdata for each in model.parameters()}
     found: dict[int, int] = {}
 

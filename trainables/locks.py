@@ -1,4 +1,4 @@
-"""Advisory locks between processes of one machine. The system lets go of them when their holder dies."""
+"""Provide advisory locks between processes of one machine; released when their holder ends."""
 
 import fcntl
 import os
@@ -10,17 +10,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOOK_S = 0.05
-"""Between two tries."""
+"""Seconds between two attempts."""
 NOTE_BYTES = 300
 
 
 @contextmanager
 def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the exclusive lock at `path`, a file that is made for it, and name this process in it.
+    """Hold the exclusive lock at `path`, and write the name of this process into that file.
 
-    Who waits for longer than `patience_s` calls `on_wait` once with the holder in words; it may raise, else
-    the lock is waited for without end. Raises OSError where the file cannot be made, or is none: a link is
-    not followed, for the file is written to, and a pipe is not waited for.
+    A process that has waited for `patience_s` seconds calls `on_wait` once with a description of the holder.
+    `on_wait` may raise; otherwise the process waits without a time limit.
+
+    Raises:
+        OSError: The file cannot be created, or `path` is not a regular file. Links are refused because the
+            lock
+            writes to the file, and pipes because opening one can block.
     """
     descriptor = _opened(path)
     try:
@@ -30,7 +34,7 @@ def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Ite
         if not held:
             on_wait(os.pread(descriptor, NOTE_BYTES, 0).decode(errors="replace").strip() or "another process")
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with suppress(OSError):  # a full disk does not take the note, and the lock is held all the same
+        with suppress(OSError):  # on a full disk the note cannot be written, but the lock is held
             os.truncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield
@@ -39,8 +43,8 @@ def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Ite
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock at `path`; not if there is none. Raises OSError."""
-    if not path.is_file() or path.is_symlink():  # nobody of ours holds a pipe or a link
+    """Return whether a process holds the lock at `path`; False if the file is missing. Raises OSError."""
+    if not path.is_file() or path.is_symlink():  # this package never locks a pipe or a link
         return False
     try:
         with path.open("rb") as file:

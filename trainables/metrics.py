@@ -1,7 +1,7 @@
-"""What is known of a quantity that trials measure, for plans, searches and reports to look up.
+"""Declare properties of the quantities that trials measure, for plans, searches and reports to look up.
 
-Whatever computes a quantity declares it beside the code, in a tuple `metrics`: training, heads and tasks of
-the box, and trainables of others alike.
+Every module that computes a quantity declares it in a tuple `metrics`. This applies to training, heads and
+built-in tasks as well as to trainables of other packages.
 """
 
 import math
@@ -15,65 +15,71 @@ KEYS = ("better", "unit", "range", "floor", "meaning", "cost")
 TRAIN = "train"
 """Split of metrics measured during training."""
 VALIDATION_SPLITS = ("valid", "val", "validation", "eval", "dev")
-"""Words before the first slash of a metric that stand for validation data."""
+"""Words before the first slash of a metric's name that denote validation data."""
 TRAIN_FLOPS = "train/flops"
-"""What a budget of FLOPs goes by: those of training since the trial began, across restarts."""
+"""Metric that a budget of FLOPs limits: FLOPs of training since the trial began, across restarts."""
 DIGEST = "digest"
-"""Name of the text, behind a split, that identifies the examples a trial was measured on: `test/digest`."""
+"""Name of the attribute, after a split, that identifies the evaluated examples of a trial: `test/digest`."""
 HIGHER_IS_BETTER = {
     *("acc", "accuracy", "auc", "auprc", "auroc", "bleu", "dice", "f1", "hits", "iou", "map", "miou", "mrr"),
     *("ndcg", "precision", "r2", "recall", "rouge"),
 }
 LOWER_IS_BETTER = {"cer", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl", "rmse", "wer"}
 NEGATED = {"neg", "negative", "minus"}
-"""Words in names of metrics: of quantities that should be large, of those that should be small, and words
-that negate, as in `neg_mean_squared_error`."""
+"""Words in names of metrics: those for which higher is better, those for which lower is better, and words
+that negate, as in `neg_mean_squared_error`.
+"""
 _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 Place = Literal["table", "headline", "beside", "posthoc", "figure"]
-"""Where a report shows a quantity: in its own table; as what the first table is about; beside that; where
-checkpoints are read again; as a figure."""
+"""Place where a report displays a quantity: a table of its values, the first table's main quantity, a column
+next to the main quantity, the table of re-evaluated checkpoints, or a figure.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One quantity, as it is measured on every split."""
+    """One quantity that is measured on every split."""
 
     name: str
-    """E.g. `accuracy`."""
+    """Name of the quantity, e.g. `accuracy`."""
     better: Literal["max", "min"] | None = None
-    """Whether large or small values are good; None where that cannot be said."""
+    """Whether large or small values are good; None if neither."""
     unit: str = ""
     low: float | None = None
-    """No value is below; None where there is no bound."""
+    """Lower bound of the values; None if unbounded."""
     high: float | None = None
-    """No value is above; None where there is no bound."""
+    """Upper bound of the values; None if unbounded."""
     floor: float | None = None
-    """What needs no learning, e.g. the share of the commonest class; None where measured or unknown."""
+    """Value reached without learning, e.g. the share of the most common class; None if measured or unknown.
+    """
     meaning: str = ""
-    """What a reader who has not seen the name before has to know."""
+    """Explanation for a reader who does not know the name."""
     note: str = ""
-    """What a reader of its numbers must know, as a sentence."""
+    """Caveat on the numbers, as a sentence."""
     split: str = ""
-    """The only part of a trial that it is measured of, e.g. `train`; empty: every split that is read."""
+    """The only split on which the quantity is measured, e.g. `train`; empty: every evaluated split."""
     shown: tuple[Place, ...] = ("table", "posthoc")
-    """Empty for what only helps to read others."""
+    """Places where reports display the quantity; empty for quantities that only help to interpret others."""
     floor_from: str = ""
-    """The quantity of the same split that measures its floor."""
+    """Name of the quantity of the same split that measures the floor."""
     high_from: str = ""
-    """The quantity of the same split that measures its greatest value, where that is the arm's and not known
-    beforehand."""
+    """Name of the quantity of the same split that measures the greatest value, if that depends on the arm and
+    is not known in advance.
+    """
     floor_name: str = "as declared"
-    """What reaches the floor, e.g. `most common label`."""
+    """Name of the baseline that reaches the floor, e.g. `most common label`."""
     given: str = ""
-    """Why no search can be for it, to follow "which"; empty where one can."""
+    """Reason why a search cannot optimise the quantity, worded to follow "which"; empty if it can."""
     is_cost: bool = False
-    """Whether it is what a model spends on an example: arms are also compared where they spend the same."""
+    """Whether the quantity is a cost per example: arms are also compared at equal cost."""
     moves_with: str = ""
-    """The quantity of one forward pass that moves where this one does: only where something halts."""
+    """Name of the quantity of one forward pass that changes together with this quantity; set only for
+    quantities that depend on halting.
+    """
 
     @property
     def span(self) -> tuple[float, float]:
-        """The least and the greatest value there can be."""
+        """Return the least and the greatest possible value."""
         return (-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high)
 
 
@@ -93,9 +99,9 @@ def metric_name(split: str, quantity: str) -> str:
 
 
 def look_up(metrics: Iterable[Metric], name: str) -> Metric:
-    """Find the declaration of the metric `name`, or make one that has only its quantity.
+    """Return the declaration of the metric `name`, or a new one that contains only its quantity.
 
-    `name` is the whole name of a metric or a quantity without its split: `macro avg/f1` is found as either.
+    `name` is the full name of a metric or a quantity without its split: `macro avg/f1` is matched as either.
     """
     split, quantity = split_and_quantity(name)
     named = [each for each in metrics if each.name in (name, quantity) and each.split in ("", split)]
@@ -103,7 +109,7 @@ def look_up(metrics: Iterable[Metric], name: str) -> Metric:
 
 
 def usual_goal(metric: str) -> Literal["max", "min"] | None:
-    """Find the goal that words in the last part of a metric's name suggest; None for no goal or both."""
+    """Return the goal that words in the last part of a metric's name suggest; None for no goal or both."""
     name = metric.rpartition("/")[2]
     words = {*re.split(r"[^a-z0-9]+", name.lower()), *(each.lower() for each in _WORD.findall(name))}
     if words & NEGATED:
@@ -113,12 +119,15 @@ def usual_goal(metric: str) -> Literal["max", "min"] | None:
 
 
 def declared(written: object) -> tuple[Metric, ...]:
-    """The metrics that a trainable declares: a mapping from name to what is known, by the names in `KEYS`.
+    """Return the metrics that a trainable declares by name, with properties from `KEYS`.
 
         metrics = {"accuracy": {"better": "max", "range": [0, 1], "floor": 0.1}, "depth": {"cost": True}}
 
-    A `cost` is what is spent on an example: arms are also compared where they spend the same. Raises
-    ValueError, which says all that is wrong, for anything else.
+    A `cost` is a quantity spent per example: arms are also compared at equal cost. An iterable of `Metric` is
+    accepted too.
+
+    Raises:
+        ValueError: The declaration is invalid; the message lists all faults.
     """
     if isinstance(written, Mapping):
         described = [(name, said) for name, said in written.items() if _is_name(name)]
@@ -151,14 +160,14 @@ def _is_name(name: object) -> bool:
 
 
 def _misnamed(name: object) -> str:
-    """What to say of a name that is none."""
+    """Return the error message for an invalid name."""
     instead = split_and_quantity(name)[1] if isinstance(name, str) else ""
     what_to_do = f"; write {instead!r}, for all splits" if instead else ""
     return f"a metric must be declared by its name without a split, got {name!r}{what_to_do}"
 
 
 def _faults(metric: Metric) -> Iterator[str]:
-    """All that is not as it must be in what is known of a quantity."""
+    """Yield all faults in the declaration of a quantity."""
     name = metric.name
     if metric.better not in ("max", "min", None):
         yield f"better must be max or min, got {metric.better!r} for {name}"
@@ -177,7 +186,7 @@ def _faults(metric: Metric) -> Iterator[str]:
 
 
 def _misdescribed(name: str, said: Any) -> Iterator[str]:
-    """All that keeps a description from being read."""
+    """Yield all faults that prevent a description from being parsed."""
     if not isinstance(said, Mapping):
         yield f"a metric must be described by {', '.join(KEYS)}, got {said!r} for {name}"
         return
@@ -196,7 +205,7 @@ def _misdescribed(name: str, said: Any) -> Iterator[str]:
 
 
 def _metric(name: str, said: Mapping[str, Any]) -> Metric:
-    """As it is described."""
+    """Return the metric for a valid description."""
     low, high = (None if end is None else _bound(float(end)) for end in said.get("range") or (None, None))
     return Metric(
         name,
@@ -211,7 +220,7 @@ def _metric(name: str, said: Mapping[str, Any]) -> Metric:
 
 
 def _bound(end: float | None) -> float | None:
-    """JSON has no infinity, and no bound is none."""
+    """Return the bound, or None if it is infinite: JSON has no infinity, and None means unbounded."""
     return None if end is None or (_is_number(end) and math.isinf(end)) else end
 
 
@@ -220,5 +229,5 @@ def _is_number(value: Any) -> bool:
         return False
     try:
         return not math.isnan(value)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # the integer is too large for a float
         return False

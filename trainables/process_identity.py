@@ -1,4 +1,4 @@
-"""Identifies the process that owns a file or a sweep, and finds out whether that process is alive.
+"""Identify the process that owns a file or a sweep, and determine whether that process is alive.
 
 A process id alone is not enough: containers and machines that share a folder or a database reuse the same
 numbers, and a machine reuses the numbers of processes that have ended.
@@ -102,7 +102,7 @@ def process_start(pid: int) -> float | None:
     """
     if not Path("/proc/self/stat").exists():
         return _start_by_psutil(pid)
-    # In a namespace without a /proc of its own, /proc shows the process ids of another namespace.
+    # In a namespace without a separate /proc, /proc shows the process ids of another namespace.
     if Path("/proc/self").readlink() != Path(str(os.getpid())):
         raise PermissionError("/proc belongs to another namespace of process ids")
     return _start_from_proc(str(pid))

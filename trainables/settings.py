@@ -1,4 +1,4 @@
-"""Base class of everything a spec can set under `task`, `model` and `train`."""
+"""Define the base classes of all settings under `task`, `model` and `train` in a spec."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final
@@ -8,18 +8,20 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEPTH: Final = "bounds the number of layers that are run"
-"""Marks the fields by which `shallower` makes a model cheap to try."""
+"""Mark of the fields that `shallower` limits to make a model cheap to run."""
 
 LATER: Final = "left out of a plan as long as it has its default"
-"""Marks fields that are younger than plans that are kept: without them, what is kept has the content, and the
-ids, that it would have today."""
+"""Mark of fields that were added after stored plans were written. A field with its default value is omitted
+from a plan, so that stored plans retain their content and their ids.
+"""
 
 
 class Small:
-    """Marks a field with its value in small versions of a model, as contract tests build them.
+    """Marks a field with its value in the small versions of a model that contract tests build.
 
-    Further values are arms of their own; of a field without a mark, all that it can be where that is a switch
-    or a choice among words. A field that is declared again in a class below keeps the mark of the one above.
+    The further values `others` are tested as separate arms. For an unmarked field these are all possible
+    values if it is a switch or a choice among words. A field that a subclass declares again inherits the mark
+    of its base class.
     """
 
     def __init__(self, value: Any, *others: Any) -> None:
@@ -28,25 +30,27 @@ class Small:
 
 
 MOST: Final = 10**9
-"""No whole number of the settings but a seed may be larger, as nothing that is counted is; nor may any other
-number of a task or model of the box."""
+"""Upper bound of integers in settings except seeds, and of all other numbers in settings of built-in tasks
+and models.
+"""
 MOST_UNSHARED: Final = 1_000
-"""Most layers with weights of their own; as many take a second to build."""
+"""Greatest number of layers with separate weights; building that many takes a second."""
 MOST_SHARED: Final = 10_000
-"""Most times that the same weights are run."""
+"""Greatest number of times that the same weights are applied."""
 UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(2)]
-"""Number of layers that have weights of their own."""
+"""Number of layers with separate weights."""
 SharedDepth = Annotated[int, Field(ge=1, le=MOST_SHARED), DEPTH, Small(6)]
-"""Number of times that the same weights are run."""
+"""Number of times that the same weights are applied."""
 DEPTHS: Final = frozenset(
     {"layers", "loops", "max_layers", "max_loops", "memory.update_layers", "test_layers"}
 )
-"""Fields that are marked as `DEPTH` in the models of the box: one that none of them can have is refused
-without their code."""
+"""Names of the fields marked as `DEPTH` in the built-in models. A name that no built-in model has is refused
+without importing their code.
+"""
 
 
 class Settings(BaseModel):
-    """Frozen, strict, closed: an unknown field or a silent cast is an error."""
+    """Base class of frozen, strict settings. An unknown field or an implicit type conversion is an error."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, validate_default=True
@@ -54,9 +58,10 @@ class Settings(BaseModel):
 
 
 class Reach:
-    """Marks a field with how far tokens are told apart: weights for what lies beyond an input it never reads.
+    """Marks a field that limits the range over which positions are distinguished.
 
-    `most` says of the longest input in tokens which value is the largest that does more than any below.
+    A range beyond the input has no effect, because the weights for it are never used. `most` returns, for the
+    longest input in tokens, the largest value that still has an effect.
     """
 
     def __init__(self, most: Callable[[int], int]) -> None:
@@ -64,7 +69,7 @@ class Reach:
 
 
 def within(config: Settings, longest: int) -> Settings:
-    """`config` with no reach beyond inputs of `longest` tokens; itself if none is."""
+    """Return `config` with every marked range limited to inputs of `longest` tokens."""
     changed: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
@@ -77,7 +82,7 @@ def within(config: Settings, longest: int) -> Settings:
 
 
 def shallower(config: Settings, most: int) -> Settings:
-    """`config` with every number of layers or loops at most `most`; itself if none is larger."""
+    """Return `config` with every number of layers or loops at most `most`; itself if none is larger."""
     deep = {
         name: most
         for name, field in type(config).model_fields.items()
@@ -87,7 +92,7 @@ def shallower(config: Settings, most: int) -> Settings:
 
 
 class ModelSettings(Settings):
-    """What every model has, whatever it is made of: all that heads and costs read."""
+    """Settings of every model, including all that heads and cost estimates read."""
 
     width: Annotated[int, Small(16)] = Field(default=512, ge=1)
     """Size of a token's state."""
@@ -98,7 +103,7 @@ class ModelSettings(Settings):
 
 
 class AnswerSettings(ModelSettings):
-    """What a model has that can write answers token by token."""
+    """Settings of models that can generate answers token by token."""
 
     tied_output: bool = False
     """Answer tokens share input and output embeddings, as in translation, in place of a readout of their own:
@@ -127,17 +132,17 @@ class HeadSettings(ModelSettings):
 
     @property
     def size_of_head(self) -> int:
-        """`head_width`, or its default."""
+        """Return `head_width`, or its default."""
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
     def size_of_feedforward(self) -> int:
-        """`feedforward_width`, or its default."""
+        """Return `feedforward_width`, or its default."""
         return 2 * self.width if self.feedforward_width is None else self.feedforward_width
 
 
 class CausalSettings(ModelSettings):
-    """What a model has that also has a causal form."""
+    """Settings of models that also have a causal form."""
 
     causal: bool = False
     """No token sees a later one, in attention, means or halting: for predicting what comes next. There are no

@@ -1,7 +1,7 @@
-"""Named random streams: the same seed and name give the same numbers in every arm, whatever else is drawn.
+"""Create named random streams whose numbers depend only on the seed and the name, not on other draws.
 
-A trial never touches a global generator. Data order, initial weights and dropout each have a stream of their
-own, so that removing a component in one arm does not shift the random numbers of what is left.
+A trial never uses a global generator. Data order, initial weights and dropout each have a separate stream, so
+that removing a component in one arm does not shift the random numbers of the remaining components.
 """
 
 import numpy as np
@@ -11,10 +11,10 @@ from trainables.seeds import derive
 
 
 def torch_stream(seed: int, *name: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A fresh torch generator on `device` for the stream `name`."""
+    """Return a fresh torch generator on `device` for the stream `name`."""
     return torch.Generator(device=device).manual_seed(derive(seed, *name))
 
 
 def numpy_stream(seed: int, *name: str | int) -> np.random.Generator:
-    """A fresh NumPy generator (PCG64) for the stream `name`."""
+    """Return a fresh NumPy generator (PCG64) for the stream `name`."""
     return np.random.Generator(np.random.PCG64(derive(seed, *name)))

@@ -1,4 +1,4 @@
-"""Finds tasks by name and reads what they declare: settings, shape, splits, labels, source files."""
+"""Find tasks by name and return their declared settings, shape, splits, labels and source files."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,27 +18,32 @@ class _NamedTask(BaseModel, extra="ignore", strict=True):
 
 
 def task_module(name: str) -> TaskModule:
-    """The module that defines the task `name`. Raises `extensions.BadName`."""
+    """Return the module that defines the task `name`. Raises `extensions.BadName`."""
     return cast(TaskModule, catalog.load("tasks", name))
 
 
 def task_config(raw: Mapping[str, Any]) -> Settings:
-    """The mapping `task` of a spec as checked settings, defaults filled in.
+    """Return the mapping `task` of a spec as validated settings with defaults filled in.
 
-    Raises `extensions.BadName` for a `name` that is no task and `pydantic.ValidationError` for every other
-    fault; locations in the error are relative to `raw`.
+    Raises:
+        extensions.BadName: `name` is not a task.
+        pydantic.ValidationError: Any other fault. Locations in the error are relative to `raw`.
     """
     name = _NamedTask.model_validate(dict(raw)).name
     return catalog.config_class("tasks", name).model_validate(dict(raw))
 
 
 def task_name(config: Settings) -> str:
-    """The name of the task that `config` belongs to."""
-    return cast(str, getattr(config, "name"))  # noqa: B009 - every task's Config has it, Settings does not
+    """Return the name of the task that `config` belongs to."""
+    return cast(str, getattr(config, "name"))  # noqa: B009 - Settings has no field `name`
 
 
 def shape(config: Settings) -> TaskShape:
-    """What a model must know of the task, without any data. Raises `ValueError` for what is no such thing."""
+    """Return the shape of the task, computed without any data.
+
+    Raises:
+        ValueError: The task's `shape` returns an invalid value.
+    """
     found = task_module(task_name(config)).shape(config)
     for fault in _shape_faults(found):
         raise ValueError(f"shape(config) of the task {task_name(config)} must return a TaskShape {fault}")
@@ -46,7 +51,11 @@ def shape(config: Settings) -> TaskShape:
 
 
 def splits(config: Settings) -> tuple[SplitInfo, ...]:
-    """Every split of the task, without any data. Raises `ValueError` for what are no splits."""
+    """Return all splits of the task, computed without any data.
+
+    Raises:
+        ValueError: The task's `splits` returns invalid values.
+    """
     found = task_module(task_name(config)).splits(config)
     for fault in _splits_faults(found):
         raise ValueError(f"splits(config) of the task {task_name(config)} must return {fault}")
@@ -54,7 +63,7 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
 
 
 def _shape_faults(found: object) -> Iterator[str]:
-    """What a task of anybody's got wrong, to follow "a TaskShape"."""
+    """Yield the faults of a returned shape, each worded to follow "a TaskShape"."""
     if not isinstance(found, TaskShape):
         yield f"of trainables.types, got {type(found).__name__}"
         return
@@ -74,7 +83,7 @@ def _shape_faults(found: object) -> Iterator[str]:
 
 
 def _splits_faults(found: Any) -> Iterator[str]:
-    """The same of splits, to follow "must return"."""
+    """Yield the faults of returned splits, each worded to follow "must return"."""
     listed: list[Any] = list(found) if isinstance(found, list | tuple) else []
     strange = [each for each in listed if not isinstance(each, SplitInfo)]
     if strange or not isinstance(found, list | tuple):
@@ -100,28 +109,30 @@ def _splits_faults(found: Any) -> Iterator[str]:
 
 
 def training_only(config: Settings) -> frozenset[str]:
-    """Fields of the task that change what is trained on, never what is measured.
+    """Return the fields of the task that affect only the training data, never the evaluation data.
 
-    A task that has any names them in `TRAINING_ONLY`.
+    A task with such fields lists them in `TRAINING_ONLY`.
     """
     fields: frozenset[str] = getattr(task_module(task_name(config)), "TRAINING_ONLY", frozenset())
     return fields
 
 
 def settled(config: Settings) -> Settings:
-    """Settings that make the same data, alike for all that do.
+    """Return normalised settings, which are equal for all settings that produce the same data.
 
-    A task where some can be left out and follow from others, or do nothing beside others, has a function
-    `settled(config)`.
+    A task has a function `settled(config)` if some of its settings follow from others or have no effect next
+    to others.
     """
     found: Callable[[Settings], Settings] | None = getattr(task_module(task_name(config)), "settled", None)
     return config if found is None else found(config)
 
 
 def metrics(name: str) -> tuple[Metric, ...]:
-    """What the task `name` declares of the values of its `score`; see `trainables.metrics`.
+    """Return the metrics that the task `name` declares for its `score`, see `trainables.metrics`.
 
-    Raises `extensions.BadName` for a name that is no task, ValueError for what is no declaration.
+    Raises:
+        extensions.BadName: `name` is not a task.
+        ValueError: The declaration is invalid.
     """
     try:
         return declared(getattr(task_module(name), "metrics", ()))
@@ -130,17 +141,18 @@ def metrics(name: str) -> tuple[Metric, ...]:
 
 
 def headline(name: str) -> str:
-    """The quantity that the task `name` is judged by; empty where it is the first that is one for all tasks.
+    """Return the main quantity of the task `name`; empty for the first quantity common to all tasks.
 
-    A task that knows better names it in `HEADLINE`. Raises `extensions.BadName` for a name that is no task.
+    A task with another main quantity names it in `HEADLINE`. Raises `extensions.BadName` if `name` is not a
+    task.
     """
     return str(getattr(task_module(name), "HEADLINE", ""))
 
 
 def label_names(config: Settings) -> tuple[str, ...]:
-    """What each class, or each token of an answer, is called; its number where the task does not say.
+    """Return the name of each class or answer token; its number if the task has no names.
 
-    A task that knows better has a function `label_names(config)`.
+    A task with names has a function `label_names(config)`.
     """
     names: Callable[[Settings], tuple[str, ...]] | None = getattr(
         task_module(task_name(config)), "label_names", None
@@ -149,9 +161,10 @@ def label_names(config: Settings) -> tuple[str, ...]:
 
 
 def token_classes(config: Settings) -> tuple[str, ...]:
-    """The class of every token id, e.g. `operator`; empty where the task knows none.
+    """Return the class of every token id, e.g. `operator`; empty if the task has no token classes.
 
-    A task that does has a function `token_classes(config)`. What it calls `operator` is counted.
+    A task with token classes has a function `token_classes(config)`. Tokens of the class `operator` are
+    counted.
     """
     classes: Callable[[Settings], tuple[str, ...]] | None = getattr(
         task_module(task_name(config)), "token_classes", None
@@ -160,7 +173,7 @@ def token_classes(config: Settings) -> tuple[str, ...]:
 
 
 def decode(config: Settings, tokens: Sequence[int]) -> str:
-    """One input as a person would write it."""
+    """Return one input as readable text."""
     module = task_module(task_name(config))
     own_words = "config" in inspect.signature(module.decode).parameters
     written: Callable[..., str] = module.decode
@@ -168,28 +181,29 @@ def decode(config: Settings, tokens: Sequence[int]) -> str:
 
 
 def picture(config: Settings, tokens: Sequence[int]) -> str:
-    """One input as a drawing of several lines; empty for tasks that are no pictures.
+    """Return one input as a drawing of several lines; empty for tasks whose inputs are not pictures.
 
-    A task of pictures has a function `picture(tokens)`.
+    A task with pictures has a function `picture(tokens)`.
     """
     drawn: Callable[[Sequence[int]], str] | None = getattr(task_module(task_name(config)), "picture", None)
     return "" if drawn is None else drawn(tokens)
 
 
 def source_digest(module: TaskModule, config: Settings) -> str | None:
-    """Hash of the files that the task reads, None for one that is generated.
+    """Return a hash of the files that the task reads; None for a generated task.
 
-    Only a task that can read files has a function `source_digest(config)`; it raises `ValueError` for files
-    that are not there.
+    Only a task that can read files has a function `source_digest(config)`. It raises `ValueError` for missing
+    files.
     """
     digest: Callable[[Settings], str | None] | None = getattr(module, "source_digest", None)
     return None if digest is None else digest(config)
 
 
 def require_files(config: Settings) -> None:
-    """Raises `ValueError` if files that the task reads are not there, saying what to put where.
+    """Raise `ValueError` if files that the task reads are missing, with the remedy.
 
-    Reads none of them. Every task with a `source_digest` has a function `require_files(config)`.
+    The check does not read the files. Every task with a `source_digest` has a function
+    `require_files(config)`.
     """
     module = task_module(task_name(config))
     check: Callable[[Settings], None] | None = getattr(module, "require_files", None)
@@ -198,6 +212,6 @@ def require_files(config: Settings) -> None:
 
 
 def stream(config: Settings, batch_size: int, seed: int, step: int) -> Batch:
-    """The training batch of a step, of a task whose train split is streamed."""
+    """Return the training batch of a step, for a task whose train split is streamed."""
     draw: Callable[[Settings, int, int, int], Batch] = vars(task_module(task_name(config)))["stream"]
     return draw(config, batch_size, seed, step)

@@ -1,4 +1,4 @@
-"""What a file in `trainables/tasks` must offer. Its file name is the task's name; nothing is registered."""
+"""Define the interface of task modules, whose file names in `trainables/tasks` are the task names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,79 +14,87 @@ Role = Literal["train", "valid", "test"]
 
 @dataclass(frozen=True, slots=True)
 class SplitInfo:
-    """What is known of a split without any data."""
+    """Facts about a split that are available without any data."""
 
     name: str
     role: Role
-    """`train` is trained on, `valid` steers the search, `test` is read after the last step only."""
+    """`train` is for training, `valid` steers the search, `test` is evaluated after the last step only."""
     length_min: int
     length_max: int
     """Shortest and longest input, in tokens, that the split may hold (both inclusive)."""
     examples: int | None
-    """Number of examples, None where a filter leaves it open or they never end."""
+    """Number of examples; None if a filter determines it or the split is unlimited."""
     holds: str = ""
-    """Of role `valid`: the test split whose examples it has, where a task is published so; else empty."""
+    """Role `valid` only: name of the test split that contains the same examples, where a task is published
+    so; else empty.
+    """
     streamed: bool = False
-    """Drawn for every batch by the task's `stream(config, batch_size, seed, step) -> Batch` and never
-    stored; only for role `train`. `build` refuses it."""
+    """Whether every batch is drawn by the task's `stream(config, batch_size, seed, step) -> Batch` and never
+    stored. Only for role `train`; `build` refuses a streamed split.
+    """
 
 
 class TaskModule(Protocol):
-    """A task is a module. All its functions are pure: settings in, the same values out on every machine."""
+    """Interface of a task. All functions are pure: equal settings give equal values on every machine."""
 
     VERSION: int
-    """Raised by one whenever the same settings would give other data; part of the cache's address."""
+    """Version of the task's data, part of the cache key. Increase it by one when the same settings give other
+    data.
+    """
     Config: type[Settings]
     """Settings of the task, with a field `name` that is a `Literal` of the file name."""
 
     def shape(self, config: Any) -> TaskShape:
-        """What a model must know to be built, without making any data."""
+        """Return the properties that are needed to build a model, without generating any data."""
 
     def splits(self, config: Any) -> tuple[SplitInfo, ...]:
-        """Every split: one of role `train`, one of role `valid`, any number of role `test`."""
+        """Return all splits: one of role `train`, one of role `valid`, any number of role `test`."""
 
     def build(self, config: Any, split: str) -> pa.Table:
-        """The examples of one split in columns `tokens` (list<uint8|uint16|uint32>) and `label` (int16).
+        """Return the examples of one split as a table with columns `tokens` and `label`.
 
-        For the head `positions` there is no `label` but `targets` (list<int8|int16>), as many as tokens,
-        `NOT_ASKED` where nothing is predicted. For the head `sequence` there is `answer` (list<uint8|uint16|
-        uint32>) instead, of any length and without its end token. A column `steps` (int32) may give how many
-        steps an algorithm for the task takes. A pair is one row with a separator between its sentences.
+        The types are list<uint8|uint16|uint32> for `tokens` and int16 for `label`. For the head `positions`
+        the column `label` is replaced by `targets` (list<int8|int16>) with one value per token, `NOT_ASKED`
+        where nothing is predicted. For the head `sequence` it is replaced by `answer`
+        (list<uint8|uint16|uint32>), of any length and without its end token. An optional column `steps`
+        (int32) is the number of steps that an algorithm for the task takes. A pair is one row with a
+        separator between its sentences.
 
-        Deterministic from `config` alone, independent of which other splits were built; no example is in two
-        splits. What is returned must be as `shape` and `splits` announce it, else no trial starts.
-        Randomness comes from `trainables.streams`, through raw generator output, since NumPy promises only
-        that to be the same in every version. What takes seconds tells how far it is
-        (`trainables.data.progress`).
+        The table depends on `config` alone, not on which other splits were built. No example is in two
+        splits. The table must agree with `shape` and `splits`, else no trial starts. Randomness comes from
+        `trainables.streams`, through raw generator output, because only raw output is the same in every NumPy
+        version. A build that takes seconds reports its progress (`trainables.data.progress`).
         """
 
-    # A task may name in `TRAINING_ONLY` (frozenset[str]) the settings that change nothing but what is trained
-    # on: these alone can be searched, for a search must measure all of its trials on the same examples.
-    # Arms, too, are compared on the same examples: an arm with another value of any other field that changes
-    # valid or a test split is refused. `trainables.acting.InForm` marks fields that change only how examples
-    # are written, `InSplits` names the splits that a field changes.
+    # A task may list in `TRAINING_ONLY` (frozenset[str]) the settings that affect only the training data.
+    # Only these can be searched, because a search must evaluate all trials on the same examples. Arms are
+    # also compared on the same examples: an arm that changes any other field is refused if the field affects
+    # the valid or a test split. `trainables.acting.InForm` marks fields that change only how examples are
+    # written. `InSplits` lists the splits that a field changes.
 
-    # Draw valid and tests first and leave their examples out of training, so that tests do not depend on the
-    # number of training examples.
+    # Draw the valid and test splits first and exclude their examples from training, so that tests do not
+    # depend on the number of training examples.
 
-    # A task whose settings can be left out and then follow from others, or do nothing beside others, has
-    # `settled(config) -> Config`: settings that make the same data, with what was left out written out and
-    # what does nothing as by default. Arms are compared by them: a default written out is no change.
+    # A task may have settings that follow from others if omitted, or that have no effect in combination with
+    # others. It then has `settled(config) -> Config`, which returns settings that produce the same data:
+    # omitted values are filled in, and values without effect are reset to their defaults. Arms are compared
+    # by these settings, so that writing out a default is not a change.
 
-    # A task may name in `HEADLINE` the quantity that it is judged by, e.g. accuracy_last, where that is not
-    # the accuracy of all answers, or for written answers their exact match.
+    # A task may name its main quantity in `HEADLINE`, e.g. accuracy_last. The default is the accuracy of all
+    # answers, or the exact match of decoded answers.
 
-    # A task of written answers may have `score(config, hypotheses, references) -> Mapping[str, float]`, of
-    # sequences of answer tokens without their ends: what its field measures, e.g. BLEU. Names and number of
-    # its values never change, and all are finite. `metrics` beside it says what is known of them, as a
-    # mapping or a tuple of `trainables.metrics.Metric`: range, whether large or small is better, what they
-    # mean.
+    # A task with decoded answers may have `score(config, hypotheses, references) -> Mapping[str, float]`,
+    # where hypotheses and references are sequences of answer tokens without end tokens. It returns the usual
+    # measures of the field, e.g. BLEU. Names and number of its values never change, and all values are
+    # finite. The task declares their range, direction and meaning in `metrics`, a mapping or a tuple of
+    # `trainables.metrics.Metric`.
 
-    # A task whose words are of different kinds may have `token_classes(config) -> tuple[str, ...]`, the kind
-    # of every token id: digit, operator, bracket, ... Reports count operators and experts by it.
+    # A task with several classes of words may have `token_classes(config) -> tuple[str, ...]`, which returns
+    # the class of every token id: digit, operator, bracket, ... Reports count operators and uses of experts
+    # by class.
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """One input as text.
+        """Return one input as text.
 
-        A task that reads its words from files is given its settings too: `decode(tokens, config)`.
+        A task that reads its words from files also receives its settings: `decode(tokens, config)`.
         """

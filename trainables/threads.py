@@ -1,4 +1,4 @@
-"""Sets the number of CPU threads of PyTorch for a block of code."""
+"""Set the number of CPU threads of PyTorch for a block of code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,10 @@ import torch
 
 @contextmanager
 def cpu_threads(count: int) -> Iterator[None]:
-    """PyTorch on `count` CPU threads, and afterwards on as many as before.
+    """Run the block with `count` CPU threads in PyTorch and restore the former number afterwards.
 
-    Small models on more threads than free cores are slower by a factor of tens: threads wait for each other.
+    Small models on more threads than free cores are slower by a factor of tens, because threads wait for each
+    other.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)

@@ -1,1 +1,1 @@
-"""Functions, classes and scripts of anybody as trainables: how they are found, run and seeded."""
+"""Run functions, classes and scripts of users as trainables: find, seed and execute them."""

@@ -1,7 +1,8 @@
-"""Modules from outside the package, by entry point of an installed distribution or by dotted name.
+"""Import modules of other packages, by entry point of an installed distribution or by dotted name.
 
-A catalogue knows the files of one folder of ours and one group of entry points. A name in a spec that has a
-dot is the name of a module; it is imported from wherever Python looks, and last from the current directory.
+A catalogue lists the files of one built-in folder and one group of entry points. A name in a spec that
+contains a dot is the name of a module. It is imported from Python's search path, and last from the current
+directory.
 """
 
 import difflib
@@ -30,70 +31,70 @@ from trainables.custom.source_files import names_file
 
 OURS: Final = "haltsweep"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""What an entry point may be called: without a dot, which would make it the name of a module."""
+"""Pattern of valid names of entry points. A name with a dot would be the name of a module."""
 LIBRARIES: Final = frozenset({"site-packages", "dist-packages"})
 _STARTED: Final[dict[str, int]] = {}
 _NAMED: Final[set[str]] = set()
-"""Modules that specs named and this process imported."""
+"""Modules that specs named and this process has imported."""
 _IMPORTING: Final[list[str]] = []
 """Modules of specs whose import has not finished yet."""
 LOOKED_IN: Final = "where packages are installed, on PYTHONPATH and in the current directory"
 
 
 class BadName(LookupError):
-    """A name that stands for nothing usable; the message is for the user and says what to do."""
+    """A name in a spec is not usable; the message is for the user and states a remedy."""
 
 
 class UnknownName(BadName):
-    """Nothing is called so; the message names the nearest that is there."""
+    """No entry has the name; the message suggests the nearest known name."""
 
 
 class BadModule(BadName):
-    """What is called so cannot be imported, lacks something, or is in two places."""
+    """The module of a name cannot be imported, lacks a required attribute, or exists in two places."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An entry point."""
+    """An entry point of an installed distribution."""
 
     distribution: str
-    """Name and version."""
+    """Name and version of the distribution."""
     module: str
 
 
 Needs = Mapping[str, tuple[Callable[[Any], bool], str]]
-"""By attribute name, whether a value will do, and what it must be in words."""
+"""By attribute name, a check of the value and a description of valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """All things of one kind that a spec can name."""
+    """All entries of one kind that a spec can name."""
 
     noun: str
-    """What one of them is called, e.g. `model`."""
+    """Noun for one entry, e.g. `model`."""
     group: str
-    """Of entry points."""
+    """Group of entry points."""
     package: str
-    """Holds ours, one file each."""
+    """Package that contains the built-in entries, one file each."""
     ours: Callable[[], Sequence[str]]
-    """Names of ours."""
+    """Function that returns the names of the built-in entries."""
     needs: Callable[[], "Needs"]
-    """What a module from outside must have."""
+    """Function that returns the required attributes of a module of another package."""
 
     def names(self) -> tuple[str, ...]:
-        """Sorted names of ours and of all entry points, nothing imported for it."""
+        """Return the sorted names of built-in entries and entry points, without importing them."""
         return tuple(sorted({*self.ours(), *self._offers()}))
 
     def is_named(self, name: str) -> bool:
-        """Whether `name` can be one: it is listed, or the name of a module."""
+        """Return whether `name` is valid: a listed name or the name of a module."""
         return name in self.names() or is_module_name(name)
 
     def origin(self, name: str) -> str:
-        """Where the listed `name` comes from: `haltsweep`, or name and version of the distributions."""
+        """Return the origin of the listed `name`: `haltsweep`, or name and version of the distributions."""
         return " and ".join(each.distribution for each in self._places(name))
 
     def load(self, name: str) -> ModuleType:
-        """The module that `name` stands for. Raises UnknownName, BadModule."""
+        """Return the module of `name`. Raises UnknownName, BadModule."""
         if name in self.ours() and name not in self._offers():
             return importlib.import_module(f"{self.package}.{name}")
         places = self._places(name)
@@ -121,13 +122,13 @@ class Catalogue:
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 what is found depends on it
+def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache key
     return metadata.entry_points()
 
 
 @cache
 def _offers(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Offer, ...]]:
-    """Entry points of `group` by name, those with names that no spec can hold left out."""
+    """Return the entry points of `group` by name, without those whose names are invalid in a spec."""
     found: dict[str, tuple[Offer, ...]] = {}
     for entry in _installed(path).select(group=group):
         if not NAME.fullmatch(entry.name):
@@ -138,7 +139,7 @@ def _offers(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[Offer, ...]
 
 
 def is_module_name(name: object) -> bool:
-    """Whether `name` has the form of a dotted module name."""
+    """Return whether `name` has the form of a dotted module name."""
     return isinstance(name, str) and "." in name and all(part.isidentifier() for part in name.split("."))
 
 
@@ -179,14 +180,14 @@ def imported(module: str, what: str, *, with_siblings: bool = False) -> ModuleTy
                 f"{_sibling(module)}"
             ) from error
         raise _not_imported(what, error) from error
-    except BaseException as error:  # the code of others may raise anything
+    except BaseException as error:  # user code may raise anything
         raise _not_imported(what, error) from error
     finally:
         sys.argv = arguments
         _IMPORTING.pop()
     _NAMED.add(module)
     if is_first:
-        # Threads of something else may have ended meanwhile.
+        # Other threads may have ended during the import, so the difference can be negative.
         _STARTED[module] = max(0, num_unforkable_threads() - threads)
     return found
 
@@ -203,7 +204,7 @@ def is_importing() -> bool:
 
 @contextmanager
 def exits_raised() -> Iterator[None]:
-    """While it is open, `os._exit` of this thread raises SystemExit: who looks at code can tell of it."""
+    """Make `os._exit` in this thread raise SystemExit inside the block, so that it can be reported."""
     ends, thread, process = os._exit, threading.get_ident(), os.getpid()
 
     def exit_seen(status: int) -> NoReturn:
@@ -219,9 +220,10 @@ def exits_raised() -> Iterator[None]:
 
 
 def look_in(folder: Path) -> None:
-    """Let modules be imported from `folder` too, after all other places, as long as this process lives.
+    """Add `folder` to the end of the import path for the lifetime of this process.
 
-    Workers of a Ray of ours get the launching process's `sys.path`, and so this folder with it.
+    Workers of a Ray instance that haltsweep starts receive the `sys.path` of the launching process, including
+    this folder.
     """
     if (path := str(folder.resolve())) not in sys.path:
         sys.path.append(path)
@@ -229,9 +231,10 @@ def look_in(folder: Path) -> None:
 
 
 def hides(module: ModuleType) -> str:
-    """What to add to a fault of `module` if the current directory has another file of its name; else empty.
+    """Return a hint if the current directory has another file of the name of `module`; else empty.
 
-    One named as a module of Python itself, or as an installed one, is never found: its folder comes last.
+    A module in the current directory is never imported if its name is that of a standard or installed module,
+    because the current directory comes last in the search path.
     """
     top = module.__name__.partition(".")[0]
     found = getattr(sys.modules.get(top), "__file__", None)
@@ -243,7 +246,7 @@ def hides(module: ModuleType) -> str:
 
 
 def _own_file(name: str) -> str:
-    """How to name the file below the current directory that `name`, which has no dots, may stand for."""
+    """Return a hint how to name the file below the current directory that the dotless `name` may refer to."""
     file = Path(name if name.endswith(".py") else f"{name}.py")
     if not names_file(file) or not all(part.isidentifier() for part in file.with_suffix("").parts):
         return ""
@@ -254,7 +257,7 @@ def _own_file(name: str) -> str:
 
 
 def _sibling(module: str) -> str:
-    """The most similar name beside a module that is not there, as a question; or what stands in its place."""
+    """Return a hint for a missing module: a similar name, or the form it should have."""
     parent = module.rpartition(".")[0]
     if module.endswith(".py") and names_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
@@ -303,7 +306,7 @@ def _raised_in(error: BaseException) -> str:
 
 
 def said(error: BaseException) -> str:
-    """The first line of `error` after its place and kind."""
+    """Return place, kind and first line of `error`."""
     where = f"{place(error)}: " if place(error) else ""
     try:
         text = str(error).partition("\n")[0]
@@ -313,7 +316,7 @@ def said(error: BaseException) -> str:
 
 
 def fault_of_others(error: BaseException) -> str:
-    """What to say of an error that code named by a spec let through to us; empty if it is none of theirs."""
+    """Return the message for an uncaught error of code that a spec names; empty for any other error."""
     files = {Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)}
     theirs = [each for each in files if not _is_known(str(each)) and any(map(each.is_relative_to, _theirs()))]
     if not theirs:
@@ -322,24 +325,21 @@ def fault_of_others(error: BaseException) -> str:
 
 
 def _theirs() -> set[Path]:
-    """Folders and files that modules named by specs came from, and what lies beside them."""
+    """Return the folders and files of modules named by specs."""
     found: set[Path] = set()
     for name in _NAMED:
-        # Not getattr, which may be what raised.
+        # Do not use getattr: a module's `__getattr__` may have raised the error.
         top, own = (vars(sys.modules.get(each, object)) for each in (name.partition(".")[0], name))
         if top.get("__file__") is not None and (folders := top.get("__path__")):
             found.update(map(Path, folders))
         elif (file := own.get("__file__")) is not None:
-            # A folder of installed libraries holds many things that are none of theirs.
+            # A folder of installed libraries also contains unrelated packages.
             found.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
     return found
 
 
 def place(error: BaseException) -> str:
-    """File and line of what raised `error`, code of ours, of Python and of installed libraries left out.
-
-    Empty if there is no other.
-    """
+    """Return file and line that raised `error`, outside of haltsweep, Python and PyTorch; empty if none."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{shown_path(error.filename)}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_known(frame.filename)]
@@ -347,7 +347,7 @@ def place(error: BaseException) -> str:
 
 
 def _is_known(file: str) -> bool:
-    """Whether `file` is of ours, of Python or of PyTorch."""
+    """Return whether `file` belongs to haltsweep, Python or PyTorch."""
     path = Path(file)
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     known = (Path(__file__).parents[2] / package for package in OUR_PACKAGES)
@@ -357,13 +357,13 @@ def _is_known(file: str) -> bool:
 
 
 def shown_path(file: str | Path) -> str:
-    """As one would type it: relative to the current directory if it lies below."""
+    """Return a path relative to the current directory if it is below it, else the path itself."""
     path, here = Path(file), Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _require(module: ModuleType, what: str, needs: Needs) -> None:
-    """Raises BadModule for the first thing that `module`, which is `what`, lacks."""
+    """Raise BadModule for the first required attribute that `module`, described by `what`, lacks."""
     for name, (fits, words) in needs.items():
         value = getattr(module, name, None)
         if fits(value):
@@ -373,7 +373,7 @@ def _require(module: ModuleType, what: str, needs: Needs) -> None:
 
 
 def _definition(module: ModuleType, value: Any) -> str:
-    """File and line of `value`, or of the module where that has none."""
+    """Return file and line of `value`, or of the module if the value has no line."""
     file = shown_path(getattr(module, "__file__", None) or module.__name__)
     if inspect.getmodule(value) is not module:
         return f"{file}:1"

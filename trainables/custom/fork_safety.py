@@ -1,4 +1,4 @@
-"""Counts the threads of this process that a fork would lose."""
+"""Count the threads of this process that a fork would lose."""
 
 import threading
 from pathlib import Path

@@ -1,17 +1,17 @@
-"""A plain function as a trainable: `train(settings, trial)`, which imports nothing of ours.
+"""Run a plain function as a trainable: `train(settings, trial)`, which needs no import of haltsweep.
 
     def train(settings, trial):
         model = build(settings, seed=trial.seed_of("weights"))
         state = trial.folder / "state.pt"
         if state.exists():
-            ...                                    # go on from what was saved
+            ...                                    # continue from the stored state
         for step in ...:
             ...
-            torch.save(..., state)                 # if it is to be resumed: before the report
+            torch.save(..., state)                 # to allow resuming; before the report
             trial.report(step, {"valid/accuracy": accuracy})
 
-The function runs in a greenlet: inside `report` it is suspended while the trial is recorded, saved or
-stopped. What measures a confirmed checkpoint under other settings is a plain function too.
+The function runs in a greenlet. It is suspended inside `report` while the trial is recorded, saved or
+stopped. The re-evaluation of a confirmed checkpoint under other settings is a plain function too.
 """
 
 import copy
@@ -46,7 +46,7 @@ class FunctionTrial:
         self.seed: int = job.seed
         """Seed of the trial; paired trials of different arms have the same seed."""
         self.phase: str = job.phase
-        """`search` or `confirm`."""
+        """Phase of the trial: `search` or `confirm`."""
         self.splits: tuple[str, ...] = job.splits
         """Test splits to measure after the last step; empty during a search."""
         self.data: Path = job.data_dir
@@ -129,9 +129,10 @@ def _misused(step: object, metrics: object) -> str:
 class FunctionWorkload:
     """Runs `train(settings, trial)` from one report to the next.
 
-    A resumed function without saved files runs again from the start. Reports that it has made before are
-    skipped, so that each measurement is recorded once. When a resumed function reads a saved file, the global
-    generators of Python, NumPy and PyTorch return to their states at the time of writing.
+    A resumed function without saved files runs again from the start. Its reports up to the last step before
+    the interruption are skipped, so that each measurement is recorded once. When a resumed function reads a
+    saved file, the global generators of Python, NumPy and PyTorch return to their states at the time of
+    writing.
     """
 
     def __init__(self, train: Train, job: Job) -> None:
@@ -144,20 +145,23 @@ class FunctionWorkload:
         """Reports up to this step were made before the trial was resumed."""
         self._generators = GeneratorFiles(self._folder)
         self._runs_in = (0, 0)
-        """Process and thread of the function: no other can be suspended in a report."""
+        """Process and thread of the function; a report from any other one cannot suspend it."""
         self._lost: RuntimeError | None = None
-        """What a report in another thread raised there, where nobody may hear of it."""
+        """Error of a report in another thread, where it may remain unnoticed."""
         self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
         trial = FunctionTrial(job, self._folder, self._reported)
-        # A function may change what it is given; the settings of the trial stay what they are.
+        # The function receives a copy, so that changes to it leave the settings of the trial unchanged.
         self._running = greenlet(lambda: _returned(train, copy.deepcopy(dict(job.settings)), trial))
 
     def advance(self) -> Measurement | None:
-        """Run the function until its next report; None when it returned without another one.
+        """Run the function until its next report; None if it returned without another report.
 
-        Raises what the function raises, and ValueError if it never reported.
+        Raises the errors of the function.
+
+        Raises:
+            ValueError: The function returned without any report.
         """
-        # What the function reports, returns or raises arrives in the greenlet that is its parent.
+        # Reports, return values and exceptions of the function are passed to the parent greenlet.
         self._running.parent = getcurrent()
         self._runs_in = self._generators.runs_in = process_and_thread()
         self._began = perf_counter()
@@ -193,7 +197,7 @@ class FunctionWorkload:
         self._running.parent.switch(made)
 
     def save(self, folder: Path) -> None:
-        """Write what the function has saved, and how far it is, into the empty `folder`."""
+        """Write the files of the function and its last step into the empty `folder`."""
         assert self._last is not None, "what is saved has been reported"
         _copy(self._folder, folder / FILES)
         self._generators.save(folder / GENERATORS)
@@ -201,7 +205,7 @@ class FunctionWorkload:
         (folder / REPORTED).write_text(json.dumps(last), encoding="utf-8")
 
     def restore(self, folder: Path) -> None:
-        """Restore what the function had saved, before it is begun."""
+        """Restore the files of the function before it starts."""
         last = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
         _copy(folder / FILES, self._folder)
         self._generators.restore(folder / GENERATORS)
@@ -209,7 +213,7 @@ class FunctionWorkload:
         self._last = Measurement(last["step"], last["seconds"], {})
 
     def close(self) -> None:
-        """End the function where it stands, and delete its folder."""
+        """End the function at its current point, and delete its temporary folder."""
         try:
             if not self._running.dead:
                 self._running.throw(GreenletExit)
@@ -228,7 +232,7 @@ def running_trial() -> FunctionTrial | None:
 
 
 def _returned(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
-    """What `train` returns; one made of a script ends well by `sys.exit(0)`, or by `sys.exit()`."""
+    """Return the result of `train`; a script may also end by `sys.exit()` or `sys.exit(0)`."""
     _RUNNING.append(trial)
     try:
         return train(settings, trial)
@@ -252,7 +256,7 @@ def _folder_for(job: Job) -> Path:
 
 
 def _is_at_most(step: Any, last: int) -> bool:
-    """Not of what is no step: the worker tells of that."""
+    """Return whether `step` is an integer of at most `last`; the worker reports invalid steps."""
     try:
         return operator.index(step) <= last
     except TypeError:
@@ -265,7 +269,7 @@ def _article(value: object) -> str:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """All that is in the folder `source`; links to folders stay links, for data may be behind them."""
+    """Copy the contents of the folder `source`; links to folders, perhaps of data, stay links."""
     links: list[Path] = []
 
     def linked(folder: str, names: list[str]) -> list[str]:
@@ -279,26 +283,27 @@ def _copy(source: Path, target: Path) -> None:
 
 
 class Evaluation:
-    """Calls `evaluate(settings, folder)` once; `folder` is a copy of what the confirmed trial had saved."""
+    """Calls `evaluate(settings, folder)` once, on a copy of the files of the confirmed trial."""
 
     def __init__(self, evaluate: Evaluate, job: Job) -> None:
         if job.source is None:
             raise ValueError("a posthoc job must name the checkpoint it reads, got source=None")
         self.finished = False
-        """Whether it has been measured."""
+        """Whether the evaluation has returned its measurement."""
         self._evaluate, self._settings, self._source = evaluate, job.settings, job.source
         self._folder, self._is_temporary = _folder_for(job), job.folder is None
 
     def advance(self) -> Measurement:
-        """The one measurement, at the step at which the training ended.
+        """Return the one measurement, at the step at which the training ended.
 
-        Raises ValueError if the function returns no metrics.
+        Raises:
+            ValueError: The function returns no metrics.
         """
         began = perf_counter()
         reported = self._source / REPORTED
         of_function = reported.is_file()
         step = json.loads(reported.read_text(encoding="utf-8"))["step"] if of_function else 0
-        # A copy: the checkpoint is what its digest says, and other readings of it follow.
+        # Copy the checkpoint, because it must still match its digest for later re-evaluations.
         _copy(self._source / FILES if of_function else self._source, self._folder)
         metrics = self._evaluate(self._settings, self._folder)
         self.finished = True
@@ -307,12 +312,12 @@ class Evaluation:
         return Measurement(step, perf_counter() - began, metrics)
 
     def save(self, folder: Path) -> None:
-        """Nothing was made that is worth keeping."""
+        """Do nothing: an evaluation has no state."""
 
     def restore(self, folder: Path) -> None:
-        """There is nothing to go on from: it is measured anew."""
+        """Do nothing: an interrupted evaluation runs again."""
 
     def close(self) -> None:
-        """Delete the copy that was read."""
+        """Delete the temporary copy of the checkpoint."""
         if self._is_temporary:
             shutil.rmtree(self._folder, ignore_errors=True)

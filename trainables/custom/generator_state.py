@@ -1,4 +1,4 @@
-"""Global generators of Python, NumPy and PyTorch: seeded for a trial, saved and restored with its files.
+"""Seed the global generators of Python, NumPy and PyTorch for a trial; save and restore them with its files.
 
 Imports neither NumPy nor PyTorch itself: a library that is imported later is seeded or restored right after
 its import.
@@ -54,7 +54,7 @@ def generator_state() -> State:
 
 
 def restore_generators(state: State) -> None:
-    """Restore what `generator_state` returned.
+    """Restore the states that `generator_state` returned.
 
     Args:
         state: The states, also after a round trip through JSON.
@@ -194,7 +194,7 @@ class GeneratorFiles:
             self._files[name] = _File(self._index_of_now(), self._steps)
 
     def renamed(self, source: str, destination: str) -> None:
-        """Keep the states of files when a file or its folder is renamed.
+        """Transfer the states of files when a file or its folder is renamed.
 
         Args:
             source: Path before.
@@ -230,7 +230,7 @@ class GeneratorFiles:
             restore_generators(self._states[self._read])
 
     def _end_resumption(self) -> None:
-        """Stop restoring states, since the trial now draws random numbers of its own."""
+        """Stop restoring states, because the trial now draws new random numbers."""
         self._resumes, self._read = False, None
 
     def _stepped(self, *_: object) -> None:

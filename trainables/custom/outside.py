@@ -1,18 +1,18 @@
-"""Finds what a spec names as its trainable: a class with the Workload protocol, or a plain function.
+"""Import the trainable that a spec names: a class with the Workload protocol, a plain function, or a script.
 
 A module may declare more about its trainables in one mapping named `haltsweep`; every key is optional:
 
     haltsweep = {
         "config": Config,        # pydantic model or dataclass of the settings
-        "metrics": {...},        # what is known of the reported quantities, see `trainables.metrics`
-        "build": build,          # build(settings): the nn.Module that is trained, to prove what arms change
+        "metrics": {...},        # properties of the reported quantities, see `trainables.metrics`
+        "build": build,          # build(settings): the trained nn.Module, for ablation checks
         "example": example,      # example(settings): arguments of one forward pass of that module
-        "evaluate": evaluate,    # evaluate(settings, folder): metrics of what a trial saved in `folder`
+        "evaluate": evaluate,    # evaluate(settings, folder): metrics of the files of a trial in `folder`
         "several_gpus": True,    # one trial uses all GPUs that `resources.gpus` reserves for it
     }
 
-A function or class may have an attribute `haltsweep` of its own, which replaces that of its module. Other
-names of the module have no meaning.
+A function or class may have a separate attribute `haltsweep`, which replaces that of its module. Other names
+of the module have no meaning.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ METHODS = ("advance", "save", "restore", "close")
 
 @dataclass(frozen=True, slots=True)
 class Trainable:
-    """What can run trials, and what is known of it."""
+    """A custom trainable and its declarations."""
 
     path: str
     """`module:name`, or the path of a script."""
@@ -50,14 +50,17 @@ class Trainable:
     example: Callable[[Mapping[str, Any]], Any] | None = None
     evaluate: Evaluate | None = None
     several_gpus: bool = False
-    """Whether one trial uses all GPUs that are reserved for it, and not the first alone."""
+    """Whether one trial uses all GPUs that are reserved for it, instead of only the first."""
 
 
 def load(path: str) -> Trainable:
-    """The trainable at `module:name`, or in a script. Raises ValueError with one sentence if there is none.
+    """Return the trainable at `module:name`, or in a script.
 
     Args:
         path: `module:name`, or the path of a script, which ends with `.py`.
+
+    Raises:
+        ValueError: There is no usable trainable; the message is one sentence.
     """
     if path.endswith(SCRIPT):
         return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
@@ -77,7 +80,7 @@ def load(path: str) -> Trainable:
         message = f"{module_name} has no {name}. {meant}It has {there}{hides(module)}"
         raise ValueError(message) from None
     if not callable(found):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"must be a class or a function, got {type(found).__name__} at {path}"
         )
 
@@ -90,7 +93,7 @@ def load(path: str) -> Trainable:
         _check_evaluate(functions["evaluate"], path)
     several_gpus = given.get("several_gpus", False)
     if not isinstance(several_gpus, bool):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"several_gpus of {path} must be True or False, got {several_gpus!r}"
         )
     return Trainable(
@@ -104,24 +107,24 @@ def load(path: str) -> Trainable:
 
 
 def config_admits(settings: Mapping[str, Any], path: str) -> bool:
-    """Whether the `Config` of the trainable at `path` accepts `settings`. Raises ValueError as `load`."""
+    """Return whether the declared config of `path` accepts `settings`. Raises ValueError as `load`."""
     config = load(path).config
     try:
         if config is not None:
             config.model_validate(settings)
-    except Exception:  # a validator of others may raise anything
+    except Exception:  # a validator of a user may raise anything
         return False
     return True
 
 
 def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
-    """What `found` or its module declares in `haltsweep`; nothing where that is a module or a function."""
+    """Return the mapping `haltsweep` of `found` or its module; empty without a declaration."""
     given = getattr(found, DECLARES, getattr(module, DECLARES, None))
     if given is None or inspect.ismodule(given) or callable(given):
         return {}
     known = [each.name for each in dataclasses.fields(Trainable) if each.name not in ("path", "workload")]
     if not isinstance(given, Mapping):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"{DECLARES} of {path} must be a mapping with some of {', '.join(known)}, got {given!r}; give it "
             "another name if it is for something else"
         )
@@ -135,9 +138,9 @@ def _declared_by(found: Any, module: Any, path: str) -> Mapping[str, Any]:
 
 
 def unkept_fields(given: Any, kept: Any, path: str) -> Iterator[str]:
-    """Dotted paths at or below `path` that are in `given` and not in `kept`, which a `config` made of it.
+    """Yield dotted paths at or below `path` that are in `given` but not in its parsed form `kept`.
 
-    In a list a place is a part of the path; where one of another length was made of it nothing is said.
+    Positions in a list are parts of a path. A list that was parsed into one of another length is skipped.
     """
     if isinstance(given, Mapping) and isinstance(kept, Mapping):
         for key, value in given.items():
@@ -167,7 +170,7 @@ def _config(found: Any, path: str) -> type[BaseModel] | None:
 
 
 def _model_of(found: Any, path: str) -> type[BaseModel]:
-    """A pydantic model with the fields of the dataclass `found`, which makes one to check its values."""
+    """Return a pydantic model with the fields of the dataclass `found`, which validates by it."""
 
     def field_of(each: "dataclasses.Field[Any]") -> tuple[Any, Any]:
         if each.default_factory is not dataclasses.MISSING:
@@ -189,7 +192,7 @@ def _model_of(found: Any, path: str) -> type[BaseModel]:
             __validators__={"checked": model_validator(mode="after")(checked)},  # type: ignore[dict-item]
             **fields,
         )
-    except Exception as error:  # a type that pydantic cannot check, or a name that is not defined
+    except Exception as error:  # a type that pydantic cannot validate, or an undefined name
         raise ValueError(
             f"config of {path} must have fields of types that pydantic knows, got {said(error)}"
         ) from error
@@ -218,7 +221,7 @@ def _check_class(found: type, path: str) -> None:
         lacks = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise ValueError(f"{path} must be a class that can be instantiated, and it leaves {lacks} abstract")
     if callable(getattr(found, "finished", None)):
-        raise ValueError(  # noqa: TRY004 - of a spec, not of code
+        raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"finished of {path} must be a truth value, and it is a method, which always counts as true: "
             "write @property above it"
         )
@@ -245,7 +248,7 @@ def _check_evaluate(function: Evaluate, path: str) -> None:
 
 
 def _kind_of_iterator(function: Any) -> str:
-    """What `function` returns before anything of it has run; empty if it runs when it is called."""
+    """Return the kind of iterator that a call of `function` returns; empty for a plain function."""
     kinds = {
         "a generator": inspect.isgeneratorfunction,
         "a coroutine": inspect.iscoroutinefunction,
@@ -257,7 +260,7 @@ def _kind_of_iterator(function: Any) -> str:
 
 def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
     try:
-        # The decorator's own arguments: it may pass on others to what it wraps.
+        # Check the wrapper's signature, because a decorator may pass other arguments to the wrapped function.
         inspect.signature(called, follow_wrapped=False).bind(*[object()] * arguments)
     except TypeError as error:
         raise ValueError(
@@ -265,4 +268,4 @@ def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
             "reads its command line by its file, such as train.py"
         ) from error
     except ValueError:
-        return  # it says nothing of its arguments
+        return  # the callable has no readable signature

@@ -1,10 +1,10 @@
-"""A script as a trainable: run as `python script.py --lr 0.1` would run it, with the settings as its flags.
+"""Run a script as a trainable, as by `python script.py --lr 0.1`, with the settings as its flags.
 
-A script whose function has the decorator `@hydra.main` gets Hydra's overrides instead, such as `lr=0.1`.
+A script whose function has the decorator `@hydra.main` receives Hydra's overrides instead, such as `lr=0.1`.
 
-A script reports by `haltsweep.current_trial().report(step, metrics)`, or appends a line of JSON for each
-report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. Those lines are read whenever
-the script opens the file, and when it has ended.
+A script reports by `haltsweep.current_trial().report(step, metrics)`. Alternatively it appends one line of
+JSON per report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. These lines are read
+each time the script opens the file, and when it has ended.
 """
 
 import ast
@@ -29,15 +29,15 @@ READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 """Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
 
 FIELDS_AS_FLAGS: Final = re.compile(r"\b(tyro\.cli|HfArgumentParser)\(")
-"""Matches calls of libraries that make a flag of each field of a dataclass."""
+"""Matches calls of libraries that create a flag for each field of a dataclass."""
 SEED_FIELD: Final = re.compile(r"^\s+seed\s*:|\bTrainingArguments\b", re.MULTILINE)
 
 
 def find_script(path: str) -> Path:
-    """Return the script at `path`, which is relative to the current directory or to one on Python's path.
+    """Return the script at `path`, relative to the current directory or to a folder of Python's path.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The script does not exist.
     """
     for place in (Path.cwd(), *map(Path, sys.path)):
         if (file := place / path).is_file():
@@ -47,31 +47,32 @@ def find_script(path: str) -> Path:
 
 
 class Script:
-    """The training function `script(settings, trial)` of a script."""
+    """Training function `script(settings, trial)` that runs a script."""
 
     how_to_report: Final = (
         f'append a line such as {{"step": 1, "valid/loss": 0.5}} to {METRICS} in the working folder, or call '
         "haltsweep.current_trial().report(step, metrics)"
     )
-    """What to do where no report arrived."""
+    """Remedy for a script without reports, for messages."""
 
     def __init__(self, file: Path) -> None:
-        """Take the script in a file, which is read when it runs."""
+        """Store the path of the script, which is read when it runs."""
         self._file = file
 
     def _arguments(self, settings: Mapping[str, Any], seed: int, sources: Sequence[str]) -> list[str]:
         if HYDRA_MAIN.search(self._file.read_text(encoding="utf-8")):
-            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra exits in place of raising the error
+            # otherwise Hydra exits instead of raising the error
+            os.environ.setdefault("HYDRA_FULL_ERROR", "1")
             reads_seed = any(map(READS_SEED.search, sources)) and "seed" not in settings
             return [*([f"++seed={seed}"] if reads_seed else []), *overrides(settings)]
         return list(flags({**dict.fromkeys(_seed_flags(sources), seed), **settings}, sources))
 
     def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:
-        """Run the script until it ends; one with a flag `--seed` gets the seed of the trial.
+        """Run the script until it ends; a script with a flag `--seed` receives the seed of the trial.
 
         Args:
             settings: Values of its flags.
-            trial: What it reports to.
+            trial: Trial that receives the reports.
         """
         modules = [each for each in source_files(str(self._file)) if each.suffix == SCRIPT]
         sources = [each.read_text(encoding="utf-8", errors="replace") for each in modules]
@@ -94,11 +95,11 @@ class Script:
 
 
 def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
-    """Command line arguments for settings.
+    """Yield the command line arguments for settings.
 
-    A name is written with `_` or `-` as the script has it. A switch is given alone if true; if false, it is
-    left out, or given as `--no-name` if the script has that. Any other boolean is given as `--name=True` or
-    `--name=False`. Null gives nothing, a list several values, a mapping flags such as `--model.width`.
+    A name is written with `_` or `-` as in the script. A switch is given alone if true. If false, it is
+    omitted, or given as `--no-name` if the script has that flag. Any other boolean is given as `--name=True`
+    or `--name=False`. Null gives no argument, a list several values, a mapping flags such as `--model.width`.
 
     Args:
         settings: Values by name.
@@ -117,7 +118,7 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
 
 
 def overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Command line arguments of a Hydra application for settings; a mapping gives `model.width=8`."""
+    """Yield the command line arguments of a Hydra application; a mapping gives `model.width=8`."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from overrides(value, f"{prefix}{name}.")
@@ -126,7 +127,7 @@ def overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _hydra_value(value: Any) -> str:
-    """Write a value in the grammar of Hydra's overrides."""
+    """Return a value in the grammar of Hydra's overrides."""
     if isinstance(value, str):
         escaped = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + "\\" * bool(found[2]) + found[2], value)
         return f"'{escaped}'"
@@ -161,7 +162,7 @@ def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
 
 
 def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
-    """Source of the keyword arguments of the call that declares a flag; empty if there is none."""
+    """Return the source of the keyword arguments of the call that declares a flag; empty if none does."""
     for source in sources:
         if not _has(flag, [source]):
             continue
@@ -181,7 +182,7 @@ def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
 
 
 def _flag(name: str, sources: Sequence[str]) -> str:
-    """`--name` as the sources have it."""
+    """Return `--name` with `_` or `-` as in the sources."""
     forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
     return next((each for each in forms if _has(each, sources)), forms[0])
 
@@ -198,14 +199,14 @@ class MetricsReader:
     """Reports the lines that a script appends to a file."""
 
     def __init__(self, file: Path, trial: FunctionTrial) -> None:
-        """Follow a file; lines that are in it already belong to somebody else.
+        """Follow a file; lines that it already contains are not reported.
 
         Args:
             file: JSON lines, each with a `step`.
-            trial: What to report to.
+            trial: Trial that receives the reports.
         """
         self.is_open = True
-        """Whether the script runs."""
+        """Whether the script is running."""
         self._trial = trial
         self._follow(str(file))
 
@@ -219,22 +220,22 @@ class MetricsReader:
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
         if path != self._file and path.endswith(f"/{METRICS}") and _writes(arguments[1]):
-            self._follow(path)  # the script has gone to another folder
+            self._follow(path)  # the script has changed its working folder
         if path == self._file:
             self.read()
 
     def read(self) -> None:
-        """Report all lines that are complete and were not reported yet.
+        """Report all complete lines that were not reported yet.
 
         Raises:
-            ValueError: A line is no mapping with a step.
+            ValueError: A line is not a mapping with a step.
         """
         was_open, self.is_open = self.is_open, False
         try:
             if not os.path.exists(self._file):  # noqa: PTH110 - as above
                 return
             with open(self._file, "rb") as lines:  # noqa: PTH123 - as above
-                if os.fstat(lines.fileno()).st_size < self._read_bytes:  # written anew
+                if os.fstat(lines.fileno()).st_size < self._read_bytes:  # the file was rewritten
                     self._read_bytes = 0
                 lines.seek(self._read_bytes)
                 text = lines.read()

@@ -1,4 +1,4 @@
-"""The files of code from outside; to find them nothing is imported but the packages that a module is in."""
+"""Find the source files of user code. Only the packages that contain the module are imported."""
 
 import ast
 import sys
@@ -16,29 +16,31 @@ SCRIPT = ".py"
 _SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
 _SENT = "py_modules_files"
-"""Folder of Ray: each module or package that a launch sent lies in a folder of its own in it."""
+"""Folder of Ray that contains each sent module or package in a separate folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeParts:
-    """What a module consists of."""
+    """Files and folders that a module consists of."""
 
     places: dict[Path, Path] = field(default_factory=dict)
-    """Files of modules and folders of packages; of each the path below the folder it is imported from."""
+    """Files of modules and folders of packages, each with its path below the folder from which it is
+    imported.
+    """
     installed: bool = False
-    """Whether it is where packages are installed."""
+    """Whether the module is in a folder of installed packages."""
 
 
 def names_file(name: str | Path) -> bool:
-    """Whether there is a file at this path; what is too long for a path names none."""
+    """Return whether a file exists at this path; False for a name that is too long for a path."""
     try:
         return Path(name).is_file()
-    except OSError:  # `Path.is_file` passes on what is no sign of absence, ENAMETOOLONG among it
+    except OSError:  # `Path.is_file` raises errors other than absence, e.g. ENAMETOOLONG
         return False
 
 
 def source_files(module: str) -> list[Path]:
-    """Files of `parts_of`, of packages all; in the same order wherever they lie."""
+    """Return the files of `parts_of`, including all files of packages, in a fixed order."""
     files = {
         file: place / file.relative_to(part)
         for part, place in parts_of(module).places.items()
@@ -54,11 +56,11 @@ def mentions(module: str, word: str) -> bool:
 
 
 def parts_of(module: str) -> CodeParts:
-    """The top-level package of `module`, or the module itself, and what it imports that lies beside it.
+    """Return the top-level package of `module`, or the module, and the local code that it imports.
 
-    What modules and packages import is followed, be it modules or packages, but for ours. A folder without
-    `__init__.py` may hold anything: in one, a module stands for itself. The imports of what is installed are
-    not followed. Empty where there is no such file. `module` may be the path of a script too.
+    Imports of modules and packages are followed, except those of haltsweep and of installed packages. A
+    folder without `__init__.py` may contain unrelated files, so only the named module in it counts. The
+    result is empty if no such file exists. `module` may also be the path of a script.
     """
     if module.endswith(SCRIPT):
         script = Path(module).resolve()
@@ -78,7 +80,8 @@ def parts_of(module: str) -> CodeParts:
 def _found(module: str) -> Path | None:
     try:
         spec = find_spec(module)
-    except (ImportError, ValueError):  # ValueError: made by a program, not found in a file
+    # ValueError: the module was created by a program, not loaded from a file
+    except (ImportError, ValueError):
         return None
     return Path(spec.origin) if spec is not None and spec.has_location and spec.origin is not None else None
 
@@ -90,7 +93,7 @@ def _files_of(part: Path) -> list[Path]:
 
 
 def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
-    """`first` and what it imports beside it, directly or by what it imports; each with its place."""
+    """Return `first` and all local code that it imports, also indirectly, each with its place."""
     sent = [each for each in map(Path, sys.path) if _SENT in each.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.imported`.
     roots = sent if root in sent else list(dict.fromkeys([root, first.parent if first.is_file() else root]))
@@ -106,7 +109,7 @@ def _with_imported(first: Path, root: Path) -> dict[Path, Path]:
 
 
 def _beside(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, Path, Path]]:
-    """What `file`, which was found below `root`, imports: a path, its place below a root, and that root."""
+    """Yield the imports of `file`, which is below `root`: a path, its place below a root, and that root."""
     for level, names in _imports(file, file.stat().st_mtime_ns):
         start = file.parents[level - 1] if 0 < level <= len(file.parents) else None
         if start is None or start == root:
@@ -121,7 +124,7 @@ def _beside(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, P
 
 
 def _is_found_in(root: Path, name: str) -> bool:
-    """Whether Python finds the top-level `name` below `root` and not in a place that comes first."""
+    """Return whether Python finds the top-level `name` below `root`, not in an earlier place of its path."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -135,7 +138,7 @@ def _is_found_in(root: Path, name: str) -> bool:
 
 
 def _named(folder: Path, names: Sequence[str]) -> Path | None:
-    """The module or package that comes first on the way from `folder` along `names`."""
+    """Return the first module or package on the path from `folder` along `names`."""
     for name in names:
         if (folder / f"{name}.py").is_file():
             return folder / f"{name}.py"
@@ -146,11 +149,11 @@ def _named(folder: Path, names: Sequence[str]) -> Path | None:
 
 
 @cache
-def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]:  # noqa: ARG001 another file then
-    """Of each import in `file` how many folders up, and names of packages, modules, perhaps of a value."""
+def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]:  # noqa: ARG001 part of the cache key
+    """Return for each import in `file` its level and the names of packages, modules and possibly a value."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):  # compiled, or it cannot be imported either
+    except (SyntaxError, ValueError, OSError):  # the file is compiled, or cannot be imported either
         return []
     found: list[tuple[int, tuple[str, ...]]] = []
     for node in ast.walk(tree):

@@ -1,1 +1,1 @@
-"""Datasets on disk and the order in which they are read."""
+"""Store datasets on disk and define the order in which trials read them."""

@@ -1,4 +1,4 @@
-"""Whether examples are what their task announces of them, whoever wrote the task."""
+"""Check that examples agree with the declarations of their task, built-in or not."""
 
 from collections.abc import Iterator
 
@@ -10,17 +10,17 @@ from trainables.task_protocol import SplitInfo
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 COLUMNS = {"classify": "label", "pair": "label", "positions": "targets", "sequence": "answer"}
-"""By head, the column that holds what is asked."""
+"""Column that contains the targets, by head."""
 
 
 def check_table(table: pa.Table, shape: TaskShape, info: SplitInfo) -> None:
-    """Raises ValueError with the first thing in which a split differs from `shape` and `info`."""
+    """Raise ValueError with the first difference of a split from `shape` and `info`."""
     for fault in _faults(table, shape, info):
         raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
 
 
 def check_batch(batch: object, shape: TaskShape, info: SplitInfo) -> None:
-    """The same of a batch that was drawn for a step."""
+    """Raise ValueError with the first difference of a streamed batch from `shape` and `info`."""
     for fault in _batch_faults(batch, shape, info):
         raise ValueError(f"the examples of {info.name} must be as the task announces them: {fault}")
 
@@ -125,7 +125,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _flat(table: pa.Table, name: str) -> pa.ChunkedArray:
-    import pyarrow.compute as pc  # not before tables are read: checking settings is to be quick
+    import pyarrow.compute as pc  # import late, because checking settings must be quick
 
     column = table[name]
     return pc.list_flatten(column) if _is_list(column.type) else column
@@ -144,6 +144,6 @@ def _lengths(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
-    """Where each row begins among the values of all; no row is empty."""
+    """Return the start of each row in the concatenated values; no row is empty."""
     starts: np.ndarray = np.cumsum(lengths) - lengths
     return starts

@@ -1,4 +1,4 @@
-"""Drawing examples: random numbers that no NumPy version changes, and no example twice.
+"""Draw examples with random numbers that are equal in all NumPy versions, and without duplicates.
 
 Numbers come from raw generator output, the only part of a generator that NumPy never changes.
 """
@@ -9,18 +9,18 @@ import numpy as np
 
 
 def uniform(stream: np.random.Generator, n: int) -> np.ndarray:
-    """`n` numbers in [0, 1)."""
+    """Return `n` numbers in [0, 1)."""
     raw = np.asarray(stream.bit_generator.random_raw(n), dtype=np.uint64)
     return (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def below(stream: np.random.Generator, n: int, bound: int) -> np.ndarray:
-    """`n` integers in [0, bound)."""
+    """Return `n` integers in [0, bound)."""
     return (uniform(stream, n) * bound).astype(np.int64)
 
 
 def first_unseen(keys: Iterable[Hashable], seen: set[Hashable], missing: int) -> list[int]:
-    """Indices of the first `missing` keys, or fewer, that are not in `seen`, to which they are added."""
+    """Return indices of the first `missing` keys not in `seen`, or fewer; add the keys to `seen`."""
     new: list[int] = []
     for index, key in enumerate(keys):
         if key not in seen:

@@ -1,4 +1,4 @@
-"""Facts about a built split: lengths, labels, floor, padding, and examples as text."""
+"""Compute facts about a built split: lengths, labels, floor, padding, and examples as text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from trainables.types import NOT_ASKED, Batch
 
 POOL_BATCHES = 32
 POOLS = 32
-"""Most pools of batches on which padding is measured."""
+"""Greatest number of pools of batches on which padding is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A split in numbers."""
+    """Statistics of a split."""
 
     lengths: np.ndarray
     """Tokens of each example, int64."""
     labels: dict[str, int]
-    """How often each label, or each token of an answer, is right; by name, in the order of classes."""
+    """Count of each label, or of each token of an answer, by name in the order of classes."""
     answer_lengths: np.ndarray | None
-    """Tokens of each answer without its end (int64), of tasks whose answers are written."""
+    """Tokens of each answer without its end token (int64); None unless the task has decoded answers."""
     floor: float
-    """Accuracy of always giving the commonest label, or answer."""
+    """Accuracy of always predicting the most common label or answer."""
     padding: dict[str, float]
-    """Share of padding in each order that the split is read in; of a drawn batch, as drawn."""
+    """Share of padding tokens by batch order; for a streamed batch only the order `drawn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,18 @@ class Example:
     """An input and its label as text."""
 
     text: str
-    """Tokens at which a prediction is asked are followed by `->` and what it is."""
+    """Input as text; each token with a target is followed by `->` and the target."""
     answer: str
     length: int
-    """Tokens of the input."""
+    """Number of input tokens."""
     picture: str = ""
-    """The input as a drawing of several lines, of tasks of pictures."""
+    """The input as a drawing of several lines; empty unless the task has pictures."""
 
 
 def of_split(
     split: Split, config: Settings, role: Role, batch_size: int, batch_tokens: int | None = None
 ) -> Facts:
-    """The facts of a stored split, in batches of `batch_size` examples, or of `batch_tokens` tokens."""
+    """Return the facts of a stored split, in batches of `batch_size` examples or `batch_tokens` tokens."""
     orders = _orders(split.lengths, role, batch_size)
     if role == "train" and batch_tokens is not None:
         order = TokenBatches(split.sizes, batch_tokens, 0)
@@ -61,7 +61,7 @@ def of_split(
 
 
 def of_batch(batch: Batch, config: Settings) -> Facts:
-    """The facts of one batch of a streamed split."""
+    """Return the facts of one batch of a streamed split."""
     lengths = batch.mask.sum(1).numpy()
     asked = batch.labels[batch.labels != NOT_ASKED].flatten().numpy()
     counts = np.bincount(asked)
@@ -73,7 +73,7 @@ def of_batch(batch: Batch, config: Settings) -> Facts:
 
 
 def _orders(lengths: np.ndarray, role: Role, batch_size: int) -> dict[str, list[np.ndarray]]:
-    """Whole pools of batches, about a pass over the data: what a split of this role is read in."""
+    """Return batches in every order in which a split of this role is read: full pools, about one epoch."""
     if role != "train":
         return {"sorted": list(evaluation_batches(lengths, batch_size))}
     pools = min(POOLS, -(-len(lengths) // (batch_size * POOL_BATCHES)))
@@ -88,7 +88,7 @@ def _orders(lengths: np.ndarray, role: Role, batch_size: int) -> dict[str, list[
 
 
 def examples(batch: Batch, config: Settings) -> Iterator[Example]:
-    """Every row of `batch` as text."""
+    """Yield every row of `batch` as text."""
     names, head = label_names(config), shape(config).head
     for row, length, labels in zip(
         batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True

@@ -1,4 +1,4 @@
-"""Digests of files by content, computed once a process while size and times of change stay the same."""
+"""Compute digests of file contents, cached in the process while size and modification times are unchanged."""
 
 import hashlib
 import os
@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 KEPT = 256
-"""Digests in the cache."""
+"""Greatest number of digests in the cache."""
 _remembered: dict[tuple[str, str], str] = {}
 _remembering = threading.Lock()
 
 
 def file_digest(path: Path) -> str:
-    """Hash of the bytes of a file, about a gigabyte a second.
+    """Return a hash of the bytes of a file, at about a gigabyte per second. Raises `OSError`.
 
-    Cached: the same process reads the file again only if its size, times of change or inode are others.
-    Raises `OSError`.
+    The process reads the file again only if its size, modification time, change time or inode differ.
     """
     with path.open("rb") as file:
         state = os.fstat(file.fileno())
@@ -27,10 +26,13 @@ def file_digest(path: Path) -> str:
 
 
 def content_digest(folder: Path, names: Iterable[str]) -> str:
-    """Hash of the files `names` below `folder`, of their names, order and contents.
+    """Return a hash of the files `names` below `folder`, of their names, order and contents.
 
-    Cached by sizes and times of change: in the same process 50,000 files then cost a fraction of a second.
-    Raises `ValueError` for a file that cannot be read.
+    The hash is cached by sizes and modification times: for 50,000 files a repeated call takes a fraction of a
+    second.
+
+    Raises:
+        ValueError: A file cannot be read.
     """
     listed = list(names)
     key = str(folder.resolve()), _state(folder, listed)
@@ -38,7 +40,7 @@ def content_digest(folder: Path, names: Iterable[str]) -> str:
 
 
 def unreadable(file: Path, error: OSError) -> ValueError:
-    """The error for a file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     return ValueError(
         f"{file} must be a file that can be read, got {error.strerror or error}; put it there, or correct "
         "folder"

@@ -1,4 +1,4 @@
-"""What a data folder holds: every split read in full and compared with its seal, and other files."""
+"""List the contents of a data folder: every split, compared with its seal, and other files."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,28 +17,29 @@ from trainables.locks import is_held
 from trainables.task_catalog import splits, task_config
 
 Integrity = Literal["whole", "damaged", "unsealed", "stale", "unknown", "being built"]
-"""`damaged`: not what its seal says. `unsealed`: left by a build that was cut off. `stale`: whole, but of
-settings, a generator or source files that are no longer those. `unknown`: not made by us, or cannot be judged
-now, as where source files are not there."""
+"""State of a file. `damaged`: differs from its seal. `unsealed`: left by an interrupted build. `stale`:
+intact, but its settings, generator or source files have changed. `unknown`: not written by haltsweep, or
+cannot be checked now, e.g. because source files are missing.
+"""
 REMOVABLE = frozenset({"damaged", "unsealed", "stale"})
 FOLDER = re.compile("[0-9a-f]{20}")
-"""What `store.address_digest` gives."""
+"""Pattern of the result of `store.address_digest`."""
 DATA, SEAL, UNFINISHED = ".arrow", ".json", ".tmp"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One split, or one file that belongs to none."""
+    """State of one split, or of one file that belongs to no split."""
 
     path: Path
     verdict: Integrity
     reason: str = ""
     content_hash: str = ""
     size: int = 0
-    """Bytes."""
+    """Size in bytes."""
 
     def remove(self) -> None:
-        """Delete it, the seal first, so that what is left of an interrupted removal is not trusted."""
+        """Delete the file, its seal first, so that an interrupted removal leaves nothing trusted."""
         assert self.verdict in REMOVABLE, f"only what is {sorted(REMOVABLE)} is deleted, got {self.verdict}"
         if self.path.suffix == DATA:
             self.path.with_suffix(SEAL).unlink(missing_ok=True)
@@ -46,9 +47,9 @@ class Found:
 
 
 def inspect(data_dir: Path) -> Iterator[Found]:
-    """Everything in `data_dir`, in order of name; reads all data sets and writes nothing.
+    """Yield all contents of `data_dir`, in order of name; reads all data sets and writes nothing.
 
-    What else lies there, published files for example, is listed as a whole and not read.
+    Other top-level entries, for example published files, are listed as one item each and not read.
     """
     found: dict[Path, list[Path]] = {}
     for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
@@ -71,16 +72,16 @@ def inspect(data_dir: Path) -> Iterator[Found]:
 
 
 def _is_ours(path: Path, data_dir: Path) -> bool:
-    """Whether it is where the store puts files: <task>/<digest>/<file>."""
+    """Return whether `path` has the form of the store's files: <task>/<digest>/<file>."""
     parts = path.relative_to(data_dir).parts
     return len(parts) == 3 and FOLDER.fullmatch(parts[1]) is not None
 
 
 def look_at(path: Path) -> Found | None:
-    """State of a file; None for one that is read together with the data it belongs to."""
+    """Return the state of a file; None for a file that is checked together with its data."""
     if path.suffix == LOCK or (path.suffix == SEAL and path.with_suffix(DATA).exists()):
         return None
-    # What is not finished is called `.<split>.<suffix>.<process and random letters>.tmp`.
+    # Unfinished files are named `.<split>.<suffix>.<process and random letters>.tmp`.
     whole = Path(path.name[1:]).with_suffix("").with_suffix("") if path.suffix == UNFINISHED else path
     split = whole.stem
     try:
@@ -104,7 +105,7 @@ def _stray(path: Path) -> Found:
 
 
 def _split(path: Path) -> Found:
-    """State of the split at `path`."""
+    """Return the state of the split at `path`."""
     size = _size(path)
     if not path.with_suffix(SEAL).exists():
         return Found(path, "unsealed", "its build was cut off before the seal", size=size)
@@ -114,7 +115,7 @@ def _split(path: Path) -> Found:
         if table is not None and (read := content_hash(table)) != read_seal(path)["content_hash"]:
             fault = f"content_hash must be {read_seal(path)['content_hash']}, got {read}"
     except OSError as error:
-        # What cannot be read now may be whole: it is not deleted.
+        # An unreadable file may be intact, so it is not deleted.
         return Found(path, "unknown", f"cannot be read: {error.strerror or error}", size=size)
     except (ValueError, KeyError, TypeError, AssertionError) as error:
         table, fault = None, f"{type(error).__name__}: {error}"
@@ -128,9 +129,10 @@ def _split(path: Path) -> Found:
 
 
 def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
-    """Why no spec can read the split any more; empty if one can.
+    """Return why no spec can use the split any more; empty if one can.
 
-    Raises `ValueError` or `OSError` where its source is away.
+    Raises:
+        ValueError, OSError: Its source files cannot be read.
     """
     try:
         config = task_config(made_from["task"])
@@ -152,7 +154,7 @@ _address = cache(address)
 
 
 def _size(path: Path) -> int:
-    """Size in bytes; 0 for a file that no longer exists."""
+    """Return the size in bytes; 0 for a file that no longer exists."""
     try:
         return path.stat().st_size
     except OSError:

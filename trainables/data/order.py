@@ -1,8 +1,9 @@
-"""Which examples a step sees: a function of the seed and the step alone, so that resuming needs no state.
+"""Choose the examples of a step from the seed and the step alone, so that resuming needs no state.
 
 Training reads an endless sequence: a random order of all examples for epoch 0, another for epoch 1, and so
-on, cut into batches that are always full. A batch may thus span two epochs; no example is dropped and none
-weighs more than another. Arms that share seed, data set and batch size read the same examples at a step.
+on. It is divided into batches that are always full. A batch may thus contain the end of one epoch and the
+start of the next. No example is dropped and all have equal weight. Arms with equal seed, data set and batch
+size read the same examples at a step.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from trainables.streams import numpy_stream
 
 
 def batch_indices(n_examples: int, batch_size: int, seed: int, step: int) -> np.ndarray:
-    """Indices (int64) of the `batch_size` examples of the 0-based `step`."""
+    """Return the indices (int64) of the `batch_size` examples of the 0-based `step`."""
     assert min(n_examples, batch_size) > 0, f"must be positive, got {n_examples=}, {batch_size=}"
     assert step >= 0, f"steps are counted from 0, got {step=}"
     parts: list[np.ndarray] = []
@@ -29,10 +30,11 @@ def batch_indices(n_examples: int, batch_size: int, seed: int, step: int) -> np.
 
 
 class Bucketed:
-    """Like `batch_indices`, but each batch holds examples of similar length, which saves padding.
+    """Order as in `batch_indices`, but with examples of similar length in each batch, to reduce padding.
 
-    `pool_batches` batches' worth of the random sequence are sorted by length (ties keep their random order),
-    cut into batches, and these are shuffled. A larger pool means less padding and less random batches.
+    Each pool of `pool_batches` batches of the random sequence is sorted by length (ties retain their random
+    order) and divided into batches, which are shuffled. A larger pool gives less padding and less random
+    batches.
     """
 
     def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, pool_batches: int = 32) -> None:
@@ -41,10 +43,10 @@ class Bucketed:
         self._batch_size = batch_size
         self._seed = seed
         self._pool_batches = pool_batches
-        self._made: tuple[int, np.ndarray] | None = None  # the pool last read
+        self._made: tuple[int, np.ndarray] | None = None  # the last used pool
 
     def batch_indices(self, step: int) -> np.ndarray:
-        """Indices (int64) of the examples of the 0-based `step`."""
+        """Return the indices (int64) of the examples of the 0-based `step`."""
         pool, batch = divmod(step, self._pool_batches)
         if self._made is None or self._made[0] != pool:
             self._made = pool, self._make_pool(pool)
@@ -52,7 +54,7 @@ class Bucketed:
         return indices
 
     def _make_pool(self, pool: int) -> np.ndarray:
-        """All batches of one pool, a row each."""
+        """Return all batches of one pool, one per row."""
         size = self._batch_size * self._pool_batches
         indices = batch_indices(len(self._lengths), size, self._seed, pool)
         by_length = indices[np.argsort(self._lengths[indices], kind="stable")]
@@ -62,11 +64,12 @@ class Bucketed:
 
 
 class TokenBatches:
-    """Batches of similar length that hold, padding counted, at most `tokens_max` tokens, or one example.
+    """Batches of similar length with at most `tokens_max` tokens including padding, or with one example.
 
-    For every epoch all examples are put in a random order, sorted by length (ties keep their random order)
-    and cut into batches, which are shuffled. Where to cut depends on the lengths alone, so that every epoch
-    has as many batches and a step still tells its epoch. Every epoch reads every example once.
+    For every epoch all examples are put in a random order, sorted by length (ties retain their random order)
+    and divided into batches, which are shuffled. The division depends on the lengths alone. Every epoch
+    therefore has the same number of batches, and the step determines the epoch. Every epoch contains every
+    example once.
     """
 
     def __init__(self, lengths: np.ndarray, tokens_max: int, seed: int) -> None:
@@ -74,14 +77,14 @@ class TokenBatches:
         self._lengths = lengths
         self._cuts = _cuts(np.sort(lengths), tokens_max)
         self._seed = seed
-        self._made: tuple[int, np.ndarray, np.ndarray] | None = None  # the epoch last read
+        self._made: tuple[int, np.ndarray, np.ndarray] | None = None  # the last used epoch
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Return the number of batches in an epoch."""
         return len(self._cuts) - 1
 
     def batch_indices(self, step: int) -> np.ndarray:
-        """Indices (int64) of the examples of the 0-based `step`."""
+        """Return the indices (int64) of the examples of the 0-based `step`."""
         epoch, place = divmod(step, len(self))
         if self._made is None or self._made[0] != epoch:
             order = _shuffled(len(self._lengths), self._seed, epoch)
@@ -95,11 +98,11 @@ class TokenBatches:
 
 
 def _cuts(ascending: np.ndarray, tokens_max: int) -> np.ndarray:
-    """Where each batch of `TokenBatches` begins, and at the end where the last one stops."""
+    """Return the start of each batch of `TokenBatches`, followed by the end of the last one."""
     cuts = [0]
     while (start := cuts[-1]) < len(ascending):
         most = ascending[start : start + max(1, tokens_max // int(ascending[start]))]
-        padded = np.arange(1, len(most) + 1) * most  # tokens of a batch that ends here
+        padded = np.arange(1, len(most) + 1) * most  # number of tokens if the batch ends here
         cuts.append(start + max(1, int(np.count_nonzero(padded <= tokens_max))))
     return np.asarray(cuts)
 
@@ -107,10 +110,11 @@ def _cuts(ascending: np.ndarray, tokens_max: int) -> np.ndarray:
 def evaluation_batches(
     lengths: np.ndarray, batch_size: int, tokens_max: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Every example once, sorted by length: little padding. Longest first: too large a batch fails at once.
+    """Yield batches with every example once, sorted by length to reduce padding.
 
-    A batch has at most `batch_size` examples and, padding counted, at most `tokens_max` tokens (but at least
-    one example). The order depends on `lengths` alone.
+    The longest examples come first, so that a batch that does not fit into memory fails at once. A batch has
+    at most `batch_size` examples and, including padding, at most `tokens_max` tokens (but at least one
+    example). The order depends on `lengths` alone.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -123,7 +127,7 @@ def evaluation_batches(
 
 
 def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
-    """Share of the positions of right-padded `batches` that are padding."""
+    """Return the share of positions in right-padded `batches` that are padding."""
     real = sum(int(lengths[batch].sum()) for batch in batches)
     padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
     return 1 - real / padded
@@ -131,8 +135,8 @@ def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
 
 @lru_cache(maxsize=4)
 def _shuffled(n_examples: int, seed: int, epoch: int) -> np.ndarray:
-    """A random order of all examples, read-only since it is shared."""
-    # Sorting raw output is the same in every NumPy version; Generator.permutation does not promise to be.
+    """Return a random order of all examples, read-only because it is shared."""
+    # Sorting raw output is the same in every NumPy version, unlike Generator.permutation.
     keys = numpy_stream(seed, "order", epoch).bit_generator.random_raw(n_examples)
     order = np.argsort(keys, kind="stable")
     order.setflags(write=False)

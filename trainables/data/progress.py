@@ -1,4 +1,4 @@
-"""Progress of a build, reported to a watcher if there is one; without effect on what is built."""
+"""Report the progress of a build to an optional watcher, without effect on the built data."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -8,17 +8,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 COUNTED_AT_ONCE = 1000
-"""Items between two reports."""
+"""Number of items between two reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Callbacks while data is built; both are called in the building thread."""
+    """Callbacks during a build; both are called in the building thread."""
 
     on_progress: Callable[[str, int, int], None] = lambda *_: None
-    """Unit (`trees`), number built, number in all."""
+    """Called with the unit (`trees`), the number of built items, and the total number."""
     on_wait: Callable[[str], None] = lambda _: None
-    """Another process builds the same data: a text that names process, host and file."""
+    """Called if another process builds the same data, with a text that names process, host and file."""
 
 
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -26,7 +26,7 @@ _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Inside, `watcher` receives the progress of every build of this thread."""
+    """Send the progress of every build of this thread to `watcher` inside the block."""
     token = _WATCHER.set(watcher)
     try:
         yield
@@ -35,14 +35,14 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 def report(what: str, done: int, total: int) -> None:
-    """Report that `done` of `total` items are built. Cheap; does nothing without a watcher."""
+    """Report that `done` of `total` items are built; cheap, and without effect if there is no watcher."""
     watcher = _WATCHER.get()
     if watcher is not None:
         watcher.on_progress(what, done, total)
 
 
 def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    """The same items, `total` in all, reported every `COUNTED_AT_ONCE`."""
+    """Yield `items`, `total` in number, and report progress every `COUNTED_AT_ONCE` items."""
     for number, item in enumerate(items):
         if number % COUNTED_AT_ONCE == 0:
             report(what, number, total)
@@ -50,7 +50,7 @@ def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
 
 
 def report_waiting(text: str) -> bool:
-    """Report that the store waits; `text` names the builder. False without a watcher."""
+    """Report that the store waits for the builder named in `text`; return whether a watcher received it."""
     watcher = _WATCHER.get()
     if watcher is not None:
         watcher.on_wait(text)

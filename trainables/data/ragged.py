@@ -1,4 +1,4 @@
-"""Rows of unequal length in one flat array: row i is `values[offsets[i]:offsets[i + 1]]`."""
+"""Store rows of unequal length in one flat array: row i is `values[offsets[i]:offsets[i + 1]]`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ class LabelledRows:
     """Rows of tokens, each with a label."""
 
     tokens: np.ndarray
-    """uint8, all rows in one flat array."""
+    """Tokens of all rows in one flat array, uint8."""
     offsets: np.ndarray
-    """int64, one more than there are rows."""
+    """Start of each row and end of the last one, int64."""
     labels: np.ndarray
-    """int16."""
+    """Label of each row, int16."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row."""
+        """Return the number of tokens of each row."""
         return np.diff(self.offsets)
 
     def rows(self) -> Iterator[bytes]:
-        """Each row's tokens."""
+        """Return an iterator over the tokens of each row."""
         flat, bounds = self.tokens.tobytes(), self.offsets.tolist()
         return (flat[start:stop] for start, stop in pairwise(bounds))
 
     def take(self, indices: np.ndarray) -> Self:
-        """The rows at `indices`, in that order."""
+        """Return the rows at `indices`, in that order."""
         lengths = self.lengths[indices]
         tokens = self.tokens[positions(self.offsets[indices], lengths)]
         return type(self)(tokens, offsets_of(lengths), self.labels[indices])
@@ -43,7 +43,7 @@ Rows = TypeVar("Rows", bound=LabelledRows)
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:
-    """All rows of `parts`, of which there is at least one, in order."""
+    """Return all rows of `parts` in order; `parts` must not be empty."""
     return type(parts[0])(
         np.concatenate([part.tokens for part in parts]),
         offsets_of(np.concatenate([part.lengths for part in parts])),
@@ -52,13 +52,13 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Where each row begins, and at the end where the last one stops."""
+    """Return the start of each row, followed by the end of the last one."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The flat positions of rows that begin at `starts`, row after row."""
+    """Return the flat positions of rows that begin at `starts`, row after row."""
     offsets = offsets_of(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])

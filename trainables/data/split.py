@@ -1,4 +1,4 @@
-"""One split of a task in memory or mapped from disk, read by index."""
+"""Provide one split of a task, in memory or memory-mapped, with access by index."""
 
 import hashlib
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ HASHED_AT_ONCE = 1 << 22
 
 
 class Split:
-    """Examples in columns as `TaskModule.build` gives them: views of the table, only batches are copied.
+    """Examples in the columns that `TaskModule.build` returns, as views of the table.
 
-    Labels are one an example (column `label`), one a token (`targets`), or a row of its own
-    (`answer`), which `end_id` ends.
+    Labels are one per example (column `label`), one per token (`targets`), or a row per example (`answer`)
+    that is followed by `end_id`.
     """
 
     def __init__(self, table: pa.Table, pad_id: int, content_hash: str, end_id: int | None = None) -> None:
@@ -33,42 +33,42 @@ class Split:
         self._pad_id = pad_id
         self._end_id = end_id
         self.content_hash = content_hash
-        """Of the examples in order, whatever the file format."""
+        """Hash of the examples in order, independent of the file format."""
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each example, int64."""
+        """Return the number of tokens of each example, int64."""
         return np.diff(self._offsets).astype(np.int64)
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """Tokens of each example, or of its answer with the end if these are more (int64)."""
+        """Return the tokens of each example, or of its answer with end token if longer (int64)."""
         return np.maximum(self.lengths, np.diff(self._bounds) + 1) if self._kind == "answer" else self.lengths
 
     @cached_property
     def label_histogram(self) -> dict[int, int]:
-        """How often each label that occurs is the answer, or each token stands in one, ends not counted."""
+        """Return the count of each label, or of each token in answers without end tokens, if it occurs."""
         counts = np.bincount(self._answers[self._answers != NOT_ASKED])
         return {label: count for label, count in enumerate(counts.tolist()) if count}
 
     @property
     def answer_lengths(self) -> np.ndarray | None:
-        """Tokens of each answer without its end (int64), where answers are written; None elsewhere."""
+        """Return the tokens of each answer without its end token (int64); None for a task without answers."""
         return np.diff(self._bounds) if self._kind == "answer" else None
 
     @property
     def majority_rate(self) -> float:
-        """Share of the commonest label, or whole answer: the accuracy of always giving it."""
+        """Return the share of the most common label or full answer: the accuracy of always predicting it."""
         if self._kind == "answer":
             marks = np.fromiter(_marks(self._answers, self._bounds), np.uint64, len(self))
             return float(np.unique(marks, return_counts=True)[1].max()) / len(self)
         return max(self.label_histogram.values()) / sum(self.label_histogram.values())
 
     def batch(self, indices: np.ndarray) -> Batch:
-        """The examples at `indices`, in that order, right-padded to the longest of them, on the CPU."""
+        """Return the examples at `indices` in that order, right-padded to the longest, on the CPU."""
         lengths = self.lengths[indices]
         tokens, mask = _padded(self._values, self._offsets[indices], lengths, self._pad_id)
         steps = None if self._steps is None else torch.from_numpy(self._steps[indices].astype(np.int64))
@@ -88,7 +88,7 @@ class Split:
         return labels
 
     def repeated_in(self, other: "Split") -> int:
-        """How many examples have the very tokens of an example of `other`."""
+        """Return the number of examples whose tokens are identical to those of an example of `other`."""
         ours, theirs = (
             np.fromiter(_marks(each._values.astype(np.int64), each._offsets), np.uint64, len(each))
             for each in (self, other)
@@ -96,12 +96,12 @@ class Split:
         return int(np.isin(ours, theirs).sum())
 
     def verify(self) -> bool:
-        """Whether the examples are still those that were built; reads all of them."""
+        """Return whether the examples match their content hash; reads all of them."""
         return content_hash(self._table) == self.content_hash
 
 
 def content_hash(table: pa.Table) -> str:
-    """Hash of token type, lengths, tokens, answers and steps, the same for every layout of the file."""
+    """Return a hash of token type, lengths, tokens, answers and steps, independent of the file layout."""
     tokens = _column(table, "tokens")
     offsets = np.asarray(tokens.offsets).astype("<i8")
     values = np.asarray(tokens.values)[offsets[0] : offsets[-1]]
@@ -121,14 +121,14 @@ def content_hash(table: pa.Table) -> str:
 
 
 def _kind(table: pa.Table) -> str:
-    """The column that holds what is asked."""
+    """Return the name of the column with the targets."""
     found = [name for name in ("label", "targets", "answer") if name in table.column_names]
     assert len(found) == 1, f"a split must have one of label, targets and answer, got {table.column_names}"
     return found[0]
 
 
 def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """All that is asked, flat; where rows differ in length, also where each begins and the last one ends."""
+    """Return all targets in one flat array and, for rows of several targets, the bounds of the rows."""
     kind = _kind(table)
     column = _column(table, kind)
     if kind == "label":
@@ -136,14 +136,14 @@ def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     bounds = np.asarray(column.offsets).astype(np.int64)
     lengths = np.diff(np.asarray(_column(table, "tokens").offsets).astype(np.int64))
     assert kind == "answer" or np.array_equal(np.diff(bounds), lengths), "targets must be as many as tokens"
-    # A table that is a part of another begins in the middle of its values.
+    # The values of a slice of a table may start in the middle of the array.
     return np.asarray(column.values)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
 def _padded(
     values: np.ndarray, starts: np.ndarray, lengths: np.ndarray, fill: int, columns: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of `values` (int64), right-padded with `fill`, and where they are (bool)."""
+    """Return rows of `values` (int64), right-padded with `fill`, and the mask of their values (bool)."""
     mask = np.arange(lengths.max() if columns is None else columns) < lengths[:, None]
     padded = np.full(mask.shape, fill, dtype=np.int64)
     padded[mask] = values[positions(starts.astype(np.int64), lengths)]
@@ -151,7 +151,7 @@ def _padded(
 
 
 def _marks(values: np.ndarray, bounds: np.ndarray) -> Iterator[int]:
-    """A hash of each row: 64 bits, so that millions of long ones can be counted in little memory."""
+    """Yield a 64-bit hash of each row, so that millions of long rows can be counted in little memory."""
     for start, stop in pairwise(bounds.tolist()):
         yield int.from_bytes(hashlib.blake2b(values[start:stop].tobytes(), digest_size=8).digest())
 
@@ -163,5 +163,5 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _pieces(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Consecutive parts that are small enough to be converted."""
+    """Return an iterator over consecutive parts that are small enough to convert."""
     return (values[start : start + HASHED_AT_ONCE] for start in range(0, len(values), HASHED_AT_ONCE))

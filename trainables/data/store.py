@@ -1,13 +1,13 @@
-"""Splits on disk: built once per machine, memory-mapped by every trial, identified by content.
+"""Store splits on disk: built once per machine, memory-mapped by every trial, identified by content.
 
     <data_dir>/<task>/<digest of settings and generator version>/<split>.arrow   one Arrow IPC record batch
                                                                  <split>.json    its seal
                                                                  <split>.lock    held while building
 
-A file without its seal, or one that differs from it, is never used: the seal is written last, after the
-data has reached the disk, and names the size, the digest of all bytes, the content hash and the floor: the
-accuracy of always giving the commonest label, or answer. It has a digest of its own. A process reads the
-bytes once, before anything else of them; what is not whole is built again.
+A file without a seal, or one that differs from its seal, is never used. The seal is written last, after the
+data is on disk. It contains the size, the digest of all bytes, the content hash and the floor: the accuracy
+of always predicting the most common label or answer. It also contains a digest of the seal itself. A process
+reads all bytes once to verify them before any other use. A split that fails is built again.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from trainables.task_catalog import splits as task_splits
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
-"""Layout of the files; part of the address."""
+"""Version of the file layout; part of the address."""
 HASH_KEY = b"haltsweep.content_hash"
 SEAL_DIGEST = "seal_digest"
 WAIT_SHOWN_S = 2.0
@@ -43,14 +43,15 @@ LOCK = ".lock"
 
 
 class DataError(Exception):
-    """A data set could not be written or read; the message says where and what to do."""
+    """A data set cannot be written or read; the message names the place and a remedy."""
 
 
 def open_split(config: Settings, split: str, data_dir: Path) -> Split:
-    """The split, built first if this `data_dir` does not hold a whole copy.
+    """Return the split; build it first if `data_dir` has no intact copy.
 
-    Raises `ValueError` for a split that the task does not have or a source that it cannot read, and
-    `DataError` where the disk refuses.
+    Raises:
+        ValueError: The task has no such split, or cannot read its source files.
+        DataError: The disk cannot be read or written.
     """
     known = tuple(info.name for info in task_splits(config))
     if split not in known:
@@ -61,7 +62,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         if table is None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with locked(path.with_suffix(LOCK), WAIT_SHOWN_S, partial(_tell_wait, path)):
-                # Another process may have built it while this one waited.
+                # Another process may have built the split during the wait.
                 table, fault = open_sealed(path)
                 if fault:
                     LOG.warning("%s is damaged (%s); building it again", path, fault)
@@ -75,15 +76,19 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
             f"{error.strerror or error} for {error.filename or path}; free some space or choose another "
             "--data"
         ) from error
-    if is_outside("tasks", task_name(config)):  # what it announces may change without its VERSION
+    # the declarations of such a task may change without a new VERSION
+    if is_outside("tasks", task_name(config)):
         _check(table, config, split)
     shape = task_shape(config)
     return Split(table, shape.pad_id, _hash_of(table), shape.end_id)
 
 
 def _built(config: Settings, split: str, path: Path) -> pa.Table:
-    """What the task makes, for `path`. Raises `ValueError`, for sources that the system refuses to read or
-    that are no longer those after which `path` is called as well."""
+    """Return the table that the task builds, for `path`.
+
+    Raises:
+        ValueError: Source files cannot be read, or no longer match the address in `path`.
+    """
     try:
         table = task_module(task_name(config)).build(config, split)
     except OSError as error:
@@ -96,7 +101,7 @@ def _built(config: Settings, split: str, path: Path) -> pa.Table:
             "again when they are whole"
         )
     if not isinstance(table, pa.Table):
-        raise ValueError(  # noqa: TRY004 - of a task of others, not of code of ours
+        raise ValueError(  # noqa: TRY004 - a fault of a custom task
             f"build(config, {split!r}) of {task_name(config)} must return a pyarrow.Table, got "
             f"{type(table).__name__}"
         )
@@ -109,23 +114,23 @@ def _built(config: Settings, split: str, path: Path) -> pa.Table:
 
 
 def _check(table: pa.Table, config: Settings, split: str) -> None:
-    """Raises `ValueError` where the task announces other examples than these."""
+    """Raise `ValueError` if the examples differ from the declarations of the task."""
     (info,) = (each for each in task_splits(config) if each.name == split)
     check_table(table, task_shape(config), info)
 
 
 def split_path(config: Settings, split: str, data_dir: Path) -> Path:
-    """Where the split is or will be."""
+    """Return the path of the split, which may not exist yet."""
     return data_dir / task_name(config) / address_digest(address(config)) / f"{split}.arrow"
 
 
 def address_digest(made_from: Mapping[str, Any]) -> str:
-    """Name of the folder of all splits with this address."""
+    """Return the folder name of all splits with this address."""
     return hashlib.blake2b(json.dumps(made_from, sort_keys=True).encode(), digest_size=10).hexdigest()
 
 
 def address(config: Settings) -> dict[str, Any]:
-    """Everything that the content depends on."""
+    """Return all values that the content depends on."""
     module = task_module(task_name(config))
     found = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
     source = source_digest(module, config)
@@ -133,7 +138,12 @@ def address(config: Settings) -> dict[str, Any]:
 
 
 def read_seal(path: Path) -> dict[str, Any]:
-    """What the seal of the split at `path` says. Raises `FileNotFoundError`, `ValueError` if damaged."""
+    """Return the contents of the seal of the split at `path`.
+
+    Raises:
+        FileNotFoundError: There is no seal.
+        ValueError: The seal is damaged.
+    """
     seal = json.loads(path.with_suffix(".json").read_bytes())
     if not isinstance(seal, dict) or seal.pop(SEAL_DIGEST, None) != _seal_digest(seal):
         raise ValueError("its seal must be as it was written, and is not")
@@ -141,14 +151,14 @@ def read_seal(path: Path) -> dict[str, Any]:
 
 
 def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
-    """The table, memory-mapped, or None where there is no whole copy; and what is wrong with a bad one."""
+    """Return the memory-mapped table, or None without an intact copy, and the fault of a damaged copy."""
     try:
         seal = read_seal(path)
         if address_digest(seal["made_from"]) != path.parent.name:
             return None, "its seal is that of other settings than its folder's"
         if fault := _unlike(seal, {"bytes": path.stat().st_size}):
             return None, fault
-        # Checked before Arrow reads it: what Arrow does on damaged bytes is undefined.
+        # Check before Arrow reads the file: its behaviour on damaged bytes is undefined.
         if fault := _unlike(seal, {"digest": file_digest(path)}):
             return None, fault
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
@@ -161,14 +171,14 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
 
 
 def _unlike(seal: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """The first of `found` that is not as the seal says; empty if all are."""
+    """Return a message for the first value in `found` that differs from the seal; empty if all are equal."""
     return next(
         (f"{key} must be {seal[key]}, got {value}" for key, value in found.items() if seal[key] != value), ""
     )
 
 
 def sealed(seal: Mapping[str, Any]) -> bytes:
-    """A seal as it is stored: with a digest of its own, so that damage to it shows as well."""
+    """Return the stored form of a seal, including a digest of the seal that reveals damage to it."""
     return json.dumps({**seal, SEAL_DIGEST: _seal_digest(seal)}, indent=2).encode()
 
 
@@ -182,8 +192,9 @@ def _hash_of(table: pa.Table) -> str:
 
 
 def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
-    """Data first, then the seal, each written elsewhere and renamed. The caller holds the lock."""
-    for name in (path, path.with_suffix(".json")):  # their writers are dead, or they would hold the lock
+    """Write the data, then the seal, each to a temporary file that is renamed. The caller holds the lock."""
+    # writers of unfinished files are dead, or they would hold the lock
+    for name in (path, path.with_suffix(".json")):
         clear_unfinished(name)
     path.with_suffix(".json").unlink(missing_ok=True)
     table = table.combine_chunks()
@@ -209,7 +220,7 @@ def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
 
 
 def _tell_wait(path: Path, holder: str) -> None:
-    """A long wait is reported, with the holder of the lock."""
+    """Report a long wait, with the holder of the lock."""
     text = f"waiting for {holder}, which builds {path}"
     if not report_waiting(text):
         LOG.warning("%s", text)

@@ -1,4 +1,4 @@
-"""Batches of random tokens, for proofs and prices that need no data set."""
+"""Create batches of random tokens, for ablation checks and cost estimates without a data set."""
 
 import math
 
@@ -10,15 +10,18 @@ from trainables.streams import torch_stream
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 LEAST_PAIR = 5
-"""Tokens of a batch of pairs: the shortest row is half as long and holds two words and a separator."""
+"""Least number of tokens in a batch of pairs: the shortest row has half as many, two words and a
+separator.
+"""
 
 
 def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
-    """`n` inputs of random tokens and labels on the CPU, padded to `length` tokens.
+    """Return `n` inputs of random tokens and labels on the CPU, padded to `length` tokens.
 
-    The first is full; the others have between half and all of `length` tokens, so that padding is exercised.
-    A pair has its separator in the middle; a task of positions has a label at each of them; a written answer
-    is as long as `answer_length` says. A task that gives steps has one a token, within its bound.
+    The first row is full. The others have from half of `length` to `length` tokens, so that padding is
+    tested. A pair has its separator in the middle. A task of positions has a label at each position. A
+    decoded answer has the length `answer_length`. A task with step counts has one step per token, within its
+    bound.
     """
     least = 1 if shape.separator_id is None else LEAST_PAIR
     assert n > 0, f"a batch must hold at least one row, got {n=}"
@@ -38,9 +41,10 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
 
 
 def answer_length(shape: TaskShape, length: int) -> int:
-    """Tokens of the answer, its end included, to an input of `length` tokens: longest to longest.
+    """Return the number of answer tokens, including the end token, for an input of `length` tokens.
 
-    At least a token and its end, where training has such answers.
+    The longest input has the longest answer, and the length is proportional otherwise. It is at least 2, if
+    training answers can be that long.
     """
     longest = shape.answer_length_max
     assert longest is not None, "only written answers have a length"
@@ -60,7 +64,7 @@ def _labels(
 
 
 def _written(shape: TaskShape, lengths: Int[Tensor, " N"], stream: torch.Generator) -> Int[Tensor, "N T"]:
-    """Answers to inputs of `lengths` tokens."""
+    """Return random answers to inputs of `lengths` tokens."""
     assert shape.end_id is not None
     taken = {shape.end_id, shape.pad_id} if shape.shared_vocabulary else {shape.end_id}
     allowed = torch.tensor(sorted({*range(shape.num_classes)} - taken))

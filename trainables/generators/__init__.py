@@ -1,1 +1,1 @@
-"""What makes examples: the sampling that tasks share, from named random streams. Reads no files."""
+"""Generate examples from named random streams, with code that tasks share. Reads no files."""

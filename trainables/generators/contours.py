@@ -1,7 +1,7 @@
-"""Contours of the pathfinder images, many images at a time: grown paddle by paddle, kept apart, drawn.
+"""Generate contours of the pathfinder images, many images at a time, and draw them.
 
-What is occupied is one 64-bit number a row of an image, so that asking whether a paddle fits is a shift and
-an AND. The distributions and their source are described in `tasks.pathfinder`.
+The occupied pixels of an image are one 64-bit number per row, so that a shift and an AND tests whether a
+paddle fits. The distributions and their source are described in `tasks.pathfinder`.
 """
 
 from collections.abc import Iterator
@@ -17,22 +17,24 @@ from trainables.generators.paddles import DEGREES, REACH, RING, SIZE, PaddleTabl
 from trainables.streams import numpy_stream
 
 PADDING = 1
-"""Pixels at the edge of an image that stay free."""
+"""Number of free pixels at the edge of an image."""
 SEED_DISTANCE = 7
-"""Pixels between the beginnings of the two long contours. The first keeps twice that from each edge."""
+"""Distance in pixels between the starts of the two long contours. The first start is twice as far from each
+edge.
+"""
 DISTRACTOR_PADDLES = 20
-"""Of all short contours together, rounded down to whole ones."""
+"""Total paddles of all short contours, rounded down to complete contours."""
 DISTRACTOR_ATTEMPTS = 5
-"""Beginnings tried for each short contour; then it is left out."""
+"""Number of starts tried for each short contour before it is omitted."""
 TARGET_GREY, DISTRACTOR_GREY, MARKER_GREY = 191, 255, 128
-"""Contrasts 2 x 0.75, 2 and 1, on a scale that ends at 2."""
+"""Grey levels for contrasts 2 x 0.75, 2 and 1, on a scale that ends at 2."""
 MARKER_RADIUS_HALVES = 3
 ROUND = 8192
-"""Pairs of contours begun at once; part of what makes the data what it is."""
+"""Number of pairs of contours started at once; another value would change the data."""
 KEPT_ROUNDS = 24
-"""First ones, of half a megabyte at most: those of all splits of eight tasks."""
+"""Number of cached first rounds, of at most half a megabyte each: those of all splits of eight tasks."""
 EDGE = 4
-"""Rows and columns around the image, always occupied."""
+"""Number of rows and columns around the image that always count as occupied."""
 _ALL = np.uint64(2**64 - 1)
 _INSIDE = np.uint64(((1 << (SIDE - 2 * PADDING)) - 1) << (EDGE + PADDING))
 _ROWS = np.arange(-REACH, REACH + 1)
@@ -43,21 +45,21 @@ class Drawings:
     """N images and their contours. A paddle is row, column and direction of its anchor (`PaddleTables`)."""
 
     labels: np.ndarray
-    """int16: whether the marked ends are those of one contour."""
+    """int16: whether the marked ends belong to the same contour."""
     targets: np.ndarray
     """int16, N x 2 x L x 3: the two long contours, paddle by paddle."""
     tails: np.ndarray
-    """int16, N x 2 x 2: where they begin."""
+    """int16, N x 2 x 2: the starts of the long contours."""
     marked: np.ndarray
-    """int16: the one whose beginning is marked."""
+    """int16: index of the contour whose start is marked."""
     distractors: np.ndarray
-    """int16, N x D x l x 3: the short contours; -1 where one found no place."""
+    """int16, N x D x l x 3: the short contours; -1 for a contour that did not fit."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, chosen: np.ndarray) -> "Drawings":
-        """The images at `chosen`, in that order."""
+        """Return the images at `chosen`, in that order."""
         return Drawings(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
@@ -66,23 +68,23 @@ class _Contours:
     """One growing contour in each of N images."""
 
     pivot: np.ndarray
-    """int64, N x 2."""
+    """int64, N x 2: pivot of the next paddle."""
     direction: np.ndarray
-    """int64."""
+    """int64: direction of the last paddle."""
     last: np.ndarray
     """uint64, N x rows: the last paddle with its margin, which the next one may touch."""
 
     @classmethod
     def begun(cls, tail: np.ndarray, direction: np.ndarray) -> "_Contours":
-        """Of a first paddle (N x 2, N)."""
+        """Return contours that consist of a first paddle, given start (N x 2) and direction (N)."""
         return cls(tail + paddles().pivot[direction], direction, _band(tail, direction))
 
     def take(self, chosen: np.ndarray) -> "_Contours":
-        """Those at `chosen`."""
+        """Return the contours at `chosen`."""
         return _Contours(self.pivot[chosen], self.direction[chosen], self.last[chosen])
 
     def move(self, chosen: np.ndarray, head: np.ndarray) -> None:
-        """Give those at `chosen` the next paddle, of all that `head` (N x 3) holds."""
+        """Append to the contours at `chosen` their paddles in `head` (N x 3)."""
         self.pivot[chosen] += paddles().step[self.direction[chosen]]
         self.direction[chosen] = head[chosen, 2]
         self.last[chosen] = _band(head[chosen, :2], head[chosen, 2])
@@ -90,19 +92,19 @@ class _Contours:
 
 @cache
 def paddles() -> PaddleTables:
-    """The tables, made once."""
+    """Return the tables, which are computed once."""
     return tables()
 
 
 def drawings(contour_length: int, data_seed: int, split: str) -> Iterator[Drawings]:
-    """Endless images of contours of `contour_length` paddles, a round at a time."""
+    """Yield endless images of contours of `contour_length` paddles, one round at a time."""
     yield _first_round(contour_length, data_seed, split)
     yield from (_round(contour_length, data_seed, split, turn) for turn in count(1))
 
 
 @lru_cache(maxsize=KEPT_ROUNDS)
 def _first_round(contour_length: int, data_seed: int, split: str) -> Drawings:
-    """With which splits begin that differ in their numbers alone; nobody may write into it."""
+    """Return the first round, shared by splits that differ only in size; read-only."""
     drawn = _round(contour_length, data_seed, split, 0)
     for field in fields(drawn):
         getattr(drawn, field.name).flags.writeable = False
@@ -110,7 +112,7 @@ def _first_round(contour_length: int, data_seed: int, split: str) -> Drawings:
 
 
 def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawings:
-    """One image for each pair of contours that found a place."""
+    """Return one image for each pair of contours that fits."""
     stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
     targets, tails, occupied = _pairs(stream, contour_length)
     n = len(targets)
@@ -126,7 +128,7 @@ def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawin
 
 
 def render(drawn: Drawings) -> np.ndarray:
-    """The images, uint8, N x SIDE x SIDE."""
+    """Return the images, uint8, N x SIDE x SIDE."""
     wide = SIDE + 2 * EDGE
     images = np.zeros((len(drawn), wide, wide), dtype=np.uint8)
     for contour in range(2):
@@ -158,7 +160,7 @@ def _lighten(images: np.ndarray, chosen: np.ndarray, place: np.ndarray, stamp: n
 
 
 def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two contours of `length` paddles an image, their beginnings, and all that they occupy."""
+    """Return two contours of `length` paddles per image, their starts, and all pixels that they occupy."""
     settled = _empty(ROUND)
     span = SIDE - 4 * SEED_DISTANCE
     first = 2 * SEED_DISTANCE + np.stack([below(stream, ROUND, span), below(stream, ROUND, span)], axis=1)
@@ -189,7 +191,7 @@ def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.nda
 
 
 def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) -> np.ndarray:
-    """A short contour in each image, int16, N x `length` x 3, added to `occupied`; -1 where none fits."""
+    """Return a short contour per image, int16, N x `length` x 3, added to `occupied`; -1 where none fits."""
     placed = np.full((len(occupied), length, 3), -1, dtype=np.int16)
     for _ in range(DISTRACTOR_ATTEMPTS):
         missing = np.flatnonzero(placed[:, 0, 2] < 0)
@@ -201,7 +203,7 @@ def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) 
 
 
 def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """One attempt an image: the paddles, the last of them -1 if it failed, and what they occupy."""
+    """Return the paddles of one attempt per image, the last of them -1 if it failed, and their pixels."""
     placed = np.full((len(occupied), length, 3), -1, dtype=np.int16)
     direction = below(stream, len(occupied), DEGREES)
     tail, here = _free_place(stream, occupied, direction)
@@ -220,7 +222,7 @@ def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> 
 
 
 def _empty(n: int) -> np.ndarray:
-    """What is occupied in images without contours: all but the inside (uint64, N x rows)."""
+    """Return the occupied pixels of images without contours: all but the inside (uint64, N x rows)."""
     rows = np.full(SIDE + 2 * EDGE, _ALL)
     rows[EDGE + PADDING : -(EDGE + PADDING)] = ~_INSIDE
     return np.tile(rows, (n, 1))
@@ -229,7 +231,7 @@ def _empty(n: int) -> np.ndarray:
 def _extend(
     stream: np.random.Generator, occupied: np.ndarray, contours: _Contours
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each contour can have another paddle, and that paddle (int64, N x 3)."""
+    """Return whether each contour can have another paddle, and that paddle (int64, N x 3)."""
     n, ring = len(occupied), len(RING)
     heads = (contours.pivot + paddles().step[contours.direction])[:, None] + RING
     weights = paddles().weights[contours.direction]
@@ -247,7 +249,7 @@ def _extend(
 def _conflict(
     occupied: np.ndarray, place: np.ndarray, direction: np.ndarray, image: np.ndarray
 ) -> np.ndarray:
-    """Whether paddles anchored at `place` (M x 2) would cover what is occupied in `image` (M)."""
+    """Return whether paddles anchored at `place` (M x 2) would cover occupied pixels in `image` (M)."""
     shift = (place[:, 1] + EDGE - REACH).astype(np.uint64)
     found = np.zeros(len(place), dtype=bool)
     for row in range(1, SIZE - 1):  # ink never reaches the edge of a stamp
@@ -257,7 +259,7 @@ def _conflict(
 
 
 def _band(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """What paddles and their margins occupy (uint64, N x rows)."""
+    """Return the pixels of paddles and their margins (uint64, N x rows)."""
     rows = np.zeros((len(place), SIDE + 2 * EDGE), dtype=np.uint64)
     shift = (place[:, 1] + EDGE - REACH).astype(np.uint64)
     here = np.arange(len(place))[:, None], place[:, 0, None] + EDGE + _ROWS
@@ -268,14 +270,14 @@ def _band(place: np.ndarray, direction: np.ndarray) -> np.ndarray:
 def _free_place(
     stream: np.random.Generator, occupied: np.ndarray, direction: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where a first paddle can begin, any such pixel alike (int64, N x 2), and the images that have one."""
+    """Return uniform random starts of first paddles (int64, N x 2), and the images that have a free start."""
     blocked = np.zeros((len(occupied), SIDE), dtype=np.uint64)
     for row in range(SIZE):
         shifted = occupied[:, EDGE - REACH + row : EDGE - REACH + row + SIDE]
         ink = paddles().ink[direction, row]
         for column in range(SIZE):
             covers = ((ink >> np.uint64(column)) & np.uint64(1)).astype(bool)
-            # Bit c of a blocked row stands for column c of the image.
+            # Bit c of a blocked row is column c of the image.
             blocked[covers] |= shifted[covers] >> np.uint64(EDGE - REACH + column)
     columns = np.arange(SIDE, dtype=np.uint64)
     free = ((blocked[:, :, None] >> columns) & np.uint64(1) == 0).reshape(len(occupied), SIDE * SIDE)

@@ -1,4 +1,4 @@
-"""Pairs of formulas and how they relate. A pair is one row: first sentence, separator, second sentence."""
+"""Generate pairs of formulas as rows: first sentence, separator, second sentence, and a relation."""
 
 from functools import lru_cache
 from itertools import count
@@ -14,22 +14,24 @@ SEPARATOR = len(WORDS)
 RELATIONS = ("#", "=", "<", ">", "^", "|", "v")
 """Labels in order: independent, equivalent, entails, is entailed, negation, alternation, cover."""
 BUCKETS = 13
-"""Pairs by the greater number of operators; the last bucket holds all that have more."""
+"""Number of groups of pairs by the greater number of operators; the last group contains all
+larger numbers.
+"""
 SENTENCE_VARIABLES = 4
 TRAIN_SHARE_PERCENT = 85
 ROUND = 20_000
-"""Pairs drawn at once; part of what makes the data what it is."""
+"""Number of pairs drawn at once; another value would change the data."""
 EVERYWHERE = np.uint64(2**64 - 1)
 
 
 class Pairs(LabelledRows):
-    """Pairs, the separator included, with their relations: positions in `RELATIONS`."""
+    """Pairs, including the separator, with their relations as indices in `RELATIONS`."""
 
     __slots__ = ()
 
 
 def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Labels (int16) from truth tables (uint64) that are neither empty nor full."""
+    """Return labels (int16) from truth tables (uint64) that are neither empty nor full."""
     disjoint, covering = (first & second) == 0, (first | second) == EVERYWHERE
     cases = {
         "=": first == second,
@@ -45,7 +47,7 @@ def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
-    """Training and test pairs of each bucket, from `pairs` draws in which repeats are then dropped."""
+    """Return training and test pairs of each bucket, from `pairs` draws without duplicates."""
     train, test = [], []
     for members in unique_pairs(pairs, data_seed):
         cut = len(members) * TRAIN_SHARE_PERCENT // 100
@@ -56,7 +58,7 @@ def generated(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pair
 
 @lru_cache(maxsize=2)
 def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
-    """Different pairs of each bucket among the first `pairs` draws, in the order in which they are drawn."""
+    """Return the different pairs of each bucket among the first `pairs` draws, in the order of drawing."""
     kept: list[tuple[Pairs, np.ndarray]] = []
     missing = pairs
     for turn in count():
@@ -69,14 +71,14 @@ def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
             break
     everything = concatenate([part for part, _ in kept])
     bucket = np.minimum(np.concatenate([operators for _, operators in kept]), BUCKETS - 1)
-    # A repeat has the same operators, so what is unique among all is unique in its bucket.
+    # Duplicates have equal operators, so pairs that are unique in total are unique in their bucket.
     unique = np.zeros(len(everything), dtype=bool)
     unique[list({row: index for index, row in reversed([*enumerate(everything.rows())])}.values())] = True
     return tuple(everything.take(np.flatnonzero(unique & (bucket == number))) for number in range(BUCKETS))
 
 
 def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
-    """Pairs over four of the six variables that are neither tautologies nor contradictions, and operators."""
+    """Return pairs over four of six variables, no tautologies or contradictions, and operators."""
     keys = stream.bit_generator.random_raw(ROUND * VARIABLES).reshape(ROUND, VARIABLES)
     variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
     first, second = grow(stream, variables), grow(stream, variables)
@@ -98,9 +100,9 @@ def _join(first: Formulas, second: Formulas) -> Pairs:
 
 
 def holding(pairs: Pairs, pattern: str) -> np.ndarray:
-    """Which pairs (bool) have a sentence in which the pattern A, B or C occurs, as in Shen et al. 2019.
+    """Return which pairs (bool) have a sentence with the pattern A, B or C of Shen et al. 2019.
 
-    A is `( and ( not a ) )`; B the same with any formula for a; C also admits `or`.
+    A is `( and ( not a ) )`; B is the same with any formula for a; C also admits `or`.
     """
     token = pairs.tokens
     after = [np.append(token[shift:], np.zeros(shift, dtype=token.dtype)) for shift in (1, 2, 3)]

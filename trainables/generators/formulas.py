@@ -1,11 +1,11 @@
-"""Propositional formulas, many at a time: grown level by level, evaluated upwards, written out as tokens.
+"""Generate propositional formulas, many at a time: grown by level, evaluated upwards, written as tokens.
 
 The process is that of Bowman, Manning and Potts 2015, "Tree-Structured Composition in Neural Networks without
-Tree-Structured Architectures": a budget of 12 is halved at every connective, so connectives nest at most
-three deep; a node that may branch does so with probability 4/9; every node is negated with probability 1/3.
+Tree-Structured Architectures". A budget of 12 is halved at every connective, so connectives nest at most
+three deep. A node that may branch does so with probability 4/9. Every node is negated with probability 1/3.
 
-A formula's truth table is one 64-bit word: bit w is its value in world w, a subset of the six variables.
-A level holds the nodes of all formulas at one depth; the two children of the k-th connective of a level are
+A formula's truth table is one 64-bit word: bit w is its value in world w, a subset of the six variables. A
+level contains the nodes of all formulas at one depth. The two children of the k-th connective of a level are
 the nodes 2k and 2k + 1 of the next.
 """
 
@@ -23,7 +23,7 @@ WORLDS = np.asarray(
     [sum(1 << world for world in range(64) if world >> variable & 1) for variable in range(VARIABLES)],
     dtype=np.uint64,
 )
-"""In which worlds each variable is true."""
+"""Truth table of each variable: the worlds in which it is true."""
 BRANCHING, NEGATING = 4 / 9, 1 / 3
 CONNECTIVES_DEEP = 3
 CONNECTIVES_MAX = (1 << CONNECTIVES_DEEP) - 1
@@ -31,16 +31,16 @@ CONNECTIVES_MAX = (1 << CONNECTIVES_DEEP) - 1
 
 @dataclass(frozen=True, slots=True)
 class Formulas:
-    """Formulas as token rows, with what is known of each."""
+    """Formulas as token rows, with their truth tables and numbers of operators."""
 
     tokens: np.ndarray
     """uint8, all rows in one flat array."""
     offsets: np.ndarray
-    """int64, one more than there are formulas."""
+    """int64, start of each formula and end of the last one."""
     truth: np.ndarray
-    """uint64: in which worlds it holds."""
+    """uint64: worlds in which the formula is true."""
     operators: np.ndarray
-    """int64: how many and, or, not."""
+    """int64: number of and, or, not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Level:
 
 
 def grow(stream: np.random.Generator, variables: np.ndarray) -> Formulas:
-    """One formula for each row of `variables` (N V), made of these alone."""
+    """Return one formula for each row of `variables` (N V), composed of these variables alone."""
     owner = np.arange(len(variables))
     levels: list[_Level] = []
     for depth in range(CONNECTIVES_DEEP + 1):
@@ -71,7 +71,7 @@ def grow(stream: np.random.Generator, variables: np.ndarray) -> Formulas:
 
 
 def _render(levels: list[_Level]) -> Formulas:
-    """Evaluates the forest whose roots are `levels[0]` and writes its tokens."""
+    """Evaluate the forest whose roots are `levels[0]` and write its tokens."""
     truth = np.zeros(0, dtype=np.uint64)
     operators = sizes = np.zeros(0, dtype=np.int64)
     sizes_below: list[np.ndarray] = []
@@ -90,7 +90,7 @@ def _render(levels: list[_Level]) -> Formulas:
 
 
 def _sums(branching: np.ndarray, below_values: np.ndarray) -> np.ndarray:
-    """The sum over both children of each connective, 0 for a variable."""
+    """Return the sum over both children of each connective, 0 for a variable."""
     totals = np.zeros(len(branching), dtype=np.int64)
     totals[branching] = below_values[0::2] + below_values[1::2]
     return totals
@@ -106,7 +106,7 @@ def _evaluate(nodes: _Level, below_truth: np.ndarray) -> np.ndarray:
 
 
 def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: np.ndarray) -> np.ndarray:
-    """Writes everything of `nodes` but their children; where each child's first token goes."""
+    """Write all tokens of `nodes` except those of their children; return the start of each child's tokens."""
     branching, negated = nodes.branching, nodes.negated
     begin = starts + 2 * negated
     left, right = below_sizes[0::2], below_sizes[1::2]
@@ -125,16 +125,16 @@ def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: n
 
 
 def shortest(operators: int) -> int:
-    """Fewest tokens of a formula with so many operators: as many negations as its nodes can take."""
+    """Return the fewest tokens of a formula with this number of operators: as many negations as possible."""
     connectives: int = (operators + 1) // 3
     return 1 + 6 * connectives + 3 * (operators - connectives)
 
 
 def longest(operators: int) -> int:
-    """Most tokens of a formula with so many operators: a connective makes it longer than a negation."""
+    """Return the most tokens of a formula with this number of operators: as many connectives as possible."""
     connectives = min(operators, CONNECTIVES_MAX)
     return 1 + 6 * connectives + 3 * (operators - connectives)
 
 
 OPERATORS_MAX = CONNECTIVES_MAX + (2 * CONNECTIVES_MAX + 1)
-"""Every connective there can be, and every node negated."""
+"""Greatest number of operators: every possible connective, and every node negated."""

@@ -1,4 +1,4 @@
-"""Images as sequences of grey levels, row by row: shape, table and text that all image tasks share."""
+"""Represent images as sequences of grey levels, row by row: shape, table and text for all image tasks."""
 
 import math
 from collections.abc import Sequence
@@ -13,29 +13,31 @@ PIXELS = SIDE * SIDE
 LEVELS = 256
 SHADES = " .:-=+*#%@"
 PAD = LEVELS
-"""Grey levels are their own ids. In the released code of the papers padding has the id of black."""
+"""Id of padding; grey levels are their own ids. In the released code of the papers padding has the id of
+black.
+"""
 
 
 def image_shape(num_classes: int, side: int = SIDE) -> TaskShape:
-    """Classes of square pictures with 256 grey levels."""
+    """Return a shape for square pictures with 256 grey levels."""
     return TaskShape(
         head="classify", vocabulary_size=LEVELS + 1, num_classes=num_classes, pad_id=PAD, length_max=side**2
     )
 
 
 def image_table(images: np.ndarray, labels: np.ndarray) -> pa.Table:
-    """Columns `tokens` (from uint8, N x pixels or any shape of as many) and `label`."""
+    """Return columns `tokens` (from uint8, N x pixels or another shape of that size) and `label`."""
     offsets = np.arange(len(labels) + 1, dtype=np.int64) * (images.size // len(labels))
     tokens = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(images.reshape(-1)))
     return pa.table({"tokens": tokens, "label": pa.array(labels.astype(np.int16))})
 
 
 def picture(tokens: Sequence[int]) -> str:
-    """The image in characters: a line a row, two characters a pixel, darker ones for brighter pixels."""
+    """Return the image as text: one line per row, two characters per pixel, darker for brighter pixels."""
     inks, side = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens], math.isqrt(len(tokens))
     return "\n".join("".join(inks[start : start + side]) for start in range(0, len(inks), side))
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """Grey levels, one row of the picture after the other."""
+    """Return the grey levels, row by row."""
     return " ".join(map(str, tokens))

@@ -1,6 +1,6 @@
-"""ListOps trees with the depth of nesting and of dependencies, wrapped until they are deep enough.
+"""Generate ListOps trees of given nesting and dependency depth, by wrapping trees until they are deep enough.
 
-What a dependency is, and the source, are described in `tasks.listops_dependency`.
+Dependency depth and the source are described in `tasks.listops_dependency`.
 """
 
 from collections.abc import Hashable
@@ -18,27 +18,27 @@ from trainables.streams import numpy_stream
 
 ARGUMENTS_MAX = 5
 P = 0.3
-"""Probability of an operator."""
+"""Probability that a node is an operator."""
 COUNTED_MAX = 50
-"""Most tokens of a tree, as published: with one too many for each operator."""
+"""Greatest token count of a tree, as published, which includes one extra token per operator."""
 COUNTED_OPERATOR = 3
 ROUND = 30_000
-"""Trees drawn at once; part of what makes the data what it is."""
+"""Number of trees drawn at once; another value would change the data."""
 
 
 @dataclass(frozen=True, slots=True)
 class DepthLaw:
-    """Bounds, both for levels (that of digits included) and for dependency depths of trees."""
+    """Bounds for both the levels (including that of digits) and the dependency depths of trees."""
 
     shallowest: int
     deepest: int
 
     def levels(self) -> Law:
-        """Of a tree before it is wrapped."""
+        """Return the distribution of a tree before it is wrapped."""
         return Law(self.deepest, ARGUMENTS_MAX, P)
 
     def shares(self, wanted: int) -> np.ndarray:
-        """How many of `wanted` trees have each dependency depth (index)."""
+        """Return the number of trees of each dependency depth (index), out of `wanted` trees."""
         share, rest = divmod(wanted, self.deepest - self.shallowest + 1)
         depths = np.arange(self.deepest + 1)
         return np.where(depths < self.shallowest, 0, share + (depths < self.shallowest + rest))
@@ -46,11 +46,11 @@ class DepthLaw:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Trees and how deep each is."""
+    """Trees and their depths."""
 
     trees: Trees
     depth: np.ndarray
-    """int64: levels, the level of digits included."""
+    """int64: number of levels, including the level of digits."""
     dependency: np.ndarray
     """int64: dependency depth."""
 
@@ -58,17 +58,17 @@ class Measured:
         return len(self.trees)
 
     def take(self, indices: np.ndarray) -> "Measured":
-        """The trees at `indices`, in that order."""
+        """Return the trees at `indices`, in that order."""
         return Measured(self.trees.take(indices), self.depth[indices], self.dependency[indices])
 
     def counted(self) -> np.ndarray:
-        """Tokens as published."""
+        """Return the published token counts."""
         operators = np.add.reduceat(self.trees.tokens == CLOSE, self.trees.offsets[:-1], dtype=np.int64)
         return np.asarray(self.trees.lengths + operators)
 
 
 def concatenate(parts: list[Measured]) -> Measured:
-    """All trees of `parts`, in order."""
+    """Return all trees of `parts`, in order."""
     return Measured(
         ragged.concatenate([part.trees for part in parts]),
         np.concatenate([part.depth for part in parts]),
@@ -77,7 +77,7 @@ def concatenate(parts: list[Measured]) -> Measured:
 
 
 def balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Hashable]) -> Trees:
-    """`wanted` different trees, none in `seen`, equally many of each dependency depth."""
+    """Return `wanted` different trees that are not in `seen`, in equal numbers for each dependency depth."""
     missing = law.shares(wanted)
     kept: list[Trees] = []
     for turn in count():
@@ -93,7 +93,7 @@ def balanced(law: DepthLaw, wanted: int, data_seed: int, name: str, seen: set[Ha
 
 
 def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:
-    """What is short enough of `n` independent draws."""
+    """Return those of `n` independent draws that are short enough."""
     forest, _ = _sprout(stream, law.levels(), np.arange(n), np.zeros(n, dtype=np.int64))
     drawn, done = measure(forest), []
     while len(drawn):
@@ -106,7 +106,7 @@ def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> Measured:
 
 
 def wrap(stream: np.random.Generator, inner: Measured, law: Law) -> Measured:
-    """Each tree as an argument, not the last, of a new operator; those that stay short."""
+    """Wrap each tree as an argument, not the last, of a new operator; return the short ones."""
     others = 2 + below(stream, len(inner), ARGUMENTS_MAX - 2)
     place = (uniform(stream, len(inner)) * others).astype(np.int64)
     operators = (MIN + below(stream, len(inner), len(OPERATORS))).astype(np.uint8)
@@ -122,7 +122,7 @@ def wrap(stream: np.random.Generator, inner: Measured, law: Law) -> Measured:
 
 
 def measure(forest: list[Level]) -> Measured:
-    """The trees whose roots are the first level, evaluated and written out."""
+    """Return the trees whose roots are the first level, evaluated and written out."""
     values = dependency = depth = np.zeros(0, dtype=np.int64)
     for nodes in reversed(forest):
         dependency = _dependency(nodes, values, dependency)
@@ -134,11 +134,10 @@ def measure(forest: list[Level]) -> Measured:
 def _sprout(
     stream: np.random.Generator, law: Law, owner: np.ndarray, counted: np.ndarray
 ) -> tuple[list[Level], np.ndarray]:
-    """A tree for each `owner`, and the owners whose trees fit, after `counted` tokens, into the greatest
-    length.
+    """Return a tree for each `owner`, and the owners whose trees fit into the greatest length.
 
-    A tree that becomes too long is left at once, which gives the distribution of drawing it to the end and
-    rejecting it.
+    Each tree follows `counted` tokens. A tree that becomes too long is discarded at once, which gives the
+    same distribution as rejecting the complete tree.
     """
     counted = counted + np.bincount(owner, minlength=len(counted))
     levels: list[Level] = []
@@ -165,7 +164,7 @@ def _sprout(
 
 
 def _joined(root: Level, arguments: Measured) -> Measured:
-    """One tree for each node of `root`, all operators, over its `arguments`, in order."""
+    """Return one tree for each node of `root`, all operators, over its `arguments`, in order."""
     sizes, values = arguments.trees.lengths, arguments.trees.labels.astype(np.int64)
     offsets = offsets_of(np.diff(offsets_of(sizes)[offsets_of(root.arity)]) + 2)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
@@ -180,7 +179,7 @@ def _joined(root: Level, arguments: Measured) -> Measured:
 
 
 def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
-    """Levels of each subtree."""
+    """Return the number of levels of each subtree."""
     depth = np.ones(len(nodes.arity), dtype=np.int64)
     inner = nodes.arity > 0
     if inner.any():
@@ -189,7 +188,7 @@ def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
 
 
 def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
-    """Dependency depth of each subtree. Operators of equal arity are looked at together."""
+    """Return the dependency depth of each subtree. Operators of equal arity are processed together."""
     found = np.ones(len(nodes.arity), dtype=np.int64)
     first = offsets_of(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():

@@ -1,9 +1,9 @@
-"""ListOps trees of a given length, drawn without rejection.
+"""Draw ListOps trees of a given length without rejection.
 
-The process makes a tree of 900 to 1000 tokens once in tens of thousands of draws. Instead of drawing until
-one comes up, the distribution of lengths is computed, a length is drawn from the allowed ones, and a tree is
-drawn among those of that length (the recursive method of Flajolet, Zimmermann and Van Cutsem 1994, "A
-calculus for the random generation of labelled combinatorial structures"). The law is that of rejection.
+The process generates a tree of 900 to 1000 tokens once in tens of thousands of draws. Instead of drawing
+until one occurs, the distribution of lengths is computed, a length is drawn from the allowed ones, and a tree
+of that length is drawn (the recursive method of Flajolet, Zimmermann and Van Cutsem 1994, "A calculus for the
+random generation of labelled combinatorial structures"). The distribution equals that of rejection.
 
 Only separate additions and multiplications of float64 are used, in a fixed order, so that tables and draws
 are the same on every machine.
@@ -23,7 +23,7 @@ from trainables.generators.listops_trees import (
 
 
 class LengthLaw:
-    """The distribution of lengths of the trees of a `Law`, up to `length_max` tokens, and draws from it."""
+    """Distribution of the lengths of the trees of a `Law`, up to `length_max` tokens, with draws from it."""
 
     def __init__(self, law: Law, length_max: int) -> None:
         share = law.operator_probability / (law.arguments_max - 1)
@@ -42,7 +42,7 @@ class LengthLaw:
         """`sums[d][k][n]`: probability that k subtrees of a node d levels below the root have n tokens."""
 
     def draw(self, stream: np.random.Generator, n: int, shortest: int, longest: int) -> Trees:
-        """`n` independent trees of `shortest` to `longest` tokens (both included)."""
+        """Return `n` independent trees of `shortest` to `longest` tokens (inclusive)."""
         allowed = self.tree[shortest : longest + 1]
         assert allowed.any(), f"the law must make trees of {shortest} to {longest} tokens"
         lengths = shortest + _choose(np.cumsum(allowed), uniform(stream, n))
@@ -59,7 +59,7 @@ class LengthLaw:
 
 
 def _sums(tree: np.ndarray, arguments_max: int) -> list[np.ndarray]:
-    """Distributions of the total length of 0, 1, .. `arguments_max` subtrees, each distributed as `tree`."""
+    """Return distributions of the total length of 0, 1, .. `arguments_max` subtrees distributed as `tree`."""
     nothing = np.zeros_like(tree)
     nothing[0] = 1.0
     totals = [nothing, tree]
@@ -72,8 +72,8 @@ def _sums(tree: np.ndarray, arguments_max: int) -> list[np.ndarray]:
 
 
 def _choose(cumulative: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Indices drawn in proportion to the weights whose running sum is `cumulative`, by inversion."""
-    # Rounding must not turn a `u` just below one into the total, behind the last weight.
+    """Return indices drawn in proportion to the weights whose running sum is `cumulative`, by inversion."""
+    # Rounding must not turn a `u` just below one into the total, which is after the last weight.
     below_total = np.nextafter(cumulative[-1], 0.0)
     chosen: np.ndarray = np.searchsorted(
         cumulative, np.minimum(u * cumulative[-1], below_total), side="right"
@@ -82,7 +82,7 @@ def _choose(cumulative: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """Number of arguments of each node, given its length; 0 for a digit."""
+    """Return the number of arguments of each node, given its length; 0 for a digit."""
     arity = np.zeros(len(lengths), dtype=np.int64)
     inner = np.flatnonzero(lengths > 1)
     weights = np.stack([total[lengths[inner] - 2] for total in sums[2:]])
@@ -95,7 +95,7 @@ def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.nd
 def _split(
     stream: np.random.Generator, sums: list[np.ndarray], rest: np.ndarray, arity: np.ndarray
 ) -> np.ndarray:
-    """Lengths of all children, in order, of nodes whose `arity` children have `rest` tokens in all."""
+    """Return the lengths of all children, in order, of nodes with `arity` children of `rest` tokens."""
     first = offsets_of(arity)[:-1]
     lengths = np.empty(int(arity.sum()), dtype=np.int64)
     rest = rest.copy()
@@ -112,7 +112,7 @@ def _split(
 def _first_of(
     stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, rest: np.ndarray
 ) -> np.ndarray:
-    """Length of the first of `count` subtrees with `rest` tokens in all. Equal cases share one table."""
+    """Return the length of the first of `count` subtrees with `rest` tokens in total."""
     u = uniform(stream, len(rest))
     lengths = np.empty(len(rest), dtype=np.int64)
     order = np.lexsort((rest, count))

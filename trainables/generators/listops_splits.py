@@ -1,4 +1,4 @@
-"""ListOps splits: vocabulary, distributions of splits, unique trees, tables. Shared by all ListOps tasks."""
+"""Define ListOps splits: vocabulary, distributions, unique trees, tables. All ListOps tasks use them."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,43 +18,43 @@ from trainables.streams import numpy_stream
 from trainables.types import TaskShape
 
 WORDS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]", "<unk>", "<pad>", "<sep>")
-"""Token ids are positions in this list. The last three never occur in a tree."""
+"""Words by token id. The last three never occur in a tree."""
 PAD = WORDS.index("<pad>")
 DRAW_TOKENS = 2_000_000
-"""Expected tokens of one round of draws; bounds memory and is part of what makes the data what it is."""
+"""Expected tokens of one round of draws. It bounds memory; another value would change the data."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitLaw:
-    """Trees of a distribution (`Law`), within bounds; all bounds are included."""
+    """Trees of a distribution (`Law`) within inclusive bounds."""
 
     law: Law
     lengths: tuple[int, int]
-    """Fewest and most tokens."""
+    """Least and greatest number of tokens."""
     examples: int
     nesting: tuple[int, int] | None = None
-    """Fewest and most nested operators, if not any."""
+    """Least and greatest number of nested operators; None for no bounds."""
 
 
 def length_test(bounds: Sequence[int]) -> str:
-    """The split of lengths strictly between two bounds."""
+    """Return the name of the split of lengths strictly between two bounds."""
     low, high = bounds
     return f"length-{low}-{high}"
 
 
 def length_tests(ranges: Iterable[tuple[int, int]], examples: int) -> dict[str, SplitLaw]:
-    """Splits `length-<low>-<high>`, bounds excluded, of the law of ListOps-O."""
+    """Return splits `length-<low>-<high>`, bounds excluded, of the distribution of ListOps-O."""
     return {
         length_test((low, high)): SplitLaw(Law(20, 5), (low + 1, high - 1), examples) for low, high in ranges
     }
 
 
 def generate(split: SplitLaw, data_seed: int, name: tuple[str, ...], seen: set[Hashable]) -> Trees:
-    """Different trees, none of them in `seen`, from the streams called `name`."""
+    """Return different trees that are not in `seen`, from the streams called `name`."""
     shortest, longest = split.lengths
     roots = min(split.examples, DRAW_TOKENS // longest)
     if split.nesting is not None:
-        roots = DRAW_TOKENS // longest  # most draws are left out, whatever is asked for
+        roots = DRAW_TOKENS // longest  # most draws are discarded, independent of the requested number
     lengths = _length_law(split.law, longest)
     streams = (numpy_stream(data_seed, *name, turn) for turn in count())
     draws = (lengths.draw(stream, roots, shortest, longest) for stream in streams)
@@ -63,7 +63,7 @@ def generate(split: SplitLaw, data_seed: int, name: tuple[str, ...], seen: set[H
 
 @lru_cache(maxsize=16)
 def _length_law(law: Law, longest: int) -> LengthLaw:
-    """A megabyte or two each; all splits of a task have fewer, and some those of other tasks."""
+    """Return the cached distribution of one or two megabytes; the cache is larger than any task needs."""
     return LengthLaw(law, longest)
 
 
@@ -75,7 +75,7 @@ def _nested(drawn: Trees, bounds: tuple[int, int] | None) -> Trees:
 
 
 def first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Trees:
-    """The first `wanted` trees of `draws` that are not in `seen` and not drawn before."""
+    """Return the first `wanted` trees of `draws` that are not in `seen`, without duplicates."""
     kept: list[Trees] = []
     missing = wanted
     while missing:
@@ -88,24 +88,24 @@ def first_unique(draws: Iterator[Trees], wanted: int, seen: set[Hashable]) -> Tr
 
 
 def listops_shape(length_max: int) -> TaskShape:
-    """Ten classes over 18 words."""
+    """Return a shape with ten classes over 18 words."""
     return TaskShape(
         head="classify", vocabulary_size=len(WORDS), num_classes=10, pad_id=PAD, length_max=length_max
     )
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """E.g. `[MAX 2 [SM 9 4 ] ]`."""
+    """Return readable text, e.g. `[MAX 2 [SM 9 4 ] ]`."""
     return " ".join(WORDS[token] for token in tokens)
 
 
 def token_classes(config: Settings) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """Digits, operators, the closing bracket, and what is no part of a tree."""
+    """Return the class of each token: digit, operator, closing bracket, or not part of a tree."""
     kinds = {"]": "bracket"} | dict.fromkeys(WORDS[-3:], "other")
     return tuple(kinds.get(word, "operator" if word[0] == "[" else "digit") for word in WORDS)
 
 
 def table_of(trees: Trees) -> pa.Table:
-    """Columns `tokens` and `label`."""
+    """Return columns `tokens` and `label`."""
     tokens = pa.LargeListArray.from_arrays(pa.array(trees.offsets), pa.array(trees.tokens))
     return pa.table({"tokens": tokens, "label": pa.array(trees.labels)})

@@ -1,7 +1,7 @@
-"""ListOps trees, many at a time: grown level by level, evaluated upwards, written out as tokens.
+"""Generate ListOps trees, many at a time: grown by level, evaluated upwards, written as tokens.
 
-The process is that of Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning":
-a node above the depth limit is an operator with probability 1/4 (0.3 in later variants), else a digit; an
+The process is that of Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning". A
+node above the depth limit is an operator with probability 1/4 (0.3 in later variants), else a digit. An
 operator takes a uniform number of arguments and is one of MIN, MAX, MED (median, truncated) and SM (sum
 modulo 10).
 
@@ -22,24 +22,24 @@ OPERATORS = (MIN, MAX, MED, SM)
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The distribution of trees that the process draws from."""
+    """Distribution of the trees that the process draws."""
 
     depth_max: int
-    """Levels of the tree, the level of digits included: at most `depth_max - 1` nested operators."""
+    """Number of levels, including the level of digits: at most `depth_max - 1` nested operators."""
     arguments_max: int
-    """An operator takes 2 to `arguments_max` arguments."""
+    """Greatest number of arguments of an operator; the least is 2."""
     operator_probability: float = 0.25
-    """Of a node above the depth limit."""
+    """Probability that a node above the depth limit is an operator."""
 
     def longest(self) -> int:
-        """Tokens of the longest tree."""
+        """Return the number of tokens of the longest tree."""
         length = 1
         for _ in range(self.depth_max - 1):
             length = 2 + self.arguments_max * length
         return length
 
     def distinct(self) -> int:
-        """Number of different trees; beyond 10^18 only a lower bound, since the number has 5^18 digits."""
+        """Return the number of different trees; beyond 10^18 only a lower bound."""
         count = 10
         for _ in range(self.depth_max - 1):
             if count > 10**18:
@@ -48,7 +48,7 @@ class Law:
         return count
 
     def mean_length(self) -> float:
-        """Expected tokens of one draw, digits on their own included."""
+        """Return the expected tokens of one draw, including draws of a single digit."""
         arguments = (2 + self.arguments_max) / 2
         mean = 1.0
         for _ in range(self.depth_max - 1):
@@ -58,7 +58,7 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The nodes of all trees at one depth."""
+    """Nodes of all trees at one depth."""
 
     symbols: np.ndarray
     """uint8: a digit, or one of `OPERATORS`."""
@@ -67,33 +67,33 @@ class Level:
 
 
 class Trees(LabelledRows):
-    """Trees with what each evaluates to."""
+    """Trees with their values as labels."""
 
     __slots__ = ()
 
     def nesting(self) -> np.ndarray:
-        """Greatest number of operators around a token of each tree, its own included (int64)."""
+        """Return the nesting depth of operators of each tree (int64)."""
         opening = (self.tokens >= MIN) & (self.tokens < CLOSE)
-        # Every tree closes what it opens, so one running sum serves all of them.
+        # Every tree closes its brackets, so one running sum serves all trees.
         depth = np.cumsum(opening.astype(np.int64) - (self.tokens == CLOSE))
         return np.asarray(np.maximum.reduceat(depth, self.offsets[:-1]))
 
     def between(self, start: int, stop: int) -> "Trees":
-        """The trees from number `start` to before `stop`: views, nothing is copied but offsets."""
+        """Return the trees from index `start` to before `stop` as views; only offsets are copied."""
         first, last = self.offsets[start], self.offsets[stop]
         offsets = self.offsets[start : stop + 1] - first
         return Trees(self.tokens[first:last], offsets, self.labels[start:stop])
 
 
 def level(stream: np.random.Generator, arity: np.ndarray) -> Level:
-    """Digits and operators for nodes of known arity."""
+    """Return digits and operators for nodes of known arity."""
     digits = below(stream, len(arity), 10)
     operators = MIN + below(stream, len(arity), len(OPERATORS))
     return Level(np.where(arity > 0, operators, digits).astype(np.uint8), arity)
 
 
 def grow(stream: np.random.Generator, law: Law, n: int) -> Trees:
-    """`n` independent draws of the process."""
+    """Return `n` independent draws of the process."""
     levels: list[Level] = []
     for depth in range(1, law.depth_max + 1):
         arity = 2 + below(stream, n, law.arguments_max - 1)
@@ -108,7 +108,7 @@ def grow(stream: np.random.Generator, law: Law, n: int) -> Trees:
 
 
 def render(levels: list[Level]) -> Trees:
-    """Evaluates the forest whose roots are `levels[0]` and writes its tokens."""
+    """Evaluate the forest whose roots are `levels[0]` and write its tokens."""
     values = sizes = np.zeros(0, dtype=np.int64)
     all_sizes: list[np.ndarray] = []
     for nodes in reversed(levels):
@@ -129,7 +129,7 @@ def render(levels: list[Level]) -> Trees:
 
 
 def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
-    """Values of a level from the values of the next one. Operators of equal arity are evaluated together."""
+    """Return values of a level from the values of the next one, by groups of equal arity."""
     values = nodes.symbols.astype(np.int64)
     first = offsets_of(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
@@ -142,14 +142,14 @@ def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
 
 
 def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
-    """Tokens of each subtree: operator and bracket around the arguments, or one digit."""
+    """Return the tokens of each subtree: operator, arguments and bracket, or one digit."""
     bounds = offsets_of(below_sizes)[offsets_of(nodes.arity)]
     sizes: np.ndarray = np.diff(bounds) + np.where(nodes.arity > 0, 2, 1)
     return sizes
 
 
 def child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
-    """Where each child's first token goes: after its parent's operator and its elder siblings."""
+    """Return the start of each child's tokens: after its parent's operator and its earlier siblings."""
     elder = offsets_of(child_sizes)[:-1]
     first = offsets_of(arity)[:-1]
     starts: np.ndarray = np.repeat(parent_starts + 1 - elder[first], arity) + elder

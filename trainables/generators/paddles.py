@@ -1,8 +1,8 @@
-"""Paddles, the dashes of which contours are made, as tables over all directions they can have.
+"""Compute paddles, the dashes of contours, as tables over all possible directions.
 
-Everything is a whole number or comes from single additions, products, quotients and square roots of float64,
-which are the same on every machine. The one exception is the sine of whole degrees: it is rounded to
-multiples of 2^-20, so coarse that mathematical libraries, which disagree in the last of 53 bits, agree.
+All values are integers or results of single additions, products, quotients and square roots of float64, which
+are the same on every machine. The one exception is the sine of integer degrees. It is rounded to multiples of
+2^-20, so that mathematical libraries, which differ in the last of 53 bits, agree.
 """
 
 import math
@@ -13,58 +13,60 @@ import numpy as np
 LENGTH = 2
 """Pixels from the tail of a paddle to its head."""
 MARGIN = 1
-"""Pixels that a paddle keeps to the ends of its contour's others, and to all of any other contour."""
+"""Distance in pixels of a paddle from the ends of other paddles of its contour, and from all
+other contours.
+"""
 FINE = 2
-"""Lines are drawn this much larger, one fine pixel thick, and then made smaller (antialias scale)."""
+"""Antialias scale: lines are drawn at this scale, one fine pixel thick, and then reduced."""
 REACH = 3
-"""A stamp shows this many pixels on each side of its anchor."""
+"""Number of pixels of a stamp on each side of its anchor."""
 SIZE = 2 * REACH + 1
 DEGREES = 360
-"""Directions 0 .. 359 are those of a first paddle, in whole degrees; those of the ring follow."""
+"""Number of directions of a first paddle, in integer degrees. The directions of the ring follow them."""
 _SCALE = 2**20
 _TENT = np.asarray([1, 2, 1])
 _VISIBLE = 3
-"""Coverage, of 16, from which on a pixel belongs to a paddle."""
+"""Least coverage, of 16, of a pixel that belongs to a paddle."""
 
 RING = np.asarray(
     [
         (y, x)
         for y in range(-4, 5)
         for x in range(-4, 5)
-        # The distance is 3, rounded: 2.5^2 < y^2 + x^2 < 3.5^2.
+        # The distance is 3 after rounding: 2.5^2 < y^2 + x^2 < 3.5^2.
         if 25 < 4 * (y * y + x * x) < 49
     ]
 )
-"""int64, 16 x 2: where the head of a paddle can be, seen from its pivot, in pixels (down, right)."""
+"""int64, 16 x 2: possible positions of a paddle's head relative to its pivot, in pixels (down, right)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaddleTables:
-    """What is known of a paddle from its direction alone; the first axis of each is the direction."""
+    """Properties of a paddle by its direction, which is the first axis of each table."""
 
     pivot: np.ndarray
     """int64, D x 2: from the anchor to the pivot, `MARGIN` before the tail."""
     step: np.ndarray
-    """int64, D x 2: from the pivot to that of the next paddle."""
+    """int64, D x 2: from the pivot to the pivot of the next paddle."""
     line: np.ndarray
     """int64, D x 2: from the anchor to the other end, in fine pixels."""
     image: np.ndarray
-    """uint8, D x SIZE x SIZE: its brightness around the anchor, 255 at most."""
+    """uint8, D x SIZE x SIZE: brightness of the paddle around its anchor, at most 255."""
     ink: np.ndarray
-    """uint64, D x SIZE: rows of the pixels it covers, bit c for column c of the stamp."""
+    """uint64, D x SIZE: rows of the covered pixels, bit c for column c of the stamp."""
     band: np.ndarray
-    """uint64, D x SIZE: the same with its margin."""
+    """uint64, D x SIZE: rows of the covered pixels with their margin."""
     weights: np.ndarray
-    """int64, D x 16: chance of each direction of the ring to come next, the squared cosine of the turn."""
+    """int64, D x 16: weight of each direction of the ring as the next one, the squared cosine of the turn."""
 
 
 def tables() -> PaddleTables:
-    """For first paddles, anchored at the tail, and then for those of the ring, anchored at the head."""
+    """Return the tables: first paddles, anchored at the tail, then the ring, anchored at the head."""
     unit = np.asarray([*map(_of_degree, range(DEGREES)), *map(_normed, RING.tolist())])
     first = np.arange(len(unit)) < DEGREES
     line = np.where(first[:, None], 1, -1) * _rounded(FINE * LENGTH * unit)
     images, inks, bands = zip(*map(_stamp, line.tolist()), strict=True)
-    # Products and their sum one by one: a matrix product may be rounded otherwise on another machine.
+    # Add products one by one, because a matrix product may be rounded differently on another machine.
     turn = unit[:, None, 0] * unit[DEGREES:, 0] + unit[:, None, 1] * unit[DEGREES:, 1]
     ahead = np.maximum(turn, 0.0)
     from_head = np.concatenate([np.zeros((DEGREES, 2), dtype=np.int64), RING])
@@ -80,7 +82,7 @@ def tables() -> PaddleTables:
 
 
 def disc(radius_halves: int) -> np.ndarray:
-    """A filled circle of `radius_halves` / 2 pixels, uint8, SIZE x SIZE."""
+    """Return a filled circle of `radius_halves` / 2 pixels, uint8, SIZE x SIZE."""
     fine = np.zeros((FINE * SIZE + 1, FINE * SIZE + 1), dtype=np.int64)
     for y in range(-FINE * REACH, FINE * REACH + 1):
         for x in range(-FINE * REACH, FINE * REACH + 1):
@@ -90,7 +92,7 @@ def disc(radius_halves: int) -> np.ndarray:
 
 
 def circle(degree: int, radius: int) -> tuple[int, int]:
-    """The pixel of a circle around (0, 0)."""
+    """Return the pixel of a circle around (0, 0)."""
     down, right = _rounded(radius * np.asarray([_of_degree(degree)]))[0].tolist()
     return down, right
 
@@ -107,17 +109,17 @@ def _normed(vector: list[int]) -> tuple[float, float]:
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
-    """To the nearest whole number, halves up."""
+    """Round to the nearest integer, halves up."""
     return np.floor(values + 0.5).astype(np.int64)
 
 
 def _fine(place: int) -> int:
-    """Index of a fine pixel, seen from the middle of a stamp."""
+    """Return the index of a fine pixel, relative to the middle of a stamp."""
     return place + FINE * REACH + 1
 
 
 def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Brightness, pixels and pixels with margin of a line from the anchor to the fine pixel `line`."""
+    """Return brightness, pixels and pixels with margin of a line from the anchor to the fine pixel `line`."""
     fine = np.zeros((FINE * SIZE + 1, FINE * SIZE + 1), dtype=np.int64)
     steps = max(map(abs, line))
     for step in range(steps + 1):
@@ -129,13 +131,13 @@ def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     for y in range(-MARGIN, MARGIN + 1):
         for x in range(-MARGIN, MARGIN + 1):
             if y * y + x * x <= MARGIN * MARGIN:
-                # The ink never touches the edge of its stamp, so nothing comes in again on the other side.
+                # The ink never touches the edge of its stamp, so `roll` does not wrap any pixel around.
                 band |= np.roll(ink, (y, x), (0, 1))
     return _brightness(coverage), _rows(ink), _rows(band)
 
 
 def _smaller(fine: np.ndarray) -> np.ndarray:
-    """Each pixel from the fine ones around its middle, with triangular weights: 16 where all are set."""
+    """Return each pixel from the fine pixels around it, with triangular weights: 16 where all are set."""
     total = np.zeros((SIZE, SIZE), dtype=np.int64)
     for y, down in enumerate(_TENT.tolist()):
         for x, right in enumerate(_TENT.tolist()):
@@ -144,7 +146,7 @@ def _smaller(fine: np.ndarray) -> np.ndarray:
 
 
 def _brightness(coverage: np.ndarray) -> np.ndarray:
-    """The brightest pixel at 255."""
+    """Return brightness scaled so that the brightest pixel has 255."""
     return np.asarray(coverage * 255 // coverage.max(), dtype=np.uint8)
 
 

@@ -1,7 +1,7 @@
-"""Six algorithmic problems: how a query is drawn, what its answer is, how many steps an algorithm takes.
+"""Define six algorithmic problems: queries, answers, and step counts of an algorithm.
 
 Fan et al., "Looped Transformers for Length Generalization", sec. 6.1.1 and Table 2. Queries and answers are
-lists of words; binary numbers have their highest digit first, unless an answer is said to be reversed.
+lists of words. Binary numbers have their highest digit first, except in reversed answers.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Words = list[str]
 BITS = ("0", "1")
 ALPHABET = tuple(str(number) for number in range(50))
 FACTOR_DIGITS_MAX = 2
-"""The first factor of a multiplication has one or two digits."""
+"""Greatest number of digits of the first factor in a multiplication; the least is one."""
 
 
 class Dice:
@@ -26,33 +26,33 @@ class Dice:
         self._raw = stream.bit_generator
 
     def below(self, bound: int) -> int:
-        """One of 0 .. bound - 1, each as probable."""
+        """Return a uniform integer of 0 .. bound - 1."""
         return int(self._raw.random_raw()) * bound >> 64
 
     def words(self, alphabet: tuple[str, ...], n: int) -> Words:
-        """`n` independent words."""
+        """Return `n` independent words."""
         return [alphabet[self.below(len(alphabet))] for _ in range(n)]
 
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmicProblem:
-    """One of the six; `n` is the length that a model generalises over."""
+    """One of the six problems; `n` is the length that a model generalises over."""
 
     symbols: tuple[str, ...]
     """Words that answers are made of."""
     query: Callable[[Dice, int], Words]
-    """A random query of length n."""
+    """Function that returns a random query of length n."""
     answer: Callable[[Words], Words]
     answer_max: Callable[[Words], int]
-    """Words of the longest answer to a query of this size."""
+    """Function that returns the number of words of the longest answer to a query of equal size."""
     words: Callable[[int], tuple[int, int]]
-    """Most words of a query of length n, and of its answer."""
+    """Function that returns the greatest number of words of a query of length n, and of its answer."""
     steps: Callable[[Words], int]
-    """T(n): how often a loop repeats itself to solve the query."""
+    """Function that returns T(n), the number of loop iterations that solve the query."""
     length_max: int
     """Greatest n in training."""
     interval: int
-    """Training steps after which the curriculum goes on to the next n."""
+    """Number of training steps after which the curriculum increases n."""
     test_lengths: tuple[int, ...]
     steps_per_length: int = 1
     """Greatest T(n) / n."""

@@ -1,1 +1,1 @@
-"""What reads published files, and checks them as it does. Makes no examples of its own."""
+"""Read and validate published files. Generates no examples."""

@@ -1,10 +1,10 @@
-"""CIFAR-10 in either published form: pickled batches for Python, or the binary version.
+"""Read CIFAR-10 in either published form: pickled batches for Python, or the binary version.
 
     <folder>/data_batch_1 .. data_batch_5, test_batch             (cifar-10-batches-py)
     <folder>/data_batch_1.bin .. data_batch_5.bin, test_batch.bin (cifar-10-batches-bin)
 
-Reading a pickle can run code. This reader runs none: it knows dictionaries, lists, numbers, byte strings and,
-rebuilt by hand, arrays of bytes; whatever else a file asks for is refused before it is looked up.
+Reading a pickle can run code. This reader runs none. It admits dictionaries, lists, numbers, byte strings and
+arrays of bytes, which it rebuilds itself. Any other name in a file is refused before it is looked up.
 """
 
 import io
@@ -26,20 +26,20 @@ TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_ba
 
 
 class Refused(ValueError):
-    """A pickle refers to something that is not admitted."""
+    """A pickle refers to a name that is not admitted."""
 
 
 class _ByteType:
-    """Stands for the type of the array: a byte, whatever else is said of it."""
+    """Replaces the dtype of an array, which is always a byte."""
 
     __slots__ = ()
 
     def __setstate__(self, state: object) -> None:
-        """Does nothing: byte order and the like do not apply to bytes."""
+        """Do nothing: byte order and other properties do not apply to bytes."""
 
 
 class _ByteArray:
-    """Stands for an array until its state is read."""
+    """Replaces an array until its state is read."""
 
     __slots__ = ("values",)
 
@@ -59,10 +59,10 @@ class _ByteArray:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Admits the four names that a pickled array of bytes consists of, each as a function of our own."""
+    """Admits the four names in a pickled array of bytes, each replaced by a function of this module."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """The stand-in of an admitted name. Raises `Refused` for any other."""
+        """Return the replacement of an admitted name. Raises `Refused` for any other."""
         admitted: dict[tuple[str, str], Callable[..., Any]] = {
             ("numpy", "ndarray"): _no_call,
             ("numpy", "dtype"): _byte_type,
@@ -73,7 +73,7 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) not in admitted:
             raise Refused(f"the name {module}.{name}, which nothing in a batch needs")
         stand_in = admitted[module, name]
-        # A function of this call's own: a pickle could set attributes of one that others use too.
+        # Return a new function per call, because a pickle could set attributes of a shared one.
         return lambda *given: stand_in(*given)  # noqa: PLW0108
 
 
@@ -98,7 +98,7 @@ def _latin(text: object, encoding: object) -> bytes:
 
 
 def names(folder: Path) -> dict[str, tuple[str, ...]]:
-    """The files of the splits `train` and `test` in the form that is there. Raises `ValueError`."""
+    """Return the files of the splits `train` and `test`, in the form that exists. Raises `ValueError`."""
     forms = [{"train": TRAIN, "test": TEST}]
     forms.append({split: tuple(f"{name}.bin" for name in each) for split, each in forms[0].items()})
     lacking = [
@@ -115,7 +115,7 @@ def names(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images (uint8, N x 3072, red, green, blue) and labels (int16). Raises `ValueError`, file and fault."""
+    """Return images (uint8, N x 3072, red, green, blue) and labels (int16). Raises `ValueError`."""
     try:
         content = file.read_bytes()
     except OSError as error:

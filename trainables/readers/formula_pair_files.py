@@ -1,4 +1,4 @@
-"""Pairs of formulas and how they relate, read from the published files of the logical inference task.
+"""Read pairs of formulas and their relation from the published files of the logical inference task.
 
 A line is a relation, a tab, a sentence, a tab, a sentence; the words of a sentence are separated by spaces.
 """
@@ -14,12 +14,12 @@ from trainables.generators.formulas import WORDS
 
 
 def read(folder: Path, part: str) -> tuple[Pairs, ...]:
-    """The files `<part>0` .. `<part>12` of `folder`. Raises `ValueError` with file, line and fault."""
+    """Return the pairs in `<part>0` .. `<part>12` of `folder`. Raises `ValueError` with the place."""
     return tuple(_read_file(file) for file in files(folder, part))
 
 
 def files(folder: Path, part: str) -> list[Path]:
-    """The files of one part; raises `ValueError` for those that are not there."""
+    """Return the files of one part. Raises `ValueError` for missing files."""
     found = [folder / f"{part}{number}" for number in range(BUCKETS)]
     missing = [file.name for file in found if not file.is_file()]
     if missing:

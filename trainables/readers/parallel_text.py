@@ -1,6 +1,6 @@
-"""Parallel text: two files of as many lines, a sentence a line, its words separated by spaces.
+"""Read parallel text: two files of equal line count, one sentence per line, words separated by spaces.
 
-Files are read line by line: millions of sentences need no more memory than their ids.
+Files are read line by line, so that millions of sentences need only the memory of their ids.
 """
 
 import logging
@@ -16,7 +16,7 @@ from trainables.data.files import unreadable
 from trainables.data.progress import COUNTED_AT_ONCE, report
 
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
-"""Marks: ids without a word. A text that holds one of these literally has an unknown word there."""
+"""Special entries: ids without a word. Literal occurrences in a text count as unknown words."""
 LOG = logging.getLogger(__name__)
 UNKNOWN_SHARE_WARNED = 0.01
 """Share of unknown words in a file above which a warning is logged."""
@@ -24,7 +24,7 @@ _TYPES = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32))
 
 
 class _Ids(dict[str, int]):
-    """Ids of words, one and the same for all that are not in it."""
+    """Ids of words, with the same id for all unknown words."""
 
     def __init__(self, ids: Iterable[tuple[str, int]], unknown: int) -> None:
         super().__init__(ids)
@@ -35,11 +35,11 @@ class _Ids(dict[str, int]):
 
 
 class Vocabulary:
-    """Words and their ids: first the marks, `UNKNOWN` among them, then the words in their order."""
+    """Words and their ids: first the special entries, including `UNKNOWN`, then the words in their order."""
 
     def __init__(self, marks: Sequence[str], words: Iterable[str]) -> None:
         self.entries = (*marks, *words)
-        """Ids are positions in this list."""
+        """Entries by id."""
         numbered = ((word, index) for index, word in enumerate(self.entries) if index >= len(marks))
         self._ids = _Ids(numbered, self.entries.index(UNKNOWN))
 
@@ -47,16 +47,16 @@ class Vocabulary:
         return len(self.entries)
 
     def ids(self, words: Iterable[str]) -> Iterator[int]:
-        """The id of each word."""
+        """Return an iterator over the id of each word."""
         return map(self._ids.__getitem__, words)
 
     def words(self, ids: Iterable[int]) -> list[str]:
-        """The entry of each id."""
+        """Return the entry of each id."""
         return [self.entries[index] for index in ids]
 
 
 class Rows:
-    """Rows of ids, each at the end of one flat array as it comes."""
+    """Rows of ids in one flat array, to which rows are appended."""
 
     def __init__(self, vocabulary_size: int) -> None:
         self._values = array(next(code for code, size in _TYPES if vocabulary_size <= size))
@@ -71,13 +71,13 @@ class Rows:
         self._offsets.append(len(self._values))
 
     def column(self) -> pa.LargeListArray:
-        """All rows as a column of a split, nothing copied; none can be added any more."""
+        """Return all rows as a column of a split without copying; no row can be appended afterwards."""
         values, offsets = (np.frombuffer(part, dtype=part.typecode) for part in (self._values, self._offsets))
         return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of every line. Raises `ValueError` for bytes that are no text or cannot be read."""
+    """Yield number and text of every line. Raises `ValueError` for unreadable files and invalid text."""
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -87,10 +87,10 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Number, source words and target words of every line.
+    """Yield number, source words and target words of every line.
 
-    Raises `ValueError` for bytes that are no text or cannot be read and, having read all that pairs, for
-    unequal line counts.
+    Raises:
+        ValueError: A file is unreadable or no valid text, or the line counts differ (after all pairs).
     """
     try:
         yield from _pairs(source, target)
@@ -115,9 +115,10 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[st
 
 
 def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
-    """A vocabulary file: in each line a word, or as fairseq writes them a word and its count.
+    """Return the vocabulary of a file with one word per line, or with word and count as in fairseq.
 
-    Raises `ValueError` for another line, a word that occurs twice, one that is a mark, and none at all.
+    Raises:
+        ValueError: A line has another form, a word occurs twice or is a special entry, or there are no words.
     """
     seen: dict[str, int] = {}
     for number, line in read_lines(file):
@@ -138,7 +139,7 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
 
 
 def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
-    """Log how many words of a file have the id `unknown`, if they are many: a vocabulary of other text."""
+    """Log a warning if many words of a file have the id `unknown`."""
     ids = np.asarray(column.values)
     count = int(np.count_nonzero(ids == unknown))
     if count > UNKNOWN_SHARE_WARNED * len(ids):
@@ -149,12 +150,12 @@ def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
 
 
 def missing(files: Iterable[Path]) -> str:
-    """The names of those that are not there, empty if none."""
+    """Return the names of the missing files; empty if none is missing."""
     return ", ".join(file.name for file in files if not file.is_file())
 
 
 def _text(line: bytes, file: Path, number: int) -> str:
-    """The text of a line. Some editors begin a file with a mark of its encoding, which is no text."""
+    """Return the text of a line, without a byte order mark at the start of a file."""
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:

@@ -1,10 +1,10 @@
-"""The published pathfinder images, read from their folder.
+"""Read the published pathfinder images from their folder.
 
 <folder>/curv_baseline/             contours of 6 paddles
-<folder>/curv_contour_length_9/     of 9
-<folder>/curv_contour_length_14/    of 14; in each
-    metadata/<k>.npy                text, a line an image: folder, file, number, label, parameters
-    imgs/<k>/sample_<n>.png         the images, 32 x 32 (or 64, 128, 256 in folders of their own), grey
+<folder>/curv_contour_length_9/     contours of 9 paddles
+<folder>/curv_contour_length_14/    contours of 14 paddles; in each folder
+    metadata/<k>.npy                text, one line per image: folder, file, number, label, parameters
+    imgs/<k>/sample_<n>.png         the images, 32 x 32 (64, 128 or 256 in separate folders), grey
 """
 
 import logging
@@ -25,15 +25,15 @@ _FIELDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An image that the metadata name."""
+    """An image listed in the metadata."""
 
     path: str
-    """Below the folder of its contour length."""
+    """Path below the folder of its contour length."""
     label: int
 
 
 def root(folder: str | Path, contour_length: int, side: int) -> Path:
-    """The folder of images of that contour length. Raises `ValueError` if it lacks its metadata."""
+    """Return the folder of images of that contour length. Raises `ValueError` if it lacks its metadata."""
     found = Path(folder) / FOLDERS[contour_length]
     if not (found / "metadata").is_dir():
         raise ValueError(
@@ -45,7 +45,7 @@ def root(folder: str | Path, contour_length: int, side: int) -> Path:
 
 
 def metadata(place: Path) -> list[Path]:
-    """The files that list the images, by number. Raises `ValueError` if there are none."""
+    """Return the files that list the images, by number. Raises `ValueError` if there are none."""
     found = [file for file in (place / "metadata").glob("*.npy") if file.stem.isdecimal()]
     if not found:
         raise ValueError(
@@ -55,7 +55,7 @@ def metadata(place: Path) -> list[Path]:
 
 
 def listed(place: Path) -> list[Listed]:
-    """All images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
+    """Return all images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
     found: dict[str, Listed] = {}
     for file in metadata(place):
         for number, image in enumerate(_lines(file), start=1):
@@ -69,7 +69,7 @@ def listed(place: Path) -> list[Listed]:
 
 
 def present(place: Path, images: list[Listed]) -> list[Listed]:
-    """The images that are not empty files; how many are is logged. Raises `ValueError` for one not there."""
+    """Return the images with non-empty files. Raises `ValueError` for missing files."""
     sizes: dict[str, dict[str, int]] = {}
     kept = []
     for image in images:
@@ -90,7 +90,7 @@ def present(place: Path, images: list[Listed]) -> list[Listed]:
 
 
 def read(place: Path, images: list[Listed], side: int) -> np.ndarray:
-    """Grey levels (uint8, N x side^2). Raises `ValueError` with file and fault."""
+    """Return grey levels (uint8, N x side^2). Raises `ValueError` with file and fault."""
     pixels = np.empty((len(images), side**2), dtype=np.uint8)
     for row, image in enumerate(counted(images, "images", len(images))):
         size, mode, levels = _opened(place / image.path, side)
@@ -104,7 +104,7 @@ def read(place: Path, images: list[Listed], side: int) -> np.ndarray:
 
 
 def _opened(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | None]:
-    """Size, mode and, if they are those of our images, pixels."""
+    """Return size and mode, and the pixels if size and mode are as expected."""
     from PIL import Image
 
     try:
@@ -140,7 +140,7 @@ def _lines(file: Path) -> list[Listed]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Bytes of each file of a folder; links that lead nowhere are no files."""
+    """Return the bytes of each file in a folder, without broken links."""
     try:
         with os.scandir(folder) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}

@@ -1,13 +1,13 @@
-"""Shorter SPARQL for CFQ: what the clauses of a query share is written once.
+"""Shorten the SPARQL queries of CFQ: parts that several clauses share are written once.
 
-Rules of the preprocessing scripts of Zheng and Lapata, "Disentangled Sequence to Sequence Learning for
-Compositional Generalization", which write queries as Furrer et al., "Compositional Generalization in Semantic
-Parsing", do: clauses with the same subject and relation list their objects; of these, those with the same
-relation and objects list their subjects; of these, those with the same subjects and objects list their
-relations. Each list is sorted, and so are the clauses, filters among them. For MCD2 and MCD3 ten relations
-are first turned into their inverse, subject and object swapped.
+The rules are those of the preprocessing scripts of Zheng and Lapata, "Disentangled Sequence to Sequence
+Learning for Compositional Generalization", which write queries as Furrer et al., "Compositional
+Generalization in Semantic Parsing", do. Clauses with equal subject and relation list their objects. Resulting
+clauses with equal relation and objects list their subjects. Resulting clauses with equal subjects and objects
+list their relations. Each list is sorted, and so are the clauses, including filters. For MCD2 and MCD3 ten
+relations are first replaced by their inverse, with subject and object swapped.
 
-Departures: a clause that is none is an error; the scripts leave it where it is, before the others.
+Departures: an invalid clause is an error; the scripts leave it in place, before the others.
 """
 
 from collections import defaultdict
@@ -37,17 +37,17 @@ INVERSES = {
         _COMPANY + ".companies_acquired/ns:business.acquisition.company_acquired"
     ),
 }
-"""Relations that are turned, as they are written once `ns:` no longer begins a word."""
+"""Relations to invert, written without the prefix `ns:`."""
 Words = Sequence[str]
 Key = TypeVar("Key")
 
 
 class NotAQuery(ValueError):
-    """States what was expected; the caller adds file and line."""
+    """A text is not a query. The message states the expected form; the caller adds file and line."""
 
 
 def simplified(query: Words, *, invert: bool) -> list[str]:
-    """The query with its clauses gathered, after turning relations if `invert`. Raises `NotAQuery`."""
+    """Return the query with grouped clauses, after inverting relations if `invert`. Raises `NotAQuery`."""
     head, body = _parts(query)
     filters = [tuple(clause) for clause in body if clause[0] == FILTER]
     triples = [_triple(clause, invert=invert) for clause in body if clause[0] != FILTER]
@@ -56,7 +56,7 @@ def simplified(query: Words, *, invert: bool) -> list[str]:
 
 
 def _parts(query: Words) -> tuple[Words, Sequence[Words]]:
-    """What stands before the clauses, the brace included, and the clauses."""
+    """Return the part before the clauses, including the brace, and the clauses."""
     if OPEN not in query or query[-1] != CLOSE:
         raise NotAQuery("a query with its clauses between { and } at its end")
     start = query.index(OPEN) + 1
@@ -83,7 +83,7 @@ def _triple(clause: Words, *, invert: bool) -> tuple[str, str, str]:
 
 
 def _gathered(triples: Iterable[tuple[str, str, str]]) -> list[list[str]]:
-    """Clauses of several subjects, relations and objects, each list sorted."""
+    """Return clauses of several subjects, relations and objects, each list sorted."""
     by_relation = _grouped(((subject, relation), object_) for subject, relation, object_ in triples)
     by_objects = _grouped(
         ((relation, objects), subject) for (subject, relation), objects in by_relation.items()
@@ -98,7 +98,7 @@ def _gathered(triples: Iterable[tuple[str, str, str]]) -> list[list[str]]:
 
 
 def _grouped(pairs: Iterable[tuple[Key, str]]) -> dict[Key, tuple[str, ...]]:
-    """The words that come with each key, all in the order of their first occurrence."""
+    """Return the words of each key, in the order of first occurrence."""
     found: defaultdict[Key, list[str]] = defaultdict(list)
     for key, word in pairs:
         found[key].append(word)

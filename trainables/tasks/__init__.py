@@ -1,1 +1,1 @@
-"""One file a task; the file name is the name in a spec."""
+"""Define one task per file; the file name is the task's name in a spec."""

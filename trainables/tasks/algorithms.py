@@ -1,16 +1,19 @@
-"""Parity, copy, addition, binary sum, multiplication, unique set: algorithms for models that loop.
+"""Parity, copy, addition, binary sum, multiplication, unique set: algorithms for looped models.
 
-Fan et al., "Looped Transformers for Length Generalization", sec. 3, 4 and 6.1. Every training batch is drawn
-anew, with the length n uniform up to what the curriculum has reached; tests have one length each. A sample
-comes with T(n), the loops that an algorithm needs. In full-output form the input is the query, `>` and a
-`#` for each word of the longest answer, and the answer stands from `>` on, filled up with `#`; in next-token
-form the answer follows `>` in the input and each of its words is asked for one place earlier.
+Fan et al., "Looped Transformers for Length Generalization", sec. 3, 4 and 6.1. Every training batch is newly
+drawn, with the length n uniform up to the present limit of the curriculum. Each test split has one length. A
+sample includes T(n), the number of loops that an algorithm needs. In full-output form the input is the query,
+`>` and a `#` for each word of the longest answer. The answer is predicted from `>` on and filled up with `#`.
+In next-token form the answer follows `>` in the input, and each of its words is predicted one position
+earlier.
 
-`accuracy_whole` is the exact match of the published figures. In next-token form it is read with the true
-answer as input, and is that of greedy decoding: as long as all words are right the inputs are the same.
+`accuracy_whole` is the exact match of the published figures. In next-token form it is computed with the
+correct answer as input. It equals that of greedy decoding, because the inputs are the same as long as all
+words are correct.
 
-Departures: how many `#` follow an answer, on which lengths is tested and how the curriculum begins are not
-stated; here it begins with the shortest queries and is one longer after each interval.
+Departures: the number of `#` after an answer, the test lengths and the start of the curriculum are not
+published. Here the curriculum begins with the shortest queries and increases the length by one after each
+interval.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,12 +37,12 @@ HEADLINE = "accuracy_whole"
 TRAINING_ONLY = frozenset({"interval"})
 END_OF_ANSWER, END_OF_QUERY, PAUSE, PADDING = "#", ">", "<pause>", "<pad>"
 WORDS = (END_OF_ANSWER, *ALPHABET, END_OF_QUERY, "+", "x", PAUSE, PADDING)
-"""Token ids are positions in this list, the same for all problems; those of answers come first."""
+"""Words by token id, the same for all problems; words of answers come first."""
 IDS = {word: index for index, word in enumerate(WORDS)}
 
 
 def _as_tuple(value: object) -> object:
-    """YAML and JSON know only lists."""
+    """Return lists as tuples; YAML and JSON have only lists."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -101,13 +104,13 @@ def _length_max(config: Config) -> int:
 def _test_lengths(config: Config) -> tuple[int, ...]:
     if config.test_lengths is not None:
         return config.test_lengths
-    # Published ones where they are longer than what is trained on.
+    # Published lengths, shifted if the training lengths exceed the published ones.
     beyond = _length_max(config) - _problem(config).length_max
     return tuple(length + max(0, beyond) for length in _problem(config).test_lengths)
 
 
 def shape(config: Config) -> TaskShape:
-    """A class for each symbol of an answer and one for its end."""
+    """Return a shape with one class per answer symbol and one for the end of the answer."""
     longest = max((_length_max(config), *_test_lengths(config)))
     return TaskShape(
         head="positions",
@@ -121,12 +124,12 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """The end of an answer and its symbols: ids of answers come first."""
+    """Return the end of an answer and its symbols, which have the first token ids."""
     return WORDS[: shape(config).num_classes]
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train (never stored), valid, and for each of `test_lengths` e.g. length-30."""
+    """Return train (never stored), valid, and one split per value of `test_lengths`, e.g. length-30."""
     short = _input_lengths(config, 1, _length_max(config))
     tests = (
         SplitInfo(_test_name(n), "test", *_input_lengths(config, n, n), config.test_examples)
@@ -140,13 +143,13 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def _input_lengths(config: Config, shortest: int, longest: int) -> tuple[int, int]:
-    """Bounds of the tokens of inputs whose queries have a length between the two."""
+    """Return the bounds of input tokens for queries with a length from `shortest` to `longest`."""
     around = 1 + config.pause_tokens
     return shortest + around + 1, sum(_problem(config).words(longest)) + around
 
 
 def settled(config: Config) -> Config:
-    """With the published lengths and curriculum written out, and tests in order."""
+    """Return settings with the published lengths and curriculum filled in, and test lengths in order."""
     return config.model_copy(
         update={
             "length_max": _length_max(config),
@@ -161,16 +164,16 @@ def _interval(config: Config) -> int:
 
 
 def longest_query(config: Config, step: int) -> int:
-    """The greatest n that the curriculum allows at optimiser step number `step`, counted from 0."""
+    """Return the greatest n that the curriculum allows at optimiser step number `step`, counted from 0."""
     interval = _interval(config)
     reached = 1 + step // interval if interval else _length_max(config)
     return min(reached, _length_max(config))
 
 
 def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
-    """The training batch of optimiser step number `step`: a function of settings, seed and step alone.
+    """Return the training batch of optimiser step number `step`, a function of settings, seed and step alone.
 
-    Forms and pauses do not change the queries, so that arms which differ in these see the same ones.
+    Forms and pauses do not change the queries, so arms that differ only in them receive the same queries.
     """
     dice = Dice(numpy_stream(seed, "algorithms", config.data_seed, "train", step))
     table = _table(config, _uniform_lengths(dice, longest_query(config, step), batch_size), dice)
@@ -178,7 +181,7 @@ def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens`, `targets` and `steps`. Raises `ValueError` for a split that is not stored."""
+    """Return columns `tokens`, `targets` and `steps`. Raises `ValueError` for a split that is not stored."""
     tests = {_test_name(n): n for n in _test_lengths(config)}
     if split not in ("valid", *tests):
         raise ValueError(
@@ -199,7 +202,7 @@ def _uniform_lengths(dice: Dice, longest: int, n: int) -> Iterator[int]:
 
 
 def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
-    """One sample for each length."""
+    """Return a table with one sample for each length."""
     problem, write = _problem(config), _FORMS[config.form]
     tokens, targets, steps = [], [], []
     for n in lengths:
@@ -218,7 +221,7 @@ def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
 
 
 def _full(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
-    """The input, and what is asked at its end: the answer begins where the prompt ends."""
+    """Return the input and the targets at its end; the answer begins where the prompt ends."""
     answer, room = problem.answer(query), problem.answer_max(query)
     return [*query, *prompt, *[END_OF_ANSWER] * room], answer + [END_OF_ANSWER] * (room + 1 - len(answer))
 
@@ -235,5 +238,5 @@ _FORMS: dict[str, Callable[[AlgorithmicProblem, Words, Words], tuple[Words, Word
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """E.g. `1 0 + 1 1 > # # #`."""
+    """Return readable text, e.g. `1 0 + 1 1 > # # #`."""
     return " ".join(WORDS[token] for token in tokens)

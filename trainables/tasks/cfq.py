@@ -1,20 +1,20 @@
-"""Compositional Freebase Questions: from an English question to its SPARQL query.
+"""Compositional Freebase Questions: translate an English question into its SPARQL query.
 
 Keysers et al. 2020, "Measuring Compositional Generalization". In the splits MCD1, MCD2 and MCD3 the parts of
-questions occur as often in training as in the test, but not in the same compounds. Read from files; queries
-written shorter as in Tan et al., "Sparse Universal Transformer", sec. 4.2, if asked for.
+questions are as frequent in training as in the test, but in other compounds. The task reads files. Queries
+can be shortened as in Tan et al., "Sparse Universal Transformer", sec. 4.2.
 
-    <folder>/MCD1/train.src   questions, one a line, words and marks separated by spaces
+    <folder>/MCD1/train.src   questions, one per line, words and marks separated by spaces
                   train.tgt   their queries, line by line
                   dev.src  dev.tgt  test.src  test.tgt
-                  vocab.src  vocab.tgt   optional: the words in the order of their ids, one a line
+                  vocab.src  vocab.tgt   optional: the words in the order of their ids, one per line
     <folder>/MCD2/..., <folder>/MCD3/...   each needed only for its own `division`
 
-Without vocabulary files, words are those of the training files, commonest first, equals by code point. Every
-question ends with `</s>`, as in fairseq, with which the published systems were trained.
+Without vocabulary files, the vocabulary consists of the words of the training files, most common first, ties
+by code point. Every question ends with `</s>`, as in fairseq, with which the published systems were trained.
 
-Departures: which vocabulary the published systems had is not stated; here questions and queries have one
-each.
+Departures: the vocabulary of the published systems is not documented. Here questions and queries have
+separate vocabularies.
 """
 
 from collections import Counter
@@ -48,9 +48,9 @@ from trainables.types import TaskShape
 VERSION = 1
 SOURCE_MARKS, TARGET_MARKS = (PADDING, END, UNKNOWN), (END, UNKNOWN)
 PARTS = {"train": "train", "valid": "dev", "test": "test"}
-"""Files that each split is read from."""
+"""Name of the files of each split."""
 INVERTED = ("MCD2", "MCD3")
-"""Divisions in whose shorter queries some relations are turned round."""
+"""Divisions whose shortened queries replace some relations by their inverse."""
 
 
 class Config(Settings):
@@ -77,7 +77,13 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:
-    """A query word after word. Reads the vocabulary unless its sizes are given; raises `ValueError`."""
+    """Return a shape for queries as answers.
+
+    Reads the vocabulary unless both sizes are given.
+
+    Raises:
+        ValueError: The vocabulary cannot be read, or does not fit into a given size.
+    """
     sizes = config.source_vocabulary_size, config.target_vocabulary_size
     return TaskShape(
         head="sequence",
@@ -91,12 +97,12 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """The words of queries."""
+    """Return the words of queries."""
     return _vocabulary(config, "tgt").entries
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid and test."""
+    """Return train, valid and test."""
     lengths = 2, config.question_words_max + 1
     return (
         SplitInfo("train", "train", *lengths, None),
@@ -106,7 +112,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
+    """Return columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
     if split not in PARTS:
         raise ValueError(f"cfq has no split {split!r}. Known: {', '.join(PARTS)}")
     files = _files(config)
@@ -130,18 +136,18 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     _files(config)
 
 
 def source_digest(config: Config) -> str:
-    """The files of the division, by content. Raises `ValueError` for what is not there."""
+    """Return a digest of the contents of the division's files. Raises `ValueError` for missing files."""
     files = _files(config)
     return content_digest(files["train.src"].parent, files)
 
 
 def decode(tokens: Sequence[int], config: Config) -> str:
-    """E.g. `Who wrote M1 and wrote a film </s>`."""
+    """Return readable text, e.g. `Who wrote M1 and wrote a film </s>`."""
     return " ".join(_vocabulary(config, "src").words(tokens))
 
 
@@ -150,9 +156,9 @@ def score(
     hypotheses: Sequence[Sequence[int]],
     references: Sequence[Sequence[int]],
 ) -> Mapping[str, float]:
-    """`exact_match`: share of queries that are written word for word. Ids are without the end.
+    """Return `exact_match`, the share of queries that match word for word. Ids exclude the end token.
 
-    A word that the vocabulary lacks is never written right.
+    A word that the vocabulary lacks never counts as correct.
     """
     unknown = TARGET_MARKS.index(UNKNOWN)
     hits = (
@@ -163,7 +169,7 @@ def score(
 
 
 def _files(config: Config) -> dict[str, Path]:
-    """All files of the division by name, vocabularies only where they are. Raises `ValueError`."""
+    """Return all files of the division by name, vocabularies only if they exist. Raises `ValueError`."""
     if config.folder is None:
         raise ValueError(
             f"folder must name a folder that holds {config.division}/ with {_layout()}, got none; set it, or "
@@ -186,7 +192,7 @@ def _layout() -> str:
 
 
 def _vocabulary(config: Config, side: Literal["src", "tgt"]) -> Vocabulary:
-    """The words of questions or queries. Raises `ValueError`."""
+    """Return the words of questions or queries. Raises `ValueError`."""
     files = _files(config)
     file = files.get(f"vocab.{side}", files[f"train.{side}"])
     shorten = config.simplify and side == "tgt"
@@ -212,7 +218,7 @@ def _read_vocabulary(
 
 
 def _written(config: Config, query: list[str], file: Path, number: int) -> list[str]:
-    """The query as it is to be learnt."""
+    """Return the query in the form to be learnt."""
     if not config.simplify:
         return query
     try:

@@ -1,8 +1,8 @@
-"""Handwritten digits, pixel by pixel: real data that needs no download, for demonstrations.
+"""Handwritten digits, pixel by pixel: real data without download, for demonstrations.
 
-Source: the 1,797 images of 8 x 8 pixels with 17 grey levels that scikit-learn brings along, the test part of
-Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits" (UCI). An image is its rows, top down.
-No two images are the same.
+Source: the 1,797 images of 8 x 8 pixels with 17 grey levels that scikit-learn includes, the test part of
+Alpaydin and Kaynak 1998, "Optical Recognition of Handwritten Digits" (UCI). An image is the sequence of its
+rows, from the top. No two images are identical.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from trainables.types import TaskShape
 VERSION = 1
 SIDE = 8
 LEVELS = 17
-"""Grey levels 0 .. 16 are their own token ids."""
+"""Grey levels 0 .. 16, which are also their token ids."""
 SHADES = " .:-=+*#%@"
 PAD = LEVELS
 CLASSES = 10
@@ -42,7 +42,7 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
-    """Ten classes over 17 grey levels."""
+    """Return a shape with ten classes over 17 grey levels."""
     return TaskShape(
         head="classify",
         vocabulary_size=LEVELS + 1,
@@ -53,7 +53,7 @@ def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all setting
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, test: parts of one random order."""
+    """Return train, valid and test: parts of one random order."""
     pixels = SIDE * SIDE, SIDE * SIDE
     left = IMAGES - config.valid_examples - config.test_examples
     return (
@@ -64,7 +64,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
     sizes = {info.name: info.examples or 0 for info in splits(config)}
     if split not in sizes:
         raise ValueError(f"digits has no split {split!r}. Known: {', '.join(sizes)}")
@@ -78,19 +78,19 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def picture(tokens: Sequence[int]) -> str:
-    """The image in characters: a line a row, two characters a pixel, darker characters for darker pixels."""
+    """Return the image as text: one line per row, two characters per pixel, darker for darker pixels."""
     inks = [SHADES[token * len(SHADES) // LEVELS] * 2 for token in tokens]
     return "\n".join("".join(inks[start : start + SIDE]) for start in range(0, len(inks), SIDE))
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """Grey levels, one row of the image after the other."""
+    """Return the grey levels, row by row."""
     return " ".join(map(str, tokens))
 
 
 @cache
 def _images() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (uint8, one row an image) and labels (int16)."""
+    """Return pixels (uint8, one row per image) and labels (int16)."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)

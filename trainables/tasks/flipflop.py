@@ -1,15 +1,15 @@
-"""Flip-flop language modelling: what was written last?
+"""Flip-flop language modelling: predict the bit that was last written.
 
 Liu et al. 2023, "Exposing Attention Glitches with Flip-Flop Language Modeling": a string alternates between
-an instruction (w write, r read, i ignore) and a bit; after r stands the bit that was last written, elsewhere
-any bit. The first instruction is w, the last r; each other one is i with probability p, else w or r. Only
-the bits after r are predicted, from what is before them. Sizes and laws of the splits: Ray Chowdhury and
-Caragea, "Investigating Recurrent Transformers with Dynamic Halt", App. A, and their released code.
+an instruction (w write, r read, i ignore) and a bit. The bit after r is the last written bit; other bits are
+random. The first instruction is w, the last r. Each other instruction is i with probability p, else w or r.
+Only the bits after r are predicted, from earlier tokens. Sizes and distributions of the splits: Ray Chowdhury
+and Caragea, "Investigating Recurrent Transformers with Dynamic Halt", App. A, and their released code.
 
 Metrics: `accuracy` over all reads, which steers the search, and `accuracy_last` over the last read of each
-string, the figure of the paper's tables.
+string, as in the paper's tables.
 
-Departures: padding and start have ids of their own (the released code gives them the id of i).
+Departures: padding and start have separate ids (the released code gives them the id of i).
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -35,12 +35,12 @@ VERSION = 2
 HEADLINE = "accuracy_last"
 TRAINING_ONLY = frozenset({"train_examples"})
 WORDS = ("w", "i", "r", "0", "1", "<start>", "<pad>")
-"""Token ids are positions in this list."""
+"""Words by token id."""
 WRITE, IGNORE, READ, ZERO, START, PAD = (
     WORDS.index(word) for word in ("w", "i", "r", "0", "<start>", "<pad>")
 )
 ROUND_TOKENS = 2_000_000
-"""Tokens drawn at once; bounds memory and is part of what makes the data what it is."""
+"""Number of tokens per round of draws. It bounds memory; another value would change the data."""
 
 
 def _check_even(length: int) -> int:
@@ -94,7 +94,7 @@ class Config(Settings):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """So many strings of one law."""
+    """Number of strings from one distribution."""
 
     length: int
     ignore: float
@@ -102,7 +102,7 @@ class _Part:
 
 
 def _parts(config: Config) -> dict[str, tuple[_Part, ...]]:
-    """What each split is made of."""
+    """Return the parts of each split."""
     ignores = (config.ignore_few, config.ignore, config.ignore_many)
     laws = {
         "normal": (config.length, config.ignore),
@@ -120,7 +120,7 @@ def _parts(config: Config) -> dict[str, tuple[_Part, ...]]:
 
 
 def shape(config: Config) -> TaskShape:
-    """Two classes at each read, for causal models."""
+    """Return a shape with two classes at each read, for causal models."""
     return TaskShape(
         head="positions",
         vocabulary_size=len(WORDS),
@@ -132,13 +132,13 @@ def shape(config: Config) -> TaskShape:
 
 
 def token_classes(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """Instructions, bits, START."""
+    """Return the class of each token: instruction, bit, or other."""
     kinds = {"w": "write", "i": "ignore", "r": "read", "0": "bit", "1": "bit"}
     return tuple(kinds.get(word, "other") for word in WORDS)
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, normal and, for both lengths and three shares of i, e.g. length-1024-ignore-0.98."""
+    """Return train, valid, normal and one split per length and share of i, e.g. length-1024-ignore-0.98."""
     roles: dict[str, Literal["train", "valid"]] = {"train": "train", "valid": "valid"}
     return tuple(
         SplitInfo(
@@ -153,7 +153,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `targets` (int8). Raises `ValueError` for an unknown split."""
+    """Return columns `tokens` (uint8) and `targets` (int8). Raises `ValueError` for an unknown split."""
     if split not in (parts := _parts(config)):
         raise ValueError(f"flipflop has no split {split!r}. Known: {', '.join(parts)}")
     inputs, targets, lengths = [], [], []
@@ -173,13 +173,13 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """E.g. `<start> w 0 i 1 r`: what is seen when the last bit is to be predicted."""
+    """Return readable text, e.g. `<start> w 0 i 1 r`, the input for predicting the last bit."""
     return " ".join(WORDS[token] for token in tokens)
 
 
 @lru_cache(maxsize=1)
 def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
-    """The strings (uint8, examples by length) of each part of a split, without those of splits before it.
+    """Return the strings (uint8, examples by length) of each part of a split, without duplicates.
 
     Training strings come last, so that tests do not depend on their number.
     """
@@ -200,7 +200,7 @@ def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
 
 @lru_cache(maxsize=16)
 def _marks(config: Config, split: str) -> frozenset[bytes]:
-    """Hashes of a split's strings: 8 bytes each; a chance meeting only costs the later string its place."""
+    """Return 8-byte hashes of a split's strings; a hash collision only excludes the later string."""
     return frozenset(mark for strings in _strings(config, split) for mark in _marks_of(strings))
 
 
@@ -209,7 +209,7 @@ def _marks_of(strings: np.ndarray) -> Iterator[bytes]:
 
 
 def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Generator]) -> np.ndarray:
-    """The first strings of the part's law that are not in `seen`."""
+    """Return the first strings of the part's distribution that are not in `seen`."""
     kept = np.empty((part.examples, part.length), dtype=np.uint8)
     have = 0
     while have < part.examples:
@@ -222,13 +222,13 @@ def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Genera
 
 
 def _draw(stream: np.random.Generator, part: _Part, n: int) -> np.ndarray:
-    """`n` strings."""
+    """Return `n` random strings."""
     raw = stream.bit_generator.random_raw(n * part.length // 2).reshape(n, part.length // 2)
     u = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
     write = part.ignore + (1 - part.ignore) / 2
     instructions = np.where(u < part.ignore, IGNORE, np.where(u < write, WRITE, READ)).astype(np.uint8)
     instructions[:, 0], instructions[:, -1] = WRITE, READ
-    bits = (raw & np.uint64(1)).astype(np.uint8)  # the lowest of the eleven that `u` leaves over
+    bits = (raw & np.uint64(1)).astype(np.uint8)  # the lowest of the eleven bits that `u` does not use
     columns = np.arange(part.length // 2)
     written = np.maximum.accumulate(np.where(instructions == WRITE, columns, 0), axis=1)
     bits = np.where(instructions == READ, np.take_along_axis(bits, written, axis=1), bits)

@@ -1,16 +1,16 @@
-"""ListOps-O: what does a nested expression of list operations evaluate to?
+"""ListOps-O: evaluate a nested expression of list operations.
 
 Trees: Nangia and Bowman 2018, "ListOps". Splits: Ray Chowdhury and Caragea 2023, "Beam Tree Recursive Cells",
-and, by the same authors, "Investigating Recurrent Transformers with Dynamic Halt": training on trees of up
-to 100 tokens; tests on the same law unfiltered (near-IID), on longer trees, on operators with more arguments,
-and on the test law of Long Range Arena (Tay et al. 2021).
+and, by the same authors, "Investigating Recurrent Transformers with Dynamic Halt". Training uses trees of up
+to 100 tokens. Tests use the same distribution unfiltered (near-IID), longer trees, operators with more
+arguments, and the test distribution of Long Range Arena (Tay et al. 2021).
 
-Near-iid and valid hold 11% of a corpus, as published (11,000 of 100,000 trees). This corpus is the same
-whatever number of trees is trained on, so arms with different training sets have the same tests.
+Near-iid and valid contain 11% of a corpus, as published (11,000 of 100,000 trees). Their corpus does not
+depend on the number of training trees, so arms with different training sets have the same tests.
 
-Departures: the published files cannot be drawn again bit for bit (they depend on Python's set order), so the
-trees here are other draws from the same law; where a published generator emits duplicates, we do not; and
-trees of all other splits are left out of training.
+Departures: the published files cannot be reproduced bit for bit (they depend on Python's set order), so the
+trees here are other draws from the same distribution. Duplicates, which a published generator can return, are
+removed. Trees of all other splits are excluded from training.
 """
 
 from collections.abc import Hashable
@@ -26,14 +26,14 @@ from trainables.acting import InSplits
 from trainables.generators.listops_splits import (
     DRAW_TOKENS,
     SplitLaw,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     first_unique,
     generate,
     length_test,
     length_tests,
     listops_shape,
     table_of,
-    token_classes,  # noqa: F401 read by the catalogue
+    token_classes,  # noqa: F401 used by the catalogue
 )
 from trainables.generators.listops_trees import Law, Trees, grow
 from trainables.settings import Settings
@@ -49,13 +49,13 @@ HELD_OUT = ("near-iid", "valid")
 
 
 def _as_tuples(value: object) -> object:
-    """YAML and JSON know only lists."""
+    """Return lists as tuples; YAML and JSON have only lists."""
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _check_range(bounds: tuple[int, int]) -> tuple[int, int]:
     low, high = bounds
-    # Below 10 tokens there may be fewer different trees than are asked for.
+    # Below 10 tokens there may be fewer different trees than requested.
     if not (10 <= low <= high - 2 and high <= 2000):
         raise ValueError(
             "a length range must have 10 <= low, high <= 2000 and a length strictly between, got "
@@ -108,7 +108,7 @@ class Config(Settings):
                 f"valid_examples={self.valid_examples}"
             )
         law = _corpus_law(self)
-        # Collecting the last of all trees takes for ever; a quarter of them is met in reasonable time.
+        # Drawing every possible tree takes too long; a quarter of them is drawn in reasonable time.
         if self.trees * 4 > law.distinct():
             raise ValueError(
                 f"trees must be at most a quarter of the {law.distinct()} different trees of this law, got "
@@ -124,7 +124,7 @@ class Config(Settings):
 
 
 def _test_laws(config: Config) -> dict[str, SplitLaw]:
-    """The published laws, whatever the corpus is."""
+    """Return the published distributions, which do not depend on the corpus."""
     return {
         **length_tests(config.length_ranges, config.test_examples),
         "arguments-10": SplitLaw(Law(9, 10), (100, 1000), config.test_examples),
@@ -138,19 +138,19 @@ def _corpus_law(config: Config) -> Law:
 
 
 def settled(config: Config) -> Config:
-    """With tests in order, and with no longer examples than the law of the corpus has."""
+    """Return settings with test ranges in order and the length limited by the corpus distribution."""
     longest = min(config.train_length_max, _corpus_law(config).longest())
     ranges = tuple(sorted(config.length_ranges))
     return config.model_copy(update={"length_ranges": ranges, "train_length_max": longest})
 
 
 def shape(config: Config) -> TaskShape:
-    """Ten classes over 18 words."""
+    """Return a shape with ten classes over 18 words."""
     return listops_shape(min(config.train_length_max, _corpus_law(config).longest()))
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, near-iid, length-200-300 .. length-900-1000, arguments-10, arguments-15, lra."""
+    """Return train, valid, near-iid, length-200-300 .. length-900-1000, arguments-10, arguments-15, lra."""
     longest = _corpus_law(config).longest()
     return (
         SplitInfo("train", "train", 1, min(config.train_length_max, longest), None),
@@ -161,7 +161,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
     if split in _test_laws(config):
         return table_of(_test_trees(config, split))
     if split in HELD_OUT:
@@ -180,16 +180,16 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def _held_out(config: Config) -> tuple[Trees, Trees]:
-    """Trees of near-iid and valid: random ones of a corpus whose size follows theirs."""
+    """Return the trees of near-iid and valid, random ones of a corpus whose size depends on theirs."""
     law, both = _corpus_law(config), config.near_iid_examples + config.valid_examples
-    # Settings are refused if `both` is more than a quarter of all trees.
+    # Validation refuses settings in which `both` is more than a quarter of all trees.
     wanted = max(both, min(both * 100 // HELD_OUT_PERCENT, law.distinct() // 4))
     corpus = _corpus(wanted, law, config.data_seed)
     return corpus.between(0, config.near_iid_examples), corpus.between(config.near_iid_examples, both)
 
 
 def _train_trees(config: Config) -> Trees:
-    """The first trees of the corpus that are in no other split, long ones included."""
+    """Return the first trees of the corpus that are in no other split, including long ones."""
     longest = min(config.train_length_max, _corpus_law(config).longest())
     held_out = _held_out(config)
     tests = [
@@ -201,10 +201,7 @@ def _train_trees(config: Config) -> Trees:
 
 @lru_cache(maxsize=2)
 def _corpus(wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
-    """`wanted` unique trees, none of them in `seen`.
-
-    They are in random order, because the first ones to be drawn are short.
-    """
+    """Return `wanted` unique trees that are not in `seen`, shuffled because short ones are drawn first."""
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
     draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
     trees = first_unique(draws, wanted, set(seen))
@@ -214,7 +211,7 @@ def _corpus(wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = f
 
 @lru_cache(maxsize=4)
 def _test_trees(config: Config, split: str) -> Trees:
-    """Trees of a split that has a law of its own, without those of near-iid and valid."""
+    """Return the trees of a split with a separate distribution, excluding those of near-iid and valid."""
     law = _test_laws(config)[split]
     shortest, longest = law.lengths
     held_out: set[Hashable] = {

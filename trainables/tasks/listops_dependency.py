@@ -1,18 +1,20 @@
-"""ListOps by dependency depth: how many results must follow from one another to give the answer.
+"""ListOps by dependency depth: the number of results that must be computed one after another.
 
 Csordas, Irie and Schmidhuber, "The Neural Data Router", their own ("big") ListOps: an operator with
-probability 0.3, 2 to 5 arguments, at most 50 tokens; training on dependency depths 2 to 6, equally many of
-each, validation on 7, tests on 8 and 9 and, as a control, on those of training (`iid`).
+probability 0.3, 2 to 5 arguments, at most 50 tokens. Training uses dependency depths 2 to 6 in equal numbers,
+validation 7, and tests 8 and 9. A control split has the depths of training (`iid`).
 
-A digit has dependency depth 1. MIN and MAX have one more than the first argument that is their result, MED
-one more than the deeper of those it is computed from, SM one more than its deepest argument: a tree of many
-levels can have a shallow answer. All trees of a split have as many levels as their dependencies may be deep;
-one that has too few becomes an argument, though never the last, of a new operator, until it has enough.
+A digit has dependency depth 1. For MIN and MAX it is one more than that of the first argument that equals the
+result. For MED it is one more than the deepest argument that the result is computed from, and for SM one more
+than the deepest argument. A tree of many levels can therefore have a low dependency depth. All trees of a
+split have as many levels as its greatest dependency depth. A tree with fewer levels becomes an argument,
+though never the last, of a new operator until it has enough.
 
-As published, tokens are counted with one too many for each operator, so that none has more than 49.
+As published, the token count includes one extra token per operator, so that no tree has more than 49 tokens.
 
-Departures: the published trees cannot be drawn again bit for bit, so ours are other draws from the same law;
-the control is drawn first and kept out of training, where the released code lets its trees come up.
+Departures: the published trees cannot be reproduced bit for bit, so the trees here are other draws from the
+same distribution. The control split is drawn first and excluded from training. In the released code its trees
+can occur in training.
 """
 
 from collections.abc import Hashable
@@ -24,10 +26,10 @@ from pydantic import Field
 
 from trainables.generators.listops_dependency_trees import COUNTED_MAX, DepthLaw, balanced
 from trainables.generators.listops_splits import (
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     listops_shape,
     table_of,
-    token_classes,  # noqa: F401 read by the catalogue
+    token_classes,  # noqa: F401 used by the catalogue
 )
 from trainables.generators.listops_trees import Trees
 from trainables.settings import Settings
@@ -53,12 +55,12 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
-    """Ten classes over 18 words."""
+    """Return a shape with ten classes over 18 words."""
     return listops_shape(LENGTH_MAX)
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, iid, deeper."""
+    """Return train, valid, iid and deeper."""
     roles: dict[str, Literal["train", "valid"]] = {"train": "train", "valid": "valid"}
     return tuple(
         SplitInfo(name, roles.get(name, "test"), shortest(law), LENGTH_MAX, _examples(config, name))
@@ -67,12 +69,12 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def shortest(law: DepthLaw) -> int:
-    """Tokens of a chain of operators on two arguments, one of them a digit."""
+    """Return the number of tokens in a chain of operators on two arguments, one of them a digit."""
     return 3 * (law.shallowest - 1) + 1
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
     if split not in LAWS:
         raise ValueError(f"listops_dependency has no split {split!r}. Known: {', '.join(LAWS)}")
     if split == "iid":
@@ -89,5 +91,5 @@ def _examples(config: Config, split: str) -> int:
 
 @lru_cache(maxsize=1)
 def _control(wanted: int, data_seed: int) -> Trees:
-    """Trees of the split iid, which training must know too."""
+    """Return the trees of the split iid, which are excluded from training."""
     return balanced(LAWS["iid"], wanted, data_seed, "iid", set())

@@ -1,18 +1,18 @@
-"""ListOps by depth: training on shallow expressions, tests on deeper ones.
+"""ListOps by depth: train on shallow expressions and test on deeper ones.
 
 Ray Chowdhury and Caragea, "Beam Tree Recursive Cells" (DG) and "On the Design Space Between Transformers and
-Recursive Neural Nets" (DG2, and DG1 with 50 tokens exactly). Published depths count the level of digits;
-here depth is that of nested operators:
+Recursive Neural Nets" (DG2, and DG1 with 50 tokens exactly). Published depths count the level of digits. Here
+depth is the number of nested operators:
 
-           operator  train               valid               deeper
+          operator  train               valid               deeper
     dg     0.25/0.3  up to 5, 20 to 100  7, 20 to 500        8 to 9, 20 to 100
     dg2    0.3       1 to 5, 20 to 100   6, 20 to 100        7 to 8, 20 to 100
     dg1    0.3       1 to 5, 50 tokens   6, 50 tokens        7 to 8, 50 tokens
 
-The other tests are those of ListOps-O: longer trees, operators with more arguments, and Long Range Arena's.
+The other tests are those of ListOps-O: longer trees, operators with more arguments, and Long Range Arena.
 
-Departures: the published files cannot be drawn again bit for bit; the tests of more arguments begin at 101
-tokens instead of 100, so that no training tree can come up in them.
+Departures: the published files cannot be reproduced bit for bit. The tests of more arguments begin at 101
+tokens instead of 100, so that they cannot contain a training tree.
 """
 
 from typing import Literal
@@ -22,12 +22,12 @@ from pydantic import Field
 
 from trainables.generators.listops_splits import (
     SplitLaw,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     generate,
     length_tests,
     listops_shape,
     table_of,
-    token_classes,  # noqa: F401 read by the catalogue
+    token_classes,  # noqa: F401 used by the catalogue
 )
 from trainables.generators.listops_trees import Law
 from trainables.settings import Settings
@@ -81,7 +81,7 @@ def _laws(config: Config) -> dict[str, SplitLaw]:
 
 
 def settled(config: Config) -> Config:
-    """With the published number of training trees written out."""
+    """Return settings with the published number of training trees filled in."""
     return config.model_copy(update={"train_examples": _train_examples(config)})
 
 
@@ -90,12 +90,12 @@ def _train_examples(config: Config) -> int:
 
 
 def shape(config: Config) -> TaskShape:
-    """Ten classes over 18 words."""
+    """Return a shape with ten classes over 18 words."""
     return listops_shape(_laws(config)["train"].lengths[1])
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, deeper, and of ListOps-O length-200-300, -500-600, -900-1000, arguments-10, -15, lra."""
+    """Return train, valid, deeper, and the tests of ListOps-O: length-200-300, length-500-600, and so on."""
     roles: dict[str, Literal["train", "valid"]] = {"train": "train", "valid": "valid"}
     return tuple(
         SplitInfo(name, roles.get(name, "test"), *law.lengths, law.examples)
@@ -104,9 +104,9 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
     laws = _laws(config)
     if split not in laws:
         raise ValueError(f"listops_depth has no split {split!r}. Known: {', '.join(laws)}")
-    # Lengths or depths of the splits differ from those of train, so that none of its trees can come up.
+    # Lengths or depths of the splits differ from those of train, so they cannot share a tree.
     return table_of(generate(laws[split], config.data_seed, ("listops_depth", config.variant, split), set()))

@@ -1,10 +1,10 @@
 """ListOps of Long Range Arena: expressions of 500 to 2000 tokens.
 
-Tay et al. 2021, "Long Range Arena": trees of at most 10 levels whose operators take 2 to 10 arguments, kept
-if they have more than 500 and fewer than 2000 tokens. The published generator draws until such a tree comes
-up; here the length is drawn first, which gives the same law.
+Tay et al. 2021, "Long Range Arena": trees of at most 10 levels whose operators take 2 to 10 arguments,
+accepted if they have more than 500 and fewer than 2000 tokens. The published generator draws until it finds
+such a tree. Here the length is drawn first, which gives the same distribution.
 
-Departure: the published files cannot be drawn again bit for bit; the trees here are other draws.
+Departure: the published files cannot be reproduced bit for bit; the trees here are other draws.
 """
 
 from collections.abc import Hashable
@@ -17,11 +17,11 @@ from pydantic import Field
 from trainables.acting import InSplits
 from trainables.generators.listops_splits import (
     SplitLaw,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     generate,
     listops_shape,
     table_of,
-    token_classes,  # noqa: F401 read by the catalogue
+    token_classes,  # noqa: F401 used by the catalogue
 )
 from trainables.generators.listops_trees import Law, Trees
 from trainables.settings import Settings
@@ -50,12 +50,12 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
-    """Ten classes over 18 words."""
+    """Return a shape with ten classes over 18 words."""
     return listops_shape(LENGTHS[1])
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, test: all of one law."""
+    """Return train, valid and test, all of the same distribution."""
     return (
         SplitInfo("train", "train", *LENGTHS, config.train_examples),
         SplitInfo("valid", "valid", *LENGTHS, config.valid_examples),
@@ -64,7 +64,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that `splits` does not list."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a split that is not listed."""
     sizes = {info.name: info.examples or 0 for info in splits(config)}
     if split not in sizes:
         raise ValueError(f"listops_lra has no split {split!r}. Known: {', '.join(sizes)}")
@@ -73,7 +73,7 @@ def build(config: Config, split: str) -> pa.Table:
 
 @lru_cache(maxsize=3)
 def _trees(split: str, sizes: tuple[tuple[str, int], ...], data_seed: int) -> Trees:
-    """Trees of a split, without those of splits that are built before it."""
+    """Return the trees of a split, excluding those of splits that are built before it."""
     names = [name for name, _ in sizes]
     before = names[: names.index(split)]
     seen: set[Hashable] = set()

@@ -1,18 +1,18 @@
-"""Logical inference: how do two propositional formulas relate?
+"""Logical inference: classify the relation between two propositional formulas.
 
 Formulas and relations: Bowman, Manning and Potts 2015, "Tree-Structured Composition in Neural Networks
-without Tree-Structured Architectures". Training on pairs of at most 6 operators, tests by number of
-operators: as there, and in Ray Chowdhury and Caragea, "Investigating Recurrent Transformers with Dynamic
-Halt". Splits A, B and C, which hold out a pattern: Shen et al. 2019, "Ordered Memory".
+without Tree-Structured Architectures". Training uses pairs of at most 6 operators and tests are grouped by
+number of operators, as in that paper and in Ray Chowdhury and Caragea, "Investigating Recurrent Transformers
+with Dynamic Halt". Splits A, B and C, which hold out a pattern: Shen et al. 2019, "Ordered Memory".
 
-The commonest relation, `#`, holds for half of the pairs: always answering it scores 51, 52, 51, 51, 51 and
-48% on 7 to 12 operators, the published figures of some systems.
+The most common relation, `#`, holds for half of the pairs. Always predicting it scores 51, 52, 51, 51, 51 and
+48% on 7 to 12 operators, which are the published figures of some systems.
 
-In the form of a sequence (Tan et al., Sparse Universal Transformer) the input is the same, both
-sentences with the separator between them, and the answer is written: the one token of its label.
+In the form `sequence` (Tan et al., Sparse Universal Transformer) the input is the same, both sentences with
+the separator between them. The answer is generated: the single token of its label.
 
-Departures: the published pairs cannot be drawn again bit for bit, so ours are other draws from the same law,
-unless `folder` names the original files.
+Departures: the published pairs cannot be reproduced bit for bit, so the pairs here are other draws from the
+same distribution, unless `folder` names the original files.
 """
 
 from collections.abc import Sequence
@@ -44,13 +44,13 @@ from trainables.types import TaskShape
 VERSION = 2
 TRAINING_ONLY = frozenset({"pairs"})
 VOCABULARY = (*WORDS, "<sep>", "<pad>")
-"""Token ids are positions in this list."""
+"""Words by token id."""
 ANSWERS = (*RELATIONS, "<end>")
-"""Of the form `sequence`: ids of answer tokens are positions in this list."""
+"""Words by id of answer token, for the form `sequence`."""
 PAD = VOCABULARY.index("<pad>")
 TRAIN_OPERATORS_MAX = 6
 VALID_EVERY = 10
-"""Every tenth pair of the pool is validated with, as in the released code of both papers."""
+"""Period of validation pairs in the pool: every tenth pair, as in the released code of both papers."""
 HELD_OUT = "held-out"
 
 
@@ -76,7 +76,7 @@ class Config(Settings):
 
 
 def settled(config: Config) -> Config:
-    """Pairs that are read are not drawn: no number of them and no seed does anything."""
+    """Return settings in which unused numbers of pairs and seeds have their defaults."""
     drawn = (
         {}
         if config.folder is None
@@ -90,7 +90,7 @@ def settled(config: Config) -> Config:
 
 
 def shape(config: Config) -> TaskShape:
-    """Seven classes of pairs over 11 words, or seven answers and their end."""
+    """Return a shape with seven classes of pairs over 11 words, or with seven answers and their end token."""
     if config.form == "sequence":
         return TaskShape(
             head="sequence",
@@ -112,19 +112,19 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """The signs of the published files, in words."""
+    """Return the signs of the published files with their names."""
     words = ("independent", "equivalent", "entails", "is entailed", "negation", "alternation", "cover")
     return tuple(f"{sign} {word}" for sign, word in zip(RELATIONS, words, strict=True))
 
 
 def token_classes(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """Operators, brackets, variables."""
+    """Return the class of each token: operator, bracket, variable, or other."""
     kinds = {"and": "operator", "or": "operator", "not": "operator", "(": "bracket", ")": "bracket"}
     return tuple(kinds.get(word, "other" if word[0] == "<" else "variable") for word in VOCABULARY)
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, held-out where a pattern is, operators-0 .. operators-12 (12 or more)."""
+    """Return train, valid, held-out if configured, and operators-0 .. operators-12 (12 or more)."""
     pool = 3, 2 * longest(TRAIN_OPERATORS_MAX) + 1
     held_out = () if config.held_out is None else (SplitInfo(HELD_OUT, "test", *pool, None),)
     tests = (
@@ -139,15 +139,16 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def _length_range(bucket: int) -> tuple[int, int]:
-    """Fewest and most tokens of a pair: one sentence has `bucket` operators, the other at most as many."""
+    """Return the least and greatest tokens of a pair in which the longer sentence has `bucket` operators."""
     most = OPERATORS_MAX if bucket == BUCKETS - 1 else bucket
     return shortest(bucket) + 2, 2 * longest(most) + 1
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label` or `answer`.
+    """Return columns `tokens` (uint8) and `label` or `answer`.
 
-    Raises `ValueError` for an unknown split or a bad folder.
+    Raises:
+        ValueError: The split is unknown or the folder is bad.
     """
     known = [info.name for info in splits(config)]
     if split not in known:
@@ -175,7 +176,7 @@ def _pairs(config: Config, split: str) -> Pairs:
 
 
 def _pool(buckets: Sequence[Pairs]) -> Pairs:
-    """Pairs that are short enough to train on."""
+    """Return the pairs that are short enough to train on."""
     return concatenate(list(buckets[: TRAIN_OPERATORS_MAX + 1]))
 
 
@@ -184,14 +185,14 @@ def _without_pattern(pairs: Pairs, pattern: str | None) -> Pairs:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     if config.folder is not None:
         files(Path(config.folder), "train")
         files(Path(config.folder), "test")
 
 
 def source_digest(config: Config) -> str | None:
-    """What the data is read from, by content; None where it is generated. Raises `ValueError`."""
+    """Return a digest of the contents of the source files; None for generated data. Raises `ValueError`."""
     if config.folder is None:
         return None
     folder = Path(config.folder)
@@ -200,12 +201,12 @@ def source_digest(config: Config) -> str | None:
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """E.g. `( not a ) <sep> ( b ( and c ) )`."""
+    """Return readable text, e.g. `( not a ) <sep> ( b ( and c ) )`."""
     return " ".join(VOCABULARY[token] for token in tokens)
 
 
 def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
-    """The pairs of each bucket."""
+    """Return the pairs of each bucket."""
     if config.folder is not None:
         return read(Path(config.folder), part)
     return generated(config.test_pairs, config.data_seed)[part == "test"]

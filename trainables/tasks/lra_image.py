@@ -1,14 +1,14 @@
-"""Image of Long Range Arena: what does a small picture show, read grey pixel by pixel?
+"""Image of Long Range Arena: classify a small picture from its grey pixels, read one by one.
 
-Tay et al. 2021, "Long Range Arena", on CIFAR-10 (Krizhevsky 2009): 32 x 32 pixels in rows, top down. Read
-from the files that `trainables.readers.cifar` lists. The last tenth of the training pictures, in the order of
-the files, is validated with: 45,000, 5,000 and 10,000 pictures.
+Tay et al. 2021, "Long Range Arena", on CIFAR-10 (Krizhevsky 2009): 32 x 32 pixels in rows, from the top. The
+task reads the files that `trainables.readers.cifar` lists. The last tenth of the training pictures, in the
+order of the files, is the validation split: 45,000, 5,000 and 10,000 pictures.
 
-Grey is 0.2989 red + 0.5870 green + 0.1140 blue, on the way of TensorFlow: as a share of 255, times 255.5,
-truncated; here in whole numbers.
+Grey is 0.2989 red + 0.5870 green + 0.1140 blue, computed as in TensorFlow: as a share of 255, times 255.5,
+truncated. The computation here uses integers.
 
-Departure: padding has an id of its own. The published runs give it that of black, whose embedding then never
-learns; no picture is padded, so nothing else depends on it.
+Departure: padding has a separate id. The published runs give it the id of black, whose embedding then never
+learns. No picture is padded, so this has no other effect.
 """
 
 from pathlib import Path
@@ -21,10 +21,10 @@ from trainables.data.files import content_digest
 from trainables.data.progress import report
 from trainables.generators.images import (
     PIXELS,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     image_shape,
     image_table,
-    picture,  # noqa: F401 drawn by `haltsweep data`
+    picture,  # noqa: F401 used by `haltsweep data`
 )
 from trainables.readers import cifar as files
 from trainables.settings import Settings
@@ -33,9 +33,9 @@ from trainables.types import TaskShape
 
 VERSION = 1
 WEIGHTS = (2989, 5870, 1140)
-"""Of red, green and blue, in ten-thousandths."""
+"""Weights of red, green and blue, in ten-thousandths."""
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-"""What the pictures show, in the order of the labels."""
+"""Names of the classes, in the order of the labels."""
 SPLITS = ("train", "valid", "test")
 
 
@@ -49,17 +49,17 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
-    """Ten classes of 1,024 grey levels."""
+    """Return a shape with ten classes and 1,024 grey pixels."""
     return image_shape(len(CLASSES))
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """What the pictures show."""
+    """Return the names of the classes."""
     return CLASSES
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:  # noqa: ARG001 the same for all settings
-    """train, valid and test."""
+    """Return train, valid and test."""
     return (
         SplitInfo("train", "train", PIXELS, PIXELS, None),
         SplitInfo("valid", "valid", PIXELS, PIXELS, None),
@@ -68,7 +68,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:  # noqa: ARG001 the same fo
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for an unknown split or a bad file."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad split or file."""
     if split not in SPLITS:
         raise ValueError(f"lra_image has no split {split!r}. Known: {', '.join(SPLITS)}")
     folder, names = _names(config)
@@ -88,18 +88,18 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     _names(config)
 
 
 def source_digest(config: Config) -> str:
-    """The files, by content. Raises `ValueError` for what is not there."""
+    """Return a digest of the contents of the files. Raises `ValueError` for missing files."""
     folder, names = _names(config)
     return content_digest(folder, [name for each in names.values() for name in each])
 
 
 def grey(colours: np.ndarray) -> np.ndarray:
-    """Grey levels (uint8, N x PIXELS) of N x 3 PIXELS red, green and blue ones."""
+    """Return grey levels (uint8, N x PIXELS) from red, green and blue levels (N x 3 PIXELS)."""
     planes = colours.reshape(len(colours), len(WEIGHTS), -1)
     total = sum(planes[:, colour].astype(np.int64) * weight for colour, weight in enumerate(WEIGHTS))
     return np.asarray(total * 511 // (2 * 255 * 10_000)).astype(np.uint8)

@@ -1,14 +1,15 @@
-"""Retrieval of Long Range Arena: does one paper, read byte by byte, cite the other?
+"""Retrieval of Long Range Arena: decide whether one paper, read byte by byte, cites the other.
 
-Tay et al. 2021, "Long Range Arena", on the ACL Anthology Network of Radev et al. 2013. Read from files:
+Tay et al. 2021, "Long Range Arena", on the ACL Anthology Network of Radev et al. 2013. The task reads files:
 
-    <folder>/new_aan_pairs.train.tsv   a pair a line, five columns with tabs between them:
-    <folder>/new_aan_pairs.eval.tsv    label (0.0 or 1.0), name and name of the papers, text and text
+    <folder>/new_aan_pairs.train.tsv   one pair per line, in five columns separated by tabs:
+    <folder>/new_aan_pairs.eval.tsv    label (0.0 or 1.0), names of both papers, texts of both papers
     <folder>/new_aan_pairs.test.tsv
 
-Quotation marks are letters like any other, as in Long Range Arena. The runs of Ray Chowdhury and Caragea let
-them hold columns and lines together, as in Python's csv, which joins some pairs into one: `quotes: fields`
-does so too, and leaves out rows that are then no pair. Pairs in which a text is empty are left out.
+Quotation marks are ordinary letters, as in Long Range Arena. In the runs of Ray Chowdhury and Caragea a text
+in quotation marks can contain tabs and line breaks, as in Python's csv, which joins some pairs into one.
+`quotes: fields` reads files in this way and skips rows that are then not a pair. Pairs with an empty text are
+skipped.
 """
 
 import csv
@@ -31,7 +32,7 @@ from trainables.readers.byte_text import (
     IDS,
     PAD,
     SEPARATOR,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     ids,
 )
 from trainables.readers.parallel_text import Rows
@@ -64,7 +65,7 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:
-    """Two classes of pairs of byte strings."""
+    """Return a shape with two classes of pairs of byte strings."""
     return TaskShape(
         head="pair",
         vocabulary_size=IDS + 1,
@@ -76,12 +77,12 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """Whether one paper cites the other."""
+    """Return the names of the classes: `together` if one paper cites the other."""
     return ("apart", "together")
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid and test."""
+    """Return train, valid and test."""
     lengths = 3, 2 * config.length_max + 1
     return (
         SplitInfo("train", "train", *lengths, None),
@@ -91,7 +92,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint16) and `label`. Raises `ValueError` for an unknown split or a bad file."""
+    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad split or file."""
     if split not in FILES:
         raise ValueError(f"lra_retrieval has no split {split!r}. Known: {', '.join(FILES)}")
     file = _folder(config) / FILES[split]
@@ -116,17 +117,17 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     _folder(config)
 
 
 def source_digest(config: Config) -> str:
-    """The three files, by content. Raises `ValueError` for what is not there."""
+    """Return a digest of the contents of the three files. Raises `ValueError` for missing files."""
     return content_digest(_folder(config), FILES.values())
 
 
 def _folder(config: Config) -> Path:
-    """The folder of pairs. Raises `ValueError` if it is not whole."""
+    """Return the folder of pairs. Raises `ValueError` if it is incomplete."""
     layout = f"{', '.join(FILES.values())} (the published AAN pairs)"
     if config.folder is None:
         raise ValueError(f"folder must name a folder that holds {layout}, got none; set it")
@@ -140,7 +141,7 @@ def _folder(config: Config) -> Path:
 
 
 def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Label and texts of each line, which are never all in memory. Raises `ValueError` with file and line."""
+    """Yield label and texts of each line. Raises `ValueError` with file and line."""
     for number, line in _lines(file):
         columns = line.rstrip(b"\r\n").split(b"\t")
         if len(columns) != COLUMNS or columns[0] not in LABELS:
@@ -153,11 +154,11 @@ def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """The same where quotation marks hold columns and lines together; how many are no pairs is logged."""
+    """Yield label and texts of each row, with quoted fields; log the number of rows that are not pairs."""
     limit = csv.field_size_limit(sys.maxsize)
     rows, others = 0, 0
     try:
-        # Each byte as the letter with its number, and back.
+        # Map each byte to the character with its number, and back.
         lines = (line.decode("latin-1") for _, line in _lines(file))
         for columns in csv.reader(lines, delimiter="\t"):
             rows += 1
@@ -178,9 +179,10 @@ def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each line, without a mark of the encoding before the first.
+    """Yield number and bytes of each line, without a byte order mark.
 
-    Raises `ValueError` where the file cannot be read.
+    Raises:
+        ValueError: The file cannot be read.
     """
     try:
         with file.open("rb") as lines:

@@ -1,15 +1,16 @@
-"""Text of Long Range Arena: is a film review, read byte by byte, a good one?
+"""Text of Long Range Arena: classify a film review, read byte by byte, as positive or negative.
 
 Tay et al. 2021, "Long Range Arena", on the reviews of Maas et al. 2011, "Learning Word Vectors for Sentiment
-Analysis" (IMDB). Read from files:
+Analysis" (IMDB). The task reads files:
 
-    <folder>/train/pos/*.txt   a review a file; folder is the published aclImdb
+    <folder>/train/pos/*.txt   one review per file; folder is the published aclImdb
     <folder>/train/neg/*.txt
     <folder>/test/pos/*.txt
     <folder>/test/neg/*.txt
 
-Departure: validation is with a part of the training reviews. Long Range Arena and the runs of Ray Chowdhury
-and Caragea validate, and so choose weights, on the test reviews: `validate_on: test` does as they did.
+Departure: the validation split is a part of the training reviews. Long Range Arena and the runs of Ray
+Chowdhury and Caragea validate, and thus select weights, on the test reviews; `validate_on: test` does the
+same.
 """
 
 import os
@@ -26,7 +27,7 @@ from trainables.data.progress import counted
 from trainables.readers.byte_text import (
     IDS,
     PAD,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     ids,
 )
 from trainables.readers.parallel_text import Rows
@@ -37,7 +38,7 @@ from trainables.types import TaskShape
 
 VERSION = 1
 OPINIONS = ("neg", "pos")
-"""Labels are positions in this list."""
+"""Names of the labels, by label."""
 VALID_EXAMPLES = 2_500
 
 
@@ -68,7 +69,7 @@ class Config(Settings):
 
 
 def settled(config: Config) -> Config:
-    """Where tests validate no training review is held out, and no seed chooses any."""
+    """Return settings in which fields that the validation does not use have their defaults."""
     if config.validate_on == "test":
         return config.model_copy(update={"data_seed": 0})
     return config.model_copy(update={"valid_examples": _held_out(config)})
@@ -79,7 +80,7 @@ def _held_out(config: Config) -> int:
 
 
 def shape(config: Config) -> TaskShape:
-    """Two classes of byte strings."""
+    """Return a shape with two classes of byte strings."""
     return TaskShape(
         head="classify",
         vocabulary_size=IDS,
@@ -90,12 +91,12 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """What the folders of the reviews are called."""
+    """Return the names of the folders of reviews."""
     return OPINIONS
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid and test."""
+    """Return train, valid and test."""
     lengths = 1, config.length_max
     held = "test" if config.validate_on == "test" else ""
     return (
@@ -106,7 +107,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint16) and `label`. Raises `ValueError` for an unknown split or a bad folder."""
+    """Return columns `tokens` (uint16) and `label`. Raises `ValueError` for a bad split or folder."""
     known = [info.name for info in splits(config)]
     if split not in known:
         raise ValueError(f"lra_text has no split {split!r}. Known: {', '.join(known)}")
@@ -120,18 +121,18 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     _folder(config)
 
 
 def source_digest(config: Config) -> str:
-    """All reviews, by content. Raises `ValueError` for what is not there."""
+    """Return a digest of the contents of all reviews. Raises `ValueError` for missing files."""
     folder = _folder(config)
     return content_digest(folder, [*_reviews(folder, "train"), *_reviews(folder, "test")])
 
 
 def _folder(config: Config) -> Path:
-    """The folder of reviews. Raises `ValueError` if it is not whole."""
+    """Return the folder of reviews. Raises `ValueError` if it is incomplete."""
     needed = [f"{part}/{opinion}" for part in ("train", "test") for opinion in OPINIONS]
     layout = f"{', '.join(needed)} with a review in each .txt file (the published aclImdb)"
     if config.folder is None:
@@ -146,7 +147,7 @@ def _folder(config: Config) -> Path:
 
 
 def _chosen(config: Config, folder: Path, split: str) -> list[str]:
-    """The reviews of a split."""
+    """Return the reviews of a split."""
     if split == "test" or (split == "valid" and config.validate_on == "test"):
         return _reviews(folder, "test")
     reviews = _reviews(folder, "train")
@@ -165,7 +166,7 @@ def _chosen(config: Config, folder: Path, split: str) -> list[str]:
 
 
 def _reviews(folder: Path, part: str) -> list[str]:
-    """All reviews of a part, below `folder`, by opinion and name."""
+    """Return all reviews of a part as paths below `folder`, by opinion and name."""
     found: list[str] = []
     for opinion in OPINIONS:
         place = f"{part}/{opinion}"
@@ -183,7 +184,7 @@ def _reviews(folder: Path, part: str) -> list[str]:
 
 
 def _read(file: Path, most: int) -> bytes:
-    """The first bytes of a review."""
+    """Return the first `most` bytes of a review."""
     try:
         with file.open("rb") as opened:
             text = opened.read(most)

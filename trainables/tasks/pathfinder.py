@@ -1,23 +1,28 @@
-"""Pathfinder of Long Range Arena: are the two marked points the ends of one dashed contour?
+"""Pathfinder of Long Range Arena: decide whether two marked points are the ends of one dashed contour.
 
 Task and images: Linsley et al. 2018, "Learning long-range spatial dependencies with horizontal gated
-recurrent units", and Kim et al. 2020, "Disentangling neural mechanisms for perceptual grouping"; as sequences
-of 1,024 pixels with the parameters of Tay et al. 2021, "Long Range Arena": contours of 14 paddles of 2
-pixels, a margin of 1, padding 1, seeds 7 apart, continuity 1, short contours of 14 // 3 paddles, 20 // 4 of
-them, contrasts 2 and 0.75 x 2, markers of radius 1.5. Contours of 6 and 9 paddles are its easier forms.
+recurrent units", and Kim et al. 2020, "Disentangling neural mechanisms for perceptual grouping". An image is
+a sequence of 1,024 pixels. The parameters are those of Tay et al. 2021, "Long Range Arena": contours of 14
+paddles of 2 pixels, a margin of 1, padding 1, seeds 7 apart, continuity 1, short contours of 14 // 3 paddles,
+20 // 4 of them, contrasts 2 and 0.75 x 2, markers of radius 1.5. Contours of 6 and 9 paddles are its easier
+forms.
 
-Two long contours begin near the middle and grow in turn: a paddle's head lies on a circle around the point
-where the last one stopped, with a chance that falls as the squared cosine of the turn, and where nothing is
-in the way. A pair that comes to a dead end is left. Then come the short contours. The beginning of one
-long contour is marked, and the end of the same one (label 1) or of the other.
+Two long contours start near the middle and grow in turn. The head of a paddle is on a circle around the end
+of the previous paddle, at a free place. Its probability is proportional to the squared cosine of the turn. A
+pair of contours with a dead end is discarded. Then the short contours are added. The start of one long
+contour is marked, and the end of the same contour (label 1) or of the other one.
 
-Departures from the published generator, beside the draws: nothing depends on image libraries, whose
-versions differ, or on the last bits of trigonometry; lines are made smaller with a tent in place of a
-Lanczos window; pixels are occupied or free, where the original weighs shades; a paddle keeps its margin to
-the last paddle of other contours too, which the original does not mark as occupied; places are rounded to the
-nearest pixel; grey levels have one scale, where the original stretches each image by itself. There are no
-single paddles, which the script that runs that generator turns off. Splits are draws from streams of their
-own: that an image should come up in two of them is as good as impossible.
+Departures from the published generator, in addition to other random draws:
+
+- The result depends neither on versions of image libraries nor on the last bits of trigonometry.
+- Lines are reduced with a triangular window instead of a Lanczos window.
+- Pixels are occupied or free, where the original weighs shades.
+- A paddle keeps its margin also to the last paddle of other contours, which the original does not mark as
+  occupied.
+- Positions are rounded to the nearest pixel.
+- All images share one scale of grey levels, where the original stretches each image separately.
+- Single paddles are omitted, as in the published script that runs the generator.
+- Splits are draws from separate streams; a common image of two splits is practically impossible.
 """
 
 from typing import Annotated, Literal, Self
@@ -33,10 +38,10 @@ from trainables.generators.contours import drawings, render
 from trainables.generators.images import (
     PIXELS,
     SIDE,
-    decode,  # noqa: F401 every task has one
+    decode,  # noqa: F401 required in every task
     image_shape,
     image_table,
-    picture,  # noqa: F401 drawn by `haltsweep data`
+    picture,  # noqa: F401 used by `haltsweep data`
 )
 from trainables.readers import pathfinder_files as files
 from trainables.settings import Settings
@@ -47,7 +52,7 @@ from trainables.types import TaskShape
 VERSION = 1
 TRAINING_ONLY = frozenset({"train_examples"})
 SIZES = {"train": 160_000, "valid": 20_000, "test": 20_000}
-"""As published: 80, 10 and 10% of 200,000."""
+"""Published numbers of images: 80, 10 and 10% of 200,000."""
 
 
 class Config(Settings):
@@ -87,22 +92,22 @@ class Config(Settings):
 
 
 def settled(config: Config) -> Config:
-    """With the published sizes written out, of images that are generated."""
+    """Return settings with the published numbers of generated images filled in."""
     return config.model_copy(update={f"{split}_examples": _examples(config, split) for split in SIZES})
 
 
 def shape(config: Config) -> TaskShape:
-    """Two classes of 1,024 grey levels, or as many as the images have pixels."""
+    """Return a shape with two classes and as many grey pixels as the images have."""
     return image_shape(2, config.side)
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """Whether the marked ends belong to one contour."""
+    """Return the names of the classes: `together` if the marked ends belong to one contour."""
     return ("apart", "together")
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, test: all of one law."""
+    """Return train, valid and test, all of the same distribution."""
     pixels = config.side**2, config.side**2
     return (
         SplitInfo("train", "train", *pixels, _examples(config, "train")),
@@ -112,7 +117,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` (uint8) and `label`. Raises `ValueError` for an unknown split or a bad folder."""
+    """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad split or folder."""
     if split not in SIZES:
         raise ValueError(f"pathfinder has no split {split!r}. Known: {', '.join(SIZES)}")
     if config.folder is not None:
@@ -133,13 +138,13 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     if config.folder is not None:
         files.metadata(files.root(config.folder, config.contour_length, config.side))
 
 
 def source_digest(config: Config) -> str | None:
-    """The images and their list, by content; None where they are generated. Raises `ValueError`."""
+    """Return a digest of the images and their list; None for generated images. Raises `ValueError`."""
     if config.folder is None:
         return None
     place = files.root(config.folder, config.contour_length, config.side)
@@ -153,7 +158,7 @@ def _examples(config: Config, split: str) -> int | None:
 
 
 def _read(config: Config, folder: str, split: str) -> pa.Table:
-    """A tenth of the images, rounded up, for test, as many for valid, and what is left for train."""
+    """Return a tenth of the images, rounded up, for test, another for valid, and the rest for train."""
     place = files.root(folder, config.contour_length, config.side)
     images = files.present(place, files.listed(place))
     keys = numpy_stream(config.data_seed, "pathfinder", "order").bit_generator.random_raw(len(images))

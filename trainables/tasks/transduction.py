@@ -1,8 +1,8 @@
-"""Transduction: write a short string again, backwards, or sorted.
+"""Transduction: output a short string unchanged, reversed, or sorted.
 
-Generated stand-in for translation: answers of their own length, written token by token, that a small
-encoder-decoder learns in minutes. Ours, not from a paper; tests of strings longer than any in training ask
-what those of CFQ do: does what was learnt hold beyond the training data?
+A generated stand-in for translation: answers of variable length, generated token by token, that a small
+encoder-decoder learns in minutes. The task is not from a paper. Tests with strings longer than those of
+training measure generalisation beyond the training data, as the tests of CFQ do.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -25,10 +25,10 @@ VERSION = 2
 TRAINING_ONLY = frozenset({"train_examples"})
 PADDING, END = "<pad>", "<end>"
 MARKS = (PADDING, END)
-"""Ids 0 and 1; the symbols follow, in the order in which strings are sorted."""
+"""Tokens with ids 0 and 1; the symbols follow in sorting order."""
 SYMBOLS_MAX = 256 - len(MARKS)
 SPARE = 2
-"""As many times the strings that are asked for must exist, so that drawing new ones does not take forever."""
+"""Factor by which possible strings must outnumber requested ones, so that drawing new ones is fast."""
 String = tuple[int, ...]
 FUNCTIONS: dict[str, Callable[[String], String]] = {
     "copy": lambda string: string,
@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, Callable[[String], String]] = {
 
 
 def _as_tuple(value: object) -> object:
-    """YAML and JSON know only lists."""
+    """Return lists as tuples; YAML and JSON have only lists."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -102,12 +102,12 @@ def _must_exist(symbols: int, shortest: int, longest: int, examples: int) -> Non
 
 
 def settled(config: Config) -> Config:
-    """With tests in order."""
+    """Return settings with test lengths in order."""
     return config.model_copy(update={"test_lengths": tuple(sorted(config.test_lengths))})
 
 
 def shape(config: Config) -> TaskShape:
-    """Symbols in and out have the same ids."""
+    """Return a shape with equal ids for input and output symbols."""
     size = len(MARKS) + config.symbols
     return TaskShape(
         head="sequence",
@@ -122,12 +122,12 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """As in inputs."""
+    """Return the names of answer tokens, which are those of input tokens."""
     return tuple(decode([token]) for token in range(shape(config).num_classes))
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid, near-iid with lengths as in training, and for each of `test_lengths` e.g. length-16."""
+    """Return train, valid, near-iid with training lengths, and one split per test length, e.g. length-16."""
     lengths = config.length_min, config.length_max
     longer = (SplitInfo(_test_name(n), "test", n, n, config.test_examples) for n in config.test_lengths)
     return (
@@ -139,7 +139,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` and `answer` (uint8). Raises `ValueError` for an unknown split."""
+    """Return columns `tokens` and `answer` (uint8). Raises `ValueError` for an unknown split."""
     known = [info.name for info in splits(config)]
     if split not in known:
         raise ValueError(f"transduction has no split {split!r}. Known: {', '.join(known)}")
@@ -150,13 +150,13 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def decode(tokens: Sequence[int]) -> str:
-    """E.g. `s3 s1 s1`."""
+    """Return readable text, e.g. `s3 s1 s1`."""
     return " ".join(MARKS[token] if token < len(MARKS) else f"s{token - len(MARKS)}" for token in tokens)
 
 
 @lru_cache(maxsize=8)
 def _strings(config: Config, split: str) -> tuple[String, ...]:
-    """The strings of a split, none of which another has. They are the same for every function.
+    """Return the strings of a split, which occur in no other split and are the same for every function.
 
     Training strings are drawn last, so that tests do not depend on their number.
     """
@@ -177,7 +177,7 @@ def _strings(config: Config, split: str) -> tuple[String, ...]:
 
 
 def _draw(stream: np.random.Generator, symbols: int, info: SplitInfo, n: int) -> list[String]:
-    """`n` strings, each length from shortest to longest as probable."""
+    """Return `n` random strings with lengths uniform from shortest to longest."""
     lengths = info.length_min + below(stream, n, info.length_max - info.length_min + 1)
     drawn = len(MARKS) + below(stream, int(lengths.sum()), symbols)
     parts = np.split(drawn, np.cumsum(lengths)[:-1])

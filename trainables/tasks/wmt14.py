@@ -1,22 +1,23 @@
 """WMT 2014 English to German: translation of news, read from files.
 
-Bojar et al. 2014, "Findings of the 2014 Workshop on Statistical Machine Translation"; preprocessed as in Liu
-et al. 2020, "Very Deep Transformers for Neural Machine Translation", with one vocabulary for both languages,
-and measured as in Tan et al., "Sparse Universal Transformer", sec. 4.1.
+Bojar et al. 2014, "Findings of the 2014 Workshop on Statistical Machine Translation". Preprocessing is as in
+Liu et al. 2020, "Very Deep Transformers for Neural Machine Translation", with one vocabulary for both
+languages. Metrics are as in Tan et al., "Sparse Universal Transformer", sec. 4.1.
 
-    <folder>/train.en  train.de   sentences, one a line: tokens of Moses, cut by BPE, with `@@` at the end of
-                                  all pieces of a token but the last
+    <folder>/train.en  train.de   sentences, one per line: tokens of Moses, divided by BPE, with `@@` at the
+        end
+                                  of all pieces of a token but the last
              valid.en  valid.de  test.en  test.de
-             dict.txt             the pieces of both languages in the order of their ids, one a line, with
-                                  their counts: fairseq's dict.en.txt, which is the same as its dict.de.txt
+             dict.txt             the pieces of both languages in the order of their ids, one per line, with
+                                  their counts: fairseq's dict.en.txt, which is identical to its dict.de.txt
 
-Every sentence ends with `</s>`, as in fairseq, and what the vocabulary lacks is `<unk>`.
+Every sentence ends with `</s>`, as in fairseq, and pieces that the vocabulary lacks become `<unk>`.
 
-Metrics, in points: `bleu` on tokens, compounds split at hyphens, not smoothed; `sacrebleu`, with its own
-tokens and smoothing, on detokenised text.
+Metrics, in points: `bleu` on tokens, compounds split at hyphens, not smoothed; `sacrebleu`, with the
+tokenisation and smoothing of sacrebleu, on detokenised text.
 
-Departures: the reference of `sacrebleu` is the detokenised test file and not the untouched original, since
-tokens can be put together again only nearly as they were.
+Departures: the reference of `sacrebleu` is the detokenised test file instead of the original text, because
+detokenisation restores the original only approximately.
 """
 
 import re
@@ -51,7 +52,7 @@ MARKS = (PADDING, END, UNKNOWN)
 SPLITS = ("train", "valid", "test")
 DICTIONARY = "dict.txt"
 NEVER_WRITTEN = "<<unk>>"
-"""What a reference has for a word that the vocabulary lacks: no translation may get it right by chance."""
+"""Placeholder in references for an unknown word, so that no translation matches it by chance."""
 UNBOUNDED = 10**9
 metrics = (
     Metric("bleu", "max", low=0.0, high=100.0, meaning="BLEU of tokens, compounds split, from 0 to 100"),
@@ -75,7 +76,13 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:
-    """A sentence piece after piece. Reads the vocabulary unless its size is given; raises `ValueError`."""
+    """Return a shape for sentences as answers.
+
+    Reads the vocabulary unless its size is given.
+
+    Raises:
+        ValueError: The vocabulary cannot be read, or does not fit into the given size.
+    """
     size = config.vocabulary_size or len(_vocabulary(config))
     return TaskShape(
         head="sequence",
@@ -90,12 +97,12 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """The pieces of both languages."""
+    """Return the pieces of both languages."""
     return _vocabulary(config).entries
 
 
 def splits(config: Config) -> tuple[SplitInfo, ...]:
-    """train, valid and test (newstest2014)."""
+    """Return train, valid and test (newstest2014)."""
     return (
         SplitInfo("train", "train", 2, config.pieces_max + 1, None),
         SplitInfo("valid", "valid", 2, UNBOUNDED, None),
@@ -104,7 +111,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def build(config: Config, split: str) -> pa.Table:
-    """Columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
+    """Return columns `tokens` and `answer`. Raises `ValueError` for an unknown split or a bad file."""
     if split not in SPLITS:
         raise ValueError(f"wmt14 has no split {split!r}. Known: {', '.join(SPLITS)}")
     files, vocabulary = _files(config), _vocabulary(config)
@@ -139,29 +146,29 @@ def _fits(config: Config, *sides: Sequence[str]) -> bool:
 
 
 def require_files(config: Config) -> None:
-    """Raises `ValueError` if the files are not there; reads none of them."""
+    """Raise `ValueError` if the files are missing, without reading them."""
     _files(config)
 
 
 def source_digest(config: Config) -> str:
-    """The files, by content. Raises `ValueError` for what is not there."""
+    """Return a digest of the contents of the files. Raises `ValueError` for missing files."""
     files = _files(config)
     return content_digest(files[DICTIONARY].parent, files)
 
 
 def decode(tokens: Sequence[int], config: Config) -> str:
-    """E.g. `Gut@@ ach : Increased safety for pedestrians </s>`."""
+    """Return readable text, e.g. `Gut@@ ach : Increased safety for pedestrians </s>`."""
     return " ".join(_vocabulary(config).words(tokens))
 
 
 def score(
     config: Config, hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]
 ) -> Mapping[str, float]:
-    """`bleu` and `sacrebleu`, from 0 to 100. Ids are without the end.
+    """Return `bleu` and `sacrebleu`, from 0 to 100. Ids exclude the end token.
 
-    Where the files are not, as a spec may be planned, numbers stand for pieces.
+    Without files, as when a spec is planned, numbers replace the pieces.
     """
-    # Half a second of imports that only a finished split is worth.
+    # Import late: it takes half a second, which only finished splits need.
     from sacrebleu.metrics.bleu import BLEU
     from sacremoses import MosesDetokenizer
 
@@ -180,18 +187,18 @@ def score(
 
 
 def compounds_split(text: str) -> str:
-    """Hyphens inside words as tokens of their own, as in fairseq's and tensor2tensor's scripts for En-De."""
+    """Return the text with hyphens inside words as separate tokens, as in fairseq for En-De."""
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", text)
 
 
 def _tokens(vocabulary: Vocabulary, pieces: Sequence[int], unknown: str) -> str:
-    """A sentence in tokens of Moses: the pieces put together."""
+    """Return a sentence in tokens of Moses, with the pieces joined."""
     words = (unknown if word == UNKNOWN else word for word in vocabulary.words(pieces))
     return (" ".join(words) + " ").replace("@@ ", "").strip()
 
 
 def _files(config: Config) -> dict[str, Path]:
-    """All files by name. Raises `ValueError`."""
+    """Return all files by name. Raises `ValueError`."""
     names = [*(f"{split}.{language}" for split in SPLITS for language in ("en", "de")), DICTIONARY]
     if config.folder is None:
         raise ValueError(
@@ -208,12 +215,12 @@ def _files(config: Config) -> dict[str, Path]:
 
 
 def _vocabulary(config: Config) -> Vocabulary:
-    """The pieces of both languages. Raises `ValueError`."""
+    """Return the pieces of both languages. Raises `ValueError`."""
     return read_words(_files(config)[DICTIONARY], MARKS)
 
 
 def _pieces(config: Config) -> Vocabulary:
-    """The vocabulary, or as many numbers where there are no files but a size."""
+    """Return the vocabulary, or one of numbers if only its size is given."""
     size, folder = config.vocabulary_size, config.folder
     if size is None or (folder is not None and (Path(folder) / DICTIONARY).is_file()):
         return _vocabulary(config)

@@ -1,4 +1,4 @@
-"""Contract tests for anybody's models, tasks and training code: one line in a test file of your own.
+"""Contract tests for models, tasks and training code of users: one line in a test file.
 
     from trainables.testing import model_contract, task_contract, trainable_contract
 
@@ -6,14 +6,14 @@
     TestParity = task_contract("my_package.parity", {"examples": 100})
     TestTrain = trainable_contract("my_package.train:train", {"lr": 0.1, "epochs": 4})
 
-Each is a class of pytest tests, as is a subclass of `ModelContract`, `TaskContract` or `TrainableContract`,
-whose attributes say what is tested:
+Each returns a class of pytest tests. Alternatively derive a class from `ModelContract`, `TaskContract` or
+`TrainableContract` and set its attributes:
 
     class TestGRU(ModelContract):
         model = "my_package.gru"
         settings = {"layers": 2}
 
-pytest runs them (`pip install pytest`); importing this package does not need it.
+The tests need pytest (`pip install pytest`); importing this package does not.
 """
 
 from trainables.testing.model import ModelContract as ModelContract

@@ -1,4 +1,4 @@
-"""Small versions of a model, found by its fields: a base, and all that differ from it in one choice."""
+"""Derive small versions of a model from its fields: a base, and all versions with one other choice."""
 
 from collections.abc import Iterator, Mapping
 from types import UnionType
@@ -13,25 +13,29 @@ from trainables.types import TaskShape
 
 BASE: Final = "small"
 EXIT: Final = "early_exit"
-"""The field whose values give the same results; it makes no arms."""
+"""Field whose values give equal results; it is not varied in arms."""
 Raw = dict[str, Any]
 Path = tuple[str, ...]
-"""Names of fields, from the outermost in."""
+"""Names of fields, from the outermost to the innermost."""
 
 
 def base(name: str, settings: Mapping[str, Any]) -> Settings:
-    """The small version of the model `name`: fields as they are marked (`trainables.settings.Small`).
+    """Return the settings of the small version of the model `name`, as marked by `trainables.settings.Small`.
 
-    `settings` change it. Raises `extensions.BadName` and, for settings that cannot be, ValueError.
+    `settings` override the small values.
+
+    Raises:
+        extensions.BadName: `name` is not a usable model.
+        ValueError: The settings are invalid.
     """
     return model_config({"name": name} | _small(catalog.config_class("models", name)) | dict(settings))
 
 
 def variations(config: Settings, shape: TaskShape) -> dict[str, Raw]:
-    """Settings of `config` and of all that differ from it in one field and can do a task of `shape`.
+    """Return `config` and all settings that differ from it in one field and can do a task of `shape`.
 
-    These are the other value of each switch, the other words of each choice, null where a part may be left
-    out; of a field that is marked, the other values of its mark.
+    A switch is set to its other value, a choice to each of its other words, and an optional part to null. A
+    marked field is set to the other values of its mark.
     """
     raw = config.model_dump(mode="json")
     found = {BASE: raw}
@@ -42,12 +46,12 @@ def variations(config: Settings, shape: TaskShape) -> dict[str, Raw]:
 
 
 def named(path: Path, value: Any) -> str:
-    """Label of a change, e.g. `halt.unit=token`."""
+    """Return the label of a change, e.g. `halt.unit=token`."""
     return f"{'.'.join(path)}={value}"
 
 
 def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
-    """Paths and values of all that can be otherwise, whether or not that fits the rest."""
+    """Yield paths and values of all possible changes, including those that conflict with other fields."""
     for name, field in type(config).model_fields.items():
         now, marked = getattr(config, name), mark(type(config), name)
         others = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
@@ -59,13 +63,13 @@ def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
 
 
 def changed(raw: Raw, path: Path, value: Any) -> Raw:
-    """A copy with `value` at `path`."""
+    """Return a copy with `value` at `path`."""
     first, *rest = path
     return raw | {first: changed(raw[first], tuple(rest), value) if rest else value}
 
 
 def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
-    """Whether these settings can be, and can do a task of `shape`."""
+    """Return whether these settings are valid and can do a task of `shape`."""
     try:
         return misfit(model_config(raw), shape) is None
     except ValidationError:
@@ -73,14 +77,14 @@ def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
 
 
 def having(raw: Mapping[str, Any], **more: Any) -> Raw:
-    """`raw` with those fields of `more` that its model has, and that hold no settings of their own there."""
+    """Return `raw` with those fields of `more` that its model has as plain values."""
     fields = catalog.config_class("models", raw["name"]).model_fields
     plain = {name for name in fields if not isinstance(raw.get(name), dict)}
     return dict(raw) | {field: value for field, value in more.items() if field in plain}
 
 
 def mark(config: type[Settings], field: str) -> Small | None:
-    """The mark of a field: its own, or that of the nearest class above."""
+    """Return the mark of a field: its own, or that of the nearest base class."""
     above = (each for each in config.__mro__ if issubclass(each, BaseModel) and field in each.model_fields)
     marks = (found for each in above for found in reversed(each.model_fields[field].metadata))
     return next((found for found in marks if isinstance(found, Small)), None)
@@ -98,7 +102,7 @@ def _small(config: type[Settings]) -> Raw:
 
 
 def _choices(kind: Any) -> list[Any]:
-    """What a field of this type can be, where that can be listed; of a union what its parts can be."""
+    """Return all values of a type that can be listed, including those of the members of a union."""
     if kind is bool:
         return [False, True]
     if kind is type(None):

@@ -1,4 +1,4 @@
-"""What the contracts of a model test: its small version, all arms of that, and how they are built and fed."""
+"""Define the test cases of model contracts: a small version, its arms, and how they are built and run."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,23 @@ from trainables.types import Batch, Encoded, Output, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
 LENGTHS = (5, 1, 9, 3)
-"""Of a batch with rows that are full, short, and of one token."""
+"""Row lengths of a batch: full, short, and one token."""
 SEED = 3
 LIVELY, OFFSET = 8.0, 0.5
 Gradients = dict[str, Tensor]
 
 
 class ModelCases(Contract):
-    """Attributes that a user sets, and the arms that follow from them."""
+    """Attributes that a user sets, and the arms derived from them."""
 
     model: ClassVar[str] = ""
-    """Name of the model, or of the module that it is, with its dots."""
+    """Name of the model, or dotted name of its module."""
     settings: ClassVar[Mapping[str, Any]] = {}
-    """What its small version sets; fields that are marked with `Small` have their small values."""
+    """Settings of the small version; fields marked with `Small` default to their small values."""
     arms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Further arms by label: what they set beside, e.g. two fields that only make sense together."""
+    """Further arms by label, as settings in addition to the small version, e.g. two fields that need each
+    other.
+    """
     none: ClassVar[Mapping[str, str]] = {
         "exiting": f"no field {EXIT}: nothing is left out when a part of a batch has halted",
         "causal": "no field causal, and no causal property: there is no causal form",
@@ -39,7 +41,7 @@ class ModelCases(Contract):
     }
 
     def every_arm(self) -> dict[str, Raw]:
-        """The small version and all that differs from it in one choice. Raises BadName, ValueError."""
+        """Return the small version and all versions with one other choice. Raises BadName, ValueError."""
         if not self.model:
             raise ValueError("a contract must name its model, got none; set `model` in the class")
         small = base(self.model, self.settings)
@@ -53,11 +55,11 @@ class ModelCases(Contract):
         return found
 
     def every_exiting(self) -> dict[str, Raw]:
-        """Arms of a model that has ways to save the work of what has halted."""
+        """Return the arms of a model with a field `early_exit`; else none."""
         return self.every_arm() if EXIT in self._fields() else {}
 
     def every_causal(self) -> dict[str, Raw]:
-        """Arms in which no token sees a later one."""
+        """Return the arms in which no token attends to later tokens."""
         if "causal" not in self._fields():
             config = catalog.config_class("models", self.model)
             return self.every_arm() if hasattr(config, "causal") else {}
@@ -65,19 +67,19 @@ class ModelCases(Contract):
         return {label: raw for label, raw in causal.items() if "causal=" not in label and fits(raw, SHAPE)}
 
     def every_writing(self) -> dict[str, Raw]:
-        """Arms of a model with a decoder."""
+        """Return the arms of a model with a decoder; else none."""
         return self.every_arm() if hasattr(catalog.load("models", self.model), "Decoder") else {}
 
     def lively(self, model: nn.Module) -> None:
-        """Changes initial weights so that inputs halt at different depths, for tests that compare them.
+        """Change the initial weights so that inputs halt at different depths, for tests that compare depths.
 
-        By default those of the halting functions of the box. Override it for a model whose initial weights
-        make all inputs halt alike: otherwise little is proved of its halting.
+        The default changes the built-in halting functions. Override it for a model whose initial weights make
+        all inputs halt at the same depth, because otherwise the tests hardly cover halting.
         """
         enliven(model, LIVELY, OFFSET)
 
     def built(self, raw: Mapping[str, Any], shape: TaskShape = SHAPE) -> Any:
-        """The model (nn.Module) in float64, so that comparisons can be strict."""
+        """Return the model (nn.Module) in float64, so that comparisons can be strict."""
         model = build_model(raw, shape, SEED).double()
         self.lively(model)
         return model
@@ -87,7 +89,7 @@ class ModelCases(Contract):
 
 
 def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
-    """Multiply what halting depends on, in place, where it starts out all but the same for all."""
+    """Multiply the halting weights in place if their initial values are almost equal for all inputs."""
     for name, parameter in model.named_parameters():
         if name.endswith("halt.outer.weight"):
             if not parameter.any():
@@ -98,7 +100,7 @@ def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
 
 
 def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
-    """Random inputs of these lengths with labels, right-padded to `width` tokens, or to the longest."""
+    """Return random inputs of these lengths with labels, right-padded to `width` tokens or to the longest."""
     stream = torch.Generator().manual_seed(len(lengths))
     wide = max(lengths)
     tokens = torch.randint(0, SHAPE.vocabulary_size - 1, (len(lengths), wide), generator=stream)
@@ -111,12 +113,12 @@ def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
 
 
 def embedded(model: nn.Module, given: Batch) -> Tensor:
-    """Vectors of the tokens, without dropout."""
+    """Return the embeddings of the tokens, without dropout."""
     return nn.functional.embedding(given.tokens, model.embedding())  # type: ignore[operator]
 
 
 def trained(model: nn.Module, given: Batch, step: int = 1) -> tuple[Output, Gradients]:
-    """One forward and backward pass with dropout on: what came out, and the gradients there are."""
+    """Run one forward and backward pass with dropout; return the output and the gradients."""
     set_dropout_context(model.train(), SEED, step)
     output: Output = model(given)
     auxiliary = 0 if output.encoded.auxiliary is None else output.encoded.auxiliary
@@ -126,7 +128,7 @@ def trained(model: nn.Module, given: Batch, step: int = 1) -> tuple[Output, Grad
 
 
 def check_same(one: Encoded, other: Encoded, what: str, *, without: tuple[str, ...] = ()) -> None:
-    """Fail unless all that was encoded is equal but for rounding; `what` says what must hold."""
+    """Fail unless two encoder outputs are equal up to rounding; `what` describes the requirement."""
     for field in dataclasses.fields(Encoded):
         if field.name not in without and getattr(one, field.name) is not None:
             check_close(getattr(one, field.name), getattr(other, field.name), f"{what}: {field.name}")

@@ -1,4 +1,4 @@
-"""What every model with a causal form promises: nothing that comes later changes what is said of a token."""
+"""Test models with a causal form: later tokens must not change the output for a token."""
 
 from typing import Any, Final
 
@@ -14,34 +14,34 @@ from trainables.testing.contract import check, check_close
 
 ROWS, LENGTH = 3, 9
 SEEN: Final = (1, 4, 8)
-"""Tokens of the beginnings that are compared."""
+"""Lengths in tokens of the compared prefixes."""
 LIVELIER = 3.0
-"""Means over short sequences differ little: halting must feel it."""
+"""Factor for halting weights, because means over short sequences differ little."""
 
 
 class CausalContract(ModelCases):
-    """For each arm in its causal form: of a model with a field or property `causal`.
+    """Tests each arm of a model with a field or property `causal` in its causal form.
 
-    A model whose beginnings depend on how long the sequence will become, although on no later token, says so
-    by a property `given_length` of its `Config` that is true.
+    The encoding of a prefix may depend on the full length of the sequence, although not on later tokens. The
+    `Config` of such a model has a property `given_length` that is true.
     """
 
     def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
-        """Through attention, means, halting and memory; in training too, where dropout keeps its masks."""
+        """Check attention, means, halting and memory, also in training with constant dropout masks."""
         seen = LENGTH // 2
         for dropout in (0.0, 0.2):
             model, outputs = self._causal(having(causal, dropout=dropout, attention_dropout=dropout)), []
             x, mask = inputs(model)
             for later in (x[:, seen:], inputs(model, seed=1)[0][:, seen:] * 5):
                 set_dropout_context(model.train(dropout > 0), seed=2, step=0)
-                with global_stream(2):  # of plain dropout, which the whole model would give
+                with global_stream(2):  # the mask of plain dropout for the full model
                     encoded = model.encoder(torch.cat((x[:, :seen], later), 1), mask)
                 outputs.append(encoded.states[:, :seen])
             what = f"states of the first {seen} tokens must not depend on later ones, {dropout=}"
             check_close(outputs[0], outputs[1], what)
 
     def test_no_gradient_reaches_a_later_token(self, causal: Raw) -> None:
-        """From the states of the first half; something reaches the first half itself."""
+        """Check the gradient of the states of the first half, which must reach only the first half."""
         model, half = self._causal(causal), LENGTH // 2
         x, mask = inputs(model)
         x.requires_grad_()
@@ -51,7 +51,7 @@ class CausalContract(ModelCases):
         check(max(reached) < half, f"the first {half} states must depend on these tokens, got {reached}")
 
     def test_the_beginning_of_a_sequence_is_encoded_without_its_end(self, causal: Raw) -> None:
-        """Nobody needs to know how long a sequence will become."""
+        """Check that encoding a prefix does not need the length of the full sequence."""
         if getattr(model_config(causal), "given_length", False):
             return
         model = self._causal(causal)
@@ -62,7 +62,7 @@ class CausalContract(ModelCases):
             check_close(found, whole[:, :seen], f"{seen} tokens must be encoded as the beginning of {LENGTH}")
 
     def test_a_causal_model_has_no_start_and_end(self, causal: Raw) -> None:
-        """One state a token: an END would tell a token that nothing follows."""
+        """Check that there is one state per token; an END would reveal that no token follows."""
         model = self._causal(causal)
         x, mask = inputs(model)
         found = tuple(model.encoder(x, mask).states.shape)
@@ -75,7 +75,7 @@ class CausalContract(ModelCases):
 
 
 def inputs(model: nn.Module, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Random vectors of full rows, and their mask."""
+    """Return random vectors of full rows, and their mask."""
     stream = torch.Generator().manual_seed(seed)
     width = model.embedding().shape[1]  # type: ignore[operator]
     x = torch.randn(ROWS, LENGTH, width, generator=stream, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Runs a function in a child process, so that it finds modules as they are now and leaves them so."""
+"""Run a function in a child process, so that its imports do not affect this process."""
 
 import os
 import sys
@@ -17,19 +17,21 @@ Answer = TypeVar("Answer")
 
 
 def in_child(call: Callable[[], Answer]) -> Answer:
-    """Return what `call` returns in a forked child process, or raise what it raises there.
+    """Return the result of `call` in a forked child process, or raise its error.
 
-    Without `os.fork`, and where this process uses CUDA, which no fork of it can, it is called here.
+    Without `os.fork`, or if this process uses CUDA, which does not survive a fork, `call` runs in this
+    process.
 
     Args:
-        call: The function. What it returns must be picklable.
+        call: The function. Its result must be picklable.
 
     Raises:
         AssertionError: The child ended without an answer.
     """
     if not hasattr(os, "fork") or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return call()
-    import_module("torch._dynamo")  # else the first optimizer of each child imports it, which takes a second
+    # otherwise the first optimizer of each child imports it, which takes a second
+    import_module("torch._dynamo")
 
     reading, writing = Pipe(duplex=False)
     sys.stdout.flush()
@@ -56,7 +58,7 @@ def in_child(call: Callable[[], Answer]) -> Answer:
 
 
 def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None:
-    """Send what `call` returns or raises, and end this process."""
+    """Send the result or error of `call`, and end this process."""
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
     answer, raised = None, None
     try:
@@ -66,7 +68,7 @@ def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None
         raised = error
     try:
         ForkingPickler.loads(ForkingPickler.dumps((answer, raised)))
-    except Exception:  # errors with arguments of their own may not be read again
+    except Exception:  # errors with custom arguments may fail to unpickle
         answer, raised = None, AssertionError("".join(traceback.format_exception(raised)))
     writing.send((answer, raised))
     sys.stdout.flush()

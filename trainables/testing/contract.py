@@ -1,4 +1,4 @@
-"""What all contracts share: cases by arguments, classes made in one line, clear failures, stopped runs."""
+"""Provide the common parts of all contracts: cases per argument, contract classes, failures, stopped runs."""
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 Class = TypeVar("Class", bound="type[Contract]")
 Trained = TypeVar("Trained", bound=Workload)
 MOST = 10_000
-"""Reports after which a trial is taken to go on for ever."""
+"""Number of reports after which a trial is assumed never to end."""
 
 
 class Contract:
-    """A class of tests; a test method that takes `x` is run for each of the cases that `every_x` gives."""
+    """Base class of tests. A test method with an argument `x` runs for each case that `every_x` returns."""
 
     none: ClassVar[Mapping[str, str]] = {}
-    """By argument, why there may be no case: the reason for which its tests are skipped."""
+    """Reasons to skip the tests of an argument if it has no cases, by argument."""
 
     def pytest_generate_tests(self, metafunc: "pytest.Metafunc") -> None:
-        """Called by pytest for each test method."""
+        """Parametrise a test method; called by pytest."""
         import pytest
 
         for argument in metafunc.fixturenames:
@@ -44,10 +44,11 @@ class Contract:
 
 
 def made(contract: Class, **attributes: Any) -> Class:
-    """A subclass of `contract` that pytest collects under any name.
+    """Return a subclass of `contract` that pytest collects under any name.
 
-    Raises ImportError without pytest, TypeError for an attribute that the contract does not have: one that
-    nothing reads would leave out the tests that it is for.
+    Raises:
+        ImportError: pytest is not installed.
+        TypeError: The contract has no such attribute; a misspelt attribute would silently skip tests.
     """
     known = [name for name in dir(contract) if not name.startswith("_")]
     for name in attributes:
@@ -56,27 +57,27 @@ def made(contract: Class, **attributes: Any) -> Class:
             meant = f". Did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"{contract.__name__} has no attribute {name!r}{meant}")
     try:
-        import pytest  # noqa: F401 what runs it
+        import pytest  # noqa: F401 pytest runs the class
     except ModuleNotFoundError as error:
         raise ImportError("contract tests are run by pytest: pip install pytest") from error
     return type(contract.__name__, (contract,), {**attributes, "__test__": True})  # type: ignore[return-value]
 
 
 def check(holds: object, message: str) -> None:
-    """Fail with `message` unless it holds. (pytest explains no `assert` outside of test files.)"""
+    """Fail with `message` unless `holds` is true. (pytest explains no `assert` outside of test files.)"""
     __tracebackhide__ = True
     if not holds:
         raise AssertionError(message)
 
 
 def check_close(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
-    """Fail unless two tensors are equal but for rounding; `what` says which they are, and what must hold."""
+    """Fail unless two tensors are equal up to rounding; `what` describes them and the requirement."""
     __tracebackhide__ = True
     torch.testing.assert_close(found, expected, msg=lambda difference: f"{what}\n{difference}")
 
 
 def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
-    """All measurements of a trial, and its workload, which is not closed."""
+    """Return all measurements of an uninterrupted trial, and its workload, which remains open."""
     workload, found = make(job), []
     while not workload.finished:
         if (measurement := workload.advance()) is not None:
@@ -87,7 +88,10 @@ def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurem
 
 
 def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple[list[Measurement], Trained]:
-    """The same, saved in the empty `folder` at every report, closed, and continued by another workload."""
+    """Return the measurements of a trial that is saved, closed and resumed at every report, and its workload.
+
+    Checkpoints are written into the empty `folder`.
+    """
     workload, found = make(job), []
     while not workload.finished:
         measurement = workload.advance()

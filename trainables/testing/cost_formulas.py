@@ -1,4 +1,4 @@
-"""What every model promises that states its costs: its formulas are what is counted when it runs."""
+"""Test models with cost formulas: the formulas must agree with the costs counted in a run."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
@@ -12,15 +12,17 @@ from trainables.testing.cases import SHAPE, ModelCases
 from trainables.testing.contract import check
 
 LENGTH, ANSWER = 19, 13
-"""Odd, that chunks are of different lengths; FLOPs and memory are counted in one run of the model."""
+"""Lengths of the counted run; odd, so that chunks have different lengths."""
 FACTOR: Final = 1.6
-"""By which an estimate of memory may be wrong, of a model that is all small parts: most at a single input."""
+"""Allowed factor between estimated and counted memory; small models deviate most, especially for
+one input.
+"""
 
 
 class CostContract(ModelCases):
-    """For each arm, with everything run: with early exit the work depends on weights.
+    """Tests each arm without early exit, because with early exit the work depends on weights.
 
-    A model whose file states no formulas is counted, and nothing is compared.
+    For a model without formulas costs are counted and not compared.
     """
 
     none: ClassVar[Mapping[str, str]] = {
@@ -31,32 +33,32 @@ class CostContract(ModelCases):
     }
 
     def every_stating(self) -> dict[str, Raw]:
-        """Arms of a model that states its FLOPs."""
+        """Return the arms of a model that states its FLOPs."""
         return self._stating("forward_flops")
 
     def every_keeping(self) -> dict[str, Raw]:
-        """Arms of a model that states what it keeps for the backward pass."""
+        """Return the arms of a model that states its bytes stored for the backward pass."""
         return self._stating("saved_bytes")
 
     def every_deciding(self) -> dict[str, Raw]:
-        """Arms of a model that states the costs of its decoder."""
+        """Return the arms of a model that states the costs of its decoder."""
         return self._stating("decoder_flops")
 
     def test_flops_are_what_is_counted(self, stating: Raw) -> None:
-        """Of an encoder on one input, to the last one."""
+        """Check the FLOPs of an encoder on one input exactly."""
         config = _config(stating)
         found = counted(config, "Encoder", LENGTH)
         stated = self._function("forward_flops")(config, LENGTH, round(found.computed))
         check(stated == found.flops, f"forward_flops must be {found.flops:,.0f}, got {stated:,.0f}")
 
     def test_memory_is_about_what_is_counted(self, keeping: Raw) -> None:
-        """Of an encoder on one input, within a factor."""
+        """Check the memory of an encoder on one input within `FACTOR`."""
         config = _config(keeping)
         kept = counted(config, "Encoder", LENGTH).saved_bytes
         _check_memory(self._function("saved_bytes")(config, 1, LENGTH), kept)
 
     def test_costs_of_a_decoder_are_what_is_counted(self, deciding: Raw) -> None:
-        """FLOPs to the last one, memory within a factor."""
+        """Check FLOPs of a decoder exactly and its memory within `FACTOR`."""
         config = _config(deciding)
         found = counted(config, "Decoder", ANSWER, LENGTH)
         stated = self._function("decoder_flops")(config, ANSWER, LENGTH, round(found.computed))
@@ -64,7 +66,7 @@ class CostContract(ModelCases):
         _check_memory(self._function("decoder_saved_bytes")(config, 1, ANSWER, LENGTH), found.saved_bytes)
 
     def test_flops_grow_with_length_and_layers(self, arm: Raw) -> None:
-        """Stated or counted."""
+        """Check stated or counted FLOPs."""
         config = model_config(arm)
         least, most = costs.depth_range(config, 10)
         here, longer, fewer = (

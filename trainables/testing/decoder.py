@@ -1,4 +1,4 @@
-"""What every decoder promises: of an answer that is written token by token, from an encoded input."""
+"""Test decoders, which generate an answer token by token from an encoded input."""
 
 from typing import Any, Final
 
@@ -28,10 +28,10 @@ Answers = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class DecoderContract(ModelCases):
-    """For each arm of a model with a class `Decoder`."""
+    """Tests each arm of a model with a class `Decoder`."""
 
     def test_answers_have_their_shapes_and_bounds(self, writing: Raw) -> None:
-        """One state a token, pooled the last; depth and work are counted, and need no gradient."""
+        """Check one state per token, pooling of the last state, and depth and work without gradients."""
         model = self._writer(writing).eval()
         y, y_mask, memory, memory_mask = answers(_width(model))
         found: Encoded = model.decoder(y, y_mask, memory, memory_mask)
@@ -49,13 +49,13 @@ class DecoderContract(ModelCases):
         check(not found.depth.requires_grad, "depth must be detached, got a gradient")
 
     def test_no_answer_depends_on_a_later_token(self, writing: Raw) -> None:
-        """Through attention, means, halting and experts; in training, where dropout keeps its masks."""
+        """Check attention, means, halting and experts, also in training with constant dropout masks."""
         model = self._writer(having(writing, **DROPPED))
         y, y_mask, memory, memory_mask = full(_width(model))
         later, outputs = full(_width(model), seed=1)[0] * 5, {}
         for seen in (1, 5, LENGTH):
             set_dropout_context(model.train(), seed=2, step=0)
-            with global_stream(2):  # of plain dropout, which the whole model would give
+            with global_stream(2):  # the mask of plain dropout for the full model
                 written = torch.cat((y[:, :seen], later[:, seen:]), 1)
                 outputs[seen] = model.decoder(written, y_mask, memory, memory_mask).states
         whole = outputs.pop(LENGTH)
@@ -64,7 +64,10 @@ class DecoderContract(ModelCases):
             check_close(whole[:, :seen], states[:, :seen], what)
 
     def test_the_beginning_of_an_answer_is_written_without_its_end(self, writing: Raw) -> None:
-        """So that it can be written token by token; how deep its tokens go is decided then."""
+        """Check that prefixes are independent of the rest, so that answers can be generated token by token.
+
+        The depth of each token must be final when it is generated.
+        """
         model = self._writer(writing).eval()
         y, y_mask, memory, memory_mask = full(_width(model))
         whole = model.decoder(y, y_mask, memory, memory_mask)
@@ -79,7 +82,7 @@ class DecoderContract(ModelCases):
         check_close(depth / LENGTH, whole.depth, "depth must be the mean over tokens")
 
     def test_the_whole_input_is_seen_by_every_token_and_nothing_else(self, writing: Raw) -> None:
-        """The first tokens of an answer read all of the input, and no padding."""
+        """Check that the first tokens of an answer read all input tokens, but no padding."""
         model = self._writer(writing).eval()
         y, y_mask, memory, memory_mask = answers(_width(model))
         memory.requires_grad_()
@@ -91,7 +94,7 @@ class DecoderContract(ModelCases):
             check(torch.equal(read, memory_mask), message)
 
     def test_padding_of_answers_and_inputs_never_leaks(self, writing: Raw) -> None:
-        """Neither what stands in it nor how much there is."""
+        """Check that neither content nor amount of padding matters."""
         model = self._writer(writing).eval()
         y, y_mask, memory, memory_mask = answers(_width(model))
         clean = model.decoder(y, y_mask, memory, memory_mask)
@@ -116,7 +119,7 @@ class DecoderContract(ModelCases):
                 check_close(getattr(found, name), getattr(clean, name), f"{message}: {name}")
 
     def test_an_answer_does_not_depend_on_its_batch(self, writing: Raw) -> None:
-        """Each row alone is written as among others."""
+        """Check that each row gives equal results alone and in a batch."""
         model = self._writer(writing).eval()
         given = answers(_width(model))
         together = model.decoder(*given)
@@ -127,7 +130,7 @@ class DecoderContract(ModelCases):
             check_close(alone.ponder, together.ponder[row : row + 1], f"{message}: ponder")
 
     def test_every_parameter_of_a_writer_gets_a_gradient(self, writing: Raw) -> None:
-        """With a readout of its own, and with embeddings that are tied, where it can tie them."""
+        """Check with a separate readout and, if the model supports it, with tied embeddings."""
         for tied in (False, True):
             raw = having(writing, dropout=0.1, attention_dropout=0.1, tied_output=tied)
             shared = getattr(model_config(raw), "tied_output", False)
@@ -142,7 +145,7 @@ class DecoderContract(ModelCases):
             check(not zero, message)
 
     def test_early_exit_changes_no_answer(self, writing: Raw) -> None:
-        """In training, with dropout: losses, costs and gradients are those of `none`."""
+        """Check in training with dropout that losses, costs and gradients equal those of the mode `none`."""
         results = {
             mode: _step(self._writer(having(writing, **{EXIT: mode}, **DROPPED)))
             for mode in modes_of(model_config(writing))
@@ -161,14 +164,14 @@ class DecoderContract(ModelCases):
 
 
 def answers(width: int, seed: int = 0) -> Answers:
-    """Vectors of answers and states of inputs, of different lengths, each with its mask."""
+    """Return vectors of answers and states of inputs, of different lengths, each with its mask."""
     y, _, memory, _ = full(width, seed)
     y_mask = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
     return y, y_mask, memory, torch.arange(SOURCES) < torch.tensor(SOURCE_LENGTHS)[:, None]
 
 
 def full(width: int, seed: int = 0) -> Answers:
-    """The same without padding."""
+    """Return vectors of answers and states of inputs without padding, each with its mask."""
     stream = torch.Generator().manual_seed(seed)
     y = torch.randn(ROWS, LENGTH, width, generator=stream, dtype=torch.float64)
     memory = torch.randn(ROWS, SOURCES, width, generator=stream, dtype=torch.float64)
@@ -182,7 +185,7 @@ def _width(model: nn.Module) -> int:
 
 
 def _step(model: nn.Module, step: int = 1) -> tuple[Tensor, Gradients]:
-    """Loss and costs of one forward and backward pass with dropout on, and the gradients there are."""
+    """Return loss and costs of one forward and backward pass with dropout, and the gradients."""
     set_dropout_context(model.train(), SEED, step)
     output = model(synthetic_batch(model.shape, 5, 9, seed=step))  # type: ignore[arg-type]
     auxiliary = 0 if output.encoded.auxiliary is None else output.encoded.auxiliary

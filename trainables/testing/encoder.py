@@ -1,4 +1,4 @@
-"""What every encoder promises: shapes, padding, gradients, and randomness from nowhere but its seed."""
+"""Test encoders: shapes, padding, gradients, and randomness that depends only on the seed."""
 
 import torch
 
@@ -19,24 +19,24 @@ from trainables.testing.cases import (
 from trainables.testing.contract import check, check_close
 
 WIDER = 14
-"""To which a batch is padded that has no row of so many tokens."""
+"""Width in tokens to which a batch with shorter rows is padded."""
 ROUNDING = 0.1
-"""By which 16 bits may change a loss."""
+"""Relative and absolute tolerance of a loss in 16 bits."""
 NO_KERNEL = "could not create a primitive"
-"""Part of what oneDNN says where a processor lacks the instructions, as for LSTMs of 16 bits."""
+"""Part of oneDNN's error message on a processor without the needed instructions, as for LSTMs in 16 bits."""
 
 
 class EncoderContract(ModelCases):
-    """For each arm: what is built of the settings, and one pass of it, forward and backward."""
+    """Tests the settings, the built model, and one forward and backward pass of each arm."""
 
     def test_settings_survive_a_round_trip(self, arm: Raw) -> None:
-        """A plan is kept as JSON and read again."""
+        """Check a round trip through JSON, the format of stored plans."""
         config = model_config(arm)
         again = model_config(config.model_dump(mode="json"))
         check(again == config, f"settings written as JSON must be read as they were: {config!r}, {again!r}")
 
     def test_outputs_have_their_shapes_and_bounds(self, arm: Raw) -> None:
-        """Of `trainables.types.Encoded`; depth and work are counted, and need no gradient."""
+        """Check `trainables.types.Encoded`; depth and work must have no gradient."""
         model = self.built(arm).eval()
         given = batch()
         encoded = model.encoder(embedded(model, given), given.mask)
@@ -59,7 +59,7 @@ class EncoderContract(ModelCases):
         check(loss.isfinite().all(), f"the loss must be finite, got {loss}")
 
     def test_padding_never_leaks(self, arm: Raw) -> None:
-        """Neither what stands in it nor how much there is changes anything that is not padding."""
+        """Check that neither content nor amount of padding changes any other value."""
         model = self.built(arm).eval()
         given, longer = batch(), batch(width=WIDER)
         x = embedded(model, given)
@@ -67,7 +67,7 @@ class EncoderContract(ModelCases):
         noisy = model.encoder(torch.where(given.mask[..., None], x, x + 100), given.mask)
         wide = model.encoder(embedded(model, longer), longer.mask)
         columns = clean.states.shape[1]
-        # Nobody reads the states of padding. Where a model adds positions, it alone knows which are.
+        # States of padding are never used. Only a model with additional positions can identify its padding.
         read = given.mask if columns == given.mask.shape[1] else given.mask.new_ones(len(LENGTHS), columns)
         for found, what in (
             (noisy, "vectors under padding must not matter: where mask is false, x is not zero"),
@@ -77,7 +77,7 @@ class EncoderContract(ModelCases):
             check_same(found, clean, what, without=("states",))
 
     def test_a_sample_does_not_depend_on_its_batch(self, arm: Raw) -> None:
-        """Each row alone is encoded as among others."""
+        """Check that each row gives equal results alone and in a batch."""
         model, given = self.built(arm).eval(), batch()
         x = embedded(model, given)
         together = model.encoder(x, given.mask)
@@ -88,7 +88,7 @@ class EncoderContract(ModelCases):
                 check_close(here, there, f"row {row} must be encoded alone as in its batch: {name}")
 
     def test_every_parameter_gets_a_gradient(self, arm: Raw) -> None:
-        """One that gets none, or zeros alone, is never trained."""
+        """Check that no gradient is missing or zero, since such a parameter would never be trained."""
         model = self.built(having(arm, dropout=0.1, attention_dropout=0.1))
         _, gradients = trained(model, batch([*LENGTHS, 7]))
         without = [name for name, _ in model.named_parameters() if name not in gradients]
@@ -97,7 +97,7 @@ class EncoderContract(ModelCases):
         check(not zero, f"every parameter must get a gradient, got zeros alone for {', '.join(zero)}")
 
     def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
-        """So that a resumed trial drops what it would have dropped, and arms drop alike."""
+        """Check that dropout is repeatable, so that resumed trials and paired arms use equal masks."""
         model, given = self.built(having(arm, dropout=0.2, attention_dropout=0.2)).train(), batch([5, 1, 9])
         losses = []
         for step in (1, 2, 1):
@@ -108,7 +108,7 @@ class EncoderContract(ModelCases):
         check(not torch.equal(first, other), f"steps must drop differently, got the losses {first} twice")
 
     def test_building_is_a_function_of_the_seed_alone(self, arm: Raw) -> None:
-        """No global generator is read or moved."""
+        """Check that building neither reads nor advances a global generator."""
         before = torch.random.get_rng_state()
         one, same, other = (build_model(arm, SHAPE, seed).state_dict() for seed in (1, 1, 2))
         check(torch.equal(before, torch.random.get_rng_state()), "torch's generator must stay as it was")
@@ -124,7 +124,7 @@ class EncoderContract(ModelCases):
         )
 
     def test_arms_start_equal_where_they_share(self, arm: Raw) -> None:
-        """Modules that are shared with the small version begin with its weights for the same seed."""
+        """Check that modules shared with the small version have equal initial weights for the same seed."""
         small = dict(build_model(self.every_arm()["small"], SHAPE, SEED).named_modules())
         ours = dict(build_model(arm, SHAPE, SEED).named_modules())
         shared = [name for name in ours.keys() & small.keys() if _kind(ours[name]) == _kind(small[name])]
@@ -134,14 +134,14 @@ class EncoderContract(ModelCases):
                 check(torch.equal(one, same), f"{name} must begin as in the small version, and does not")
 
     def test_on_meta_a_model_has_the_same_parameters_and_no_storage(self, arm: Raw) -> None:
-        """A plan builds every arm without memory."""
+        """Check that a plan can build every arm without memory."""
         real, ghost = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
         here, there = ({name: p.shape for name, p in each.named_parameters()} for each in (real, ghost))
         check(here == there, f"parameters must be the same on the device meta, got {here} and {there}")
         check(all(p.is_meta for p in ghost.parameters()), "nothing may be allocated on the device meta")
 
     def test_sums_stay_in_32_bits_under_autocast(self, arm: Raw) -> None:
-        """Losses and costs are no 16-bit numbers, and near what 32 bits give."""
+        """Check that losses and costs are not 16-bit numbers and are close to those in 32 bits."""
         model = build_model(arm, SHAPE, SEED).eval()
         try:
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -149,7 +149,7 @@ class EncoderContract(ModelCases):
         except RuntimeError as error:
             if NO_KERNEL not in str(error):
                 raise
-            import pytest  # which whoever only imports contracts need not have
+            import pytest  # import here, because users of contracts without tests may lack pytest
 
             pytest.skip("this processor cannot run it in 16 bits")
         for name, value in {"loss": output.loss, "ponder": output.encoded.ponder}.items():
@@ -158,7 +158,7 @@ class EncoderContract(ModelCases):
         torch.testing.assert_close(output.loss, exact, rtol=ROUNDING, atol=ROUNDING)
 
     def test_depth_is_within_the_range_that_costs_state(self, arm: Raw) -> None:
-        """`depth_range` of the model's file, or what is counted where it has none."""
+        """Check against `depth_range` of the model's file, or the counted range without it."""
         config = model_config(arm)
         computed = self.built(arm).eval()(batch()).encoded.computed
         for length, layers in zip(LENGTHS, computed.tolist(), strict=True):
@@ -168,11 +168,11 @@ class EncoderContract(ModelCases):
 
 
 def _kind(module: torch.nn.Module) -> tuple[object, ...]:
-    """What tells whether two arms share a module: class, sizes, and what it was made with."""
+    """Return class, sizes and constants of a module; two arms share modules for which they are equal."""
     constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
     return type(module), tuple(each.shape for each in _parameters(module)), tuple(sorted(constants.items()))
 
 
 def _parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """Its own, its children left aside."""
+    """Return the parameters of the module without those of its children."""
     return list(module.parameters(recurse=False))

@@ -1,4 +1,4 @@
-"""What every model promises that saves the work of what has halted: nothing changes but the work."""
+"""Test models with early exit: skipping the work of halted units must not change any result."""
 
 from typing import Any, Final, get_args
 
@@ -16,13 +16,13 @@ DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
 
 
 class EarlyExitContract(ModelCases):
-    """For each arm of a model with a field `early_exit`; its default must be the mode that saves most.
+    """Tests each arm of a model with a field `early_exit`, whose default must be the mode that saves most.
 
-    Modes are the values of its `Literal` but `auto`, `none` among them: everything is run.
+    Modes are the values of its `Literal` except `auto`. The mode `none` runs all layers.
     """
 
     def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
-        """In training, with dropout: loss, states, depths, costs and gradients are those of `none`."""
+        """Check in training with dropout that outputs, costs and gradients equal those of `none`."""
         modes = [mode for mode in modes_of(model_config(exiting)) if mode != "none"]
         whole, gradients = trained(self._exiting(exiting, "none"), batch(LENGTHS))
         for mode in modes:
@@ -34,14 +34,14 @@ class EarlyExitContract(ModelCases):
             check(work, f"{EXIT}: {mode} must run no more layers than none")
             check(others.keys() <= gradients.keys(), f"{what}: parameters with a gradient")
             for name, gradient in gradients.items():
-                # What nobody came to ask has no gradient at all.
+                # A weight that no active unit used has no gradient at all.
                 found = others.get(name, torch.zeros_like(gradient))
                 check_close(found, gradient, f"{what}: gradient of {name}")
 
     def test_no_layer_is_run_for_who_has_halted(self, exiting: Raw) -> None:
-        """With the mode that saves most a unit runs what it keeps, and at most one step that is undone.
+        """Check that a unit runs its retained layers and at most one discarded step in the best mode.
 
-        Arms that cannot have all modes are left out.
+        Arms that do not support all modes are skipped.
         """
         config = model_config(exiting)
         if modes_of(config) != _all_modes(config):
@@ -55,7 +55,7 @@ class EarlyExitContract(ModelCases):
 
 
 def modes_of(config: Settings) -> tuple[str, ...]:
-    """Modes that the field `early_exit` of `config` can have, without `auto`; none without such a field."""
+    """Return the possible modes of the field `early_exit`, without `auto`; none without the field."""
     return tuple(mode for mode in _all_modes(config) if _is_possible(config, mode))
 
 

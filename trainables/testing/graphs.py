@@ -1,4 +1,4 @@
-"""What a model promises that declares `GRAPHED`: its training steps can be captured once and replayed."""
+"""Test models that declare `GRAPHED`: their training steps can be captured once and replayed."""
 
 from collections.abc import Callable
 from typing import Final
@@ -19,14 +19,14 @@ from trainables.training.step import Learner, compute_gradients
 from trainables.types import Batch
 
 LENGTHS: Final = ((5, 1, 9, 3, 7), (6, 6, 6, 6, 6), (3, 20, 11, 2, 2), (20, 20, 20, 1, 20))
-"""Of batches that have one shape when they are filled."""
+"""Row lengths of batches that have equal shapes once filled."""
 DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
 SUMS: Final = ("loss", "ponder cost", "hits", "predictions")
 Found = dict[str, Tensor]
 
 
 class RunningEngine:
-    """Captures nothing: a replay runs the pass again."""
+    """Engine without capture: a replay runs the pass again."""
 
     def warm_up(self, run: Callable[[], Tensor]) -> None:
         """Run a pass."""
@@ -35,9 +35,9 @@ class RunningEngine:
     def capture(
         self,
         run: Callable[[], Tensor],
-        known: Callable[[], list[Tensor]],  # noqa: ARG002 it may read anything
+        known: Callable[[], list[Tensor]],  # noqa: ARG002 the pass may read any tensor
     ) -> tuple[Tensor, Callable[[], None]]:
-        """Run a pass."""
+        """Run a pass and return its result and a function that runs it again."""
         found = run()
 
         def replay() -> None:
@@ -47,18 +47,18 @@ class RunningEngine:
 
 
 class GraphContract(ModelCases):
-    """For each arm of a model that declares `GRAPHED`, on the CPU, with dropout on."""
+    """Tests each arm of a model that declares `GRAPHED`, on the CPU, with dropout."""
 
     def every_graphed(self) -> dict[str, Raw]:
-        """Arms whose training steps can be captured."""
+        """Return the arms whose training steps can be captured."""
         arms = self.every_arm()
         return {label: raw for label, raw in arms.items() if ungraphed(model_config(raw), SHAPE) is None}
 
     def test_replayed_steps_are_those_that_are_run(self, graphed: Raw) -> None:
-        """One capture serves other batches, labels and steps: sums and gradients are bit for bit the same.
+        """Check that one capture serves other batches and steps with bit-identical sums and gradients.
 
-        Inside of a pass the host must not wait for the device, read the batch, or pass on tensors of its own
-        or of an earlier pass.
+        Inside a pass the host must not wait for the device, read the batch, or use tensors that were created
+        outside of the pass.
         """
         one, other = (self._passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine()))
         for step, lengths in enumerate(LENGTHS):
@@ -75,9 +75,9 @@ class GraphContract(ModelCases):
             )
 
     def test_filler_rows_change_nothing(self, graphed: Raw) -> None:
-        """Sums and gradients are those of a step without filler rows, but for rounding.
+        """Check that sums and gradients equal those of a step without filler rows, up to rounding.
 
-        In evaluation mode where dropout draws from PyTorch's generator, by the shape of a batch.
+        Models whose dropout draws from PyTorch's generator, by the shape of a batch, run in evaluation mode.
         """
         filled, own = self._passes(graphed, RunningEngine()), self._learner(graphed)
         for each in (filled, own):
@@ -101,7 +101,7 @@ class GraphContract(ModelCases):
 
 
 def of_step(learner: Learner, given: Batch, step: int) -> Found:
-    """Sums of a step, and its gradients by name of the weight."""
+    """Return the sums of a step, and its gradients by name of the weight."""
     sums = dict(zip(SUMS, compute_gradients(learner, given, step), strict=True))
     named = learner.model.named_parameters()
     return sums | {name: each.grad.clone() for name, each in named if each.grad is not None}

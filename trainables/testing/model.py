@@ -1,4 +1,4 @@
-"""The contract of a model: of its encoder, its causal form, its decoder, its costs, and of its training."""
+"""Define the contract of a model: encoder, causal form, decoder, costs and training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,11 +22,11 @@ class ModelContract(
     ResumeContract,
     GraphContract,
 ):
-    """All that is promised of a model. What it has no part for is skipped, with the reason.
+    """Tests of a model. Tests for parts that the model lacks are skipped with a reason.
 
-    A subclass sets `model`, and may set `settings` (its small version), `arms` (further ones, by label),
-    `task` and `train` (of the resumed training), and a method `lively` (inputs halt at different depths).
-    Whatever is compared is computed in float64, so that a model must compute in the type of its weights.
+    A subclass sets `model`, and may set `settings` (of its small version), `arms` (further ones, by label),
+    `task` and `train` (of the resumed training), and a method `lively` (makes inputs halt at different
+    depths). Comparisons use float64, so a model must compute in the dtype of its weights.
     """
 
 
@@ -35,8 +35,14 @@ def model_contract(
     settings: Mapping[str, Any] | None = None,
     arms: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> type[ModelContract]:
-    """A class of tests for the model `name`: its name, or that of its module with its dots.
+    """Return a class of tests for the model `name`.
 
-    `settings` are those of a small version, `arms` further ones by label. Raises ImportError without pytest.
+    Args:
+        name: Name of the model, or dotted name of its module.
+        settings: Settings of a small version.
+        arms: Further settings by label.
+
+    Raises:
+        ImportError: pytest is not installed.
     """
     return made(ModelContract, model=name, settings=settings or {}, arms=arms or {})

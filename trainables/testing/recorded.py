@@ -1,7 +1,7 @@
-"""A stand-in for CUDA graphs on a CPU: operators of a pass are recorded, and run again on the same memory.
+"""Emulate CUDA graphs on a CPU: record the operators of a pass and run them again on the same memory.
 
-As in a CUDA graph, a replay reads and writes the tensors of the recorded pass, and keeps every number that
-the host gave.
+As in a CUDA graph, a replay reads and writes the tensors of the recorded pass, and retains every number that
+the host passed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,21 +19,21 @@ from trainables.layers.constant_shapes import BatchDependentError
 HOST_WAITS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Tags of operators for whose results the host waits."""
 HOST_READS = (Tensor.numpy, Tensor.tolist, Tensor.__array__)
-"""What reads values without an operator on a CPU, and waits or fails on a GPU."""
+"""Functions that read values without an operator on a CPU, and wait or fail on a GPU."""
 
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """One operator, its arguments, and the tensors that it made."""
+    """One operator, its arguments, and the tensors that it created."""
 
     operator: Any
     arguments: Sequence[Any]
     named: Mapping[str, Any]
     made: Sequence[Tensor]
-    """All that it returned, if any of it is in memory of its own; else nothing."""
+    """All returned tensors, if any of them has separate memory; else empty."""
 
     def again(self) -> None:
-        """Run it on the present values of the same tensors."""
+        """Run the operator again on the present values of the same tensors."""
         found = _tensors(self.operator(*self.arguments, **self.named))
         for there, new in zip(self.made, found, strict=False):
             if _address(there) != _address(new):
@@ -41,7 +41,7 @@ class OperatorCall:
 
 
 class HostReads(TorchFunctionMode):
-    """Raises BatchDependentError where the host reads the values of a tensor."""
+    """Raises BatchDependentError if the host reads the values of a tensor."""
 
     def __torch_function__(
         self,
@@ -64,13 +64,13 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, known: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._kept = list(known)
-        """All tensors, so that no memory is used twice."""
+        """All tensors, referenced so that no memory is reused."""
         self._memory = {_address(each) for each in self._kept}
         self._calls: list[OperatorCall] = []
 
     @property
     def operators(self) -> list[str]:
-        """Names of the recorded operators that are run again."""
+        """Return the names of the recorded operators that a replay runs."""
         return [str(each.operator) for each in self._calls]
 
     def __torch_dispatch__(
@@ -80,7 +80,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run an operator and remember it."""
+        """Run an operator and record it."""
         named = kwargs or {}
         given = _tensors((args, named))
         self._check(func, given, named)
@@ -114,7 +114,7 @@ class RecordingEngine:
 
     def __init__(self) -> None:
         self.recordings: list[Recording] = []
-        """Captured passes, the last one at the end."""
+        """Captured passes, the newest last."""
 
     def warm_up(self, run: Callable[[], Tensor]) -> None:
         """Run a pass."""
@@ -123,7 +123,7 @@ class RecordingEngine:
     def capture(
         self, run: Callable[[], Tensor], known: Callable[[], list[Tensor]]
     ) -> tuple[Tensor, Callable[[], None]]:
-        """Record a pass."""
+        """Record a pass and return its result and a function that replays it."""
         recording = Recording(known())
         with recording, HostReads():
             found = run()

@@ -1,4 +1,4 @@
-"""What every model promises to whoever stops its training: it goes on bit for bit."""
+"""Test that an interrupted training of a model continues bit for bit."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ DATA = "contract-data"
 
 
 class ResumeContract(ModelCases):
-    """For the small version and further arms of the user: trained for a few steps on a task, on the CPU."""
+    """Trains the small version and further arms of the user for a few steps on a task, on the CPU."""
 
     task: ClassVar[Mapping[str, Any]] = TASK
     """Settings of the task; by default a small ListOps."""
@@ -38,13 +38,13 @@ class ResumeContract(ModelCases):
     """Settings of the training."""
 
     def every_trained(self) -> dict[str, Raw]:
-        """A few arms, for each is trained three times."""
+        """Return few arms, because each is trained three times."""
         return {label: raw for label, raw in self.every_arm().items() if label in (BASE, *self.arms)}
 
     def test_stopped_at_every_report_it_ends_as_undisturbed(
         self, trained: Raw, tmp_path: Path, tmp_path_factory: "pytest.TempPathFactory"
     ) -> None:
-        """Saved and restored into a new workload each time: measurements and weights are the same."""
+        """Check measurements and weights of a trial that is resumed in a new workload each time."""
         settings = {"task": dict(self.task), "model": trained, "train": dict(self.train)}
         job = Job(settings, 1, data_dir=tmp_path_factory.getbasetemp() / DATA)
         found, resumed = interrupted(Training, job, tmp_path)

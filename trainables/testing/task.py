@@ -1,4 +1,4 @@
-"""The contract of a task: seeded, splits apart, lengths as announced, batches that can be trained on."""
+"""Define the contract of a task: seeded, disjoint splits, declared lengths, usable batches."""
 
 import json
 import math
@@ -28,33 +28,36 @@ from trainables.types import NOT_ASKED, Batch
 TINY: Final = {"width": 8, "heads": 2, "max_layers": 2}
 TRAIN: Final = {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 5}
 DRAWN: Final = ((1, 0), (1, 10**6), (2, 10**6))
-"""Seeds and steps of streamed batches that are looked at."""
+"""Seeds and steps of the tested streamed batches."""
 SEED_FIELD: Final = "data_seed"
 ORDER: Final = ("valid", "train", "test")
-"""Roles of splits by what it takes to build them, tests last."""
+"""Roles of splits by the cost of building them, tests last."""
 Raw = dict[str, Any]
 Row = tuple[int, ...]
 
 
 class TaskContract(Contract):
-    """All that is promised of a task, in a small version, in each of its forms.
+    """Tests of a task in a small version, in each of its forms.
 
     A subclass sets `task`, and `settings` of a version that is built within seconds. It may set `forms`,
     `reseeded` and `solve`.
     """
 
     task: ClassVar[str] = ""
-    """Name of the task, or of the module that it is, with its dots."""
+    """Name of the task, or dotted name of its module."""
     settings: ClassVar[Mapping[str, Any]] = {}
-    """A small version: every split is built in a second or so."""
+    """Settings of a small version: every split is built in about a second."""
     forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Further forms by name: what they set beside."""
+    """Further forms by name, as settings in addition to the small version."""
     reseeded: ClassVar[Mapping[str, Any] | None] = None
-    """What is set beside for other data of the same kind."""
+    """Additional settings that give other data of the same kind."""
     solve: ClassVar[Callable[..., Any] | None] = None
-    """Written without looking at the task: from the text of an input, as `decode` gives it, to its label; for
-    positions a label for each token, -1 where none is asked; for written answers their tokens without the
-    end. What a form sets otherwise comes by keyword. As `staticmethod`."""
+    """Independent solver, as `staticmethod`: returns the label for the text of an input, as `decode` returns
+    it.
+
+    For positions it returns a label per token, -1 without a target; for sequences the answer tokens without
+    the end. Settings of a form are passed by keyword.
+    """
     none: ClassVar[Mapping[str, str]] = {
         "solved": "no function solve: labels are not checked",
         "reseedable": f"no field {SEED_FIELD}, and nothing in reseeded: there are no other data",
@@ -62,7 +65,7 @@ class TaskContract(Contract):
     }
 
     def every_form(self) -> dict[str, Raw]:
-        """Full settings by name of the form."""
+        """Return the full settings of each form by name."""
         if not self.task:
             raise ValueError("a contract must name its task, got none; set `task` in the class")
         small = {"name": self.task} | dict(self.settings)
@@ -72,41 +75,41 @@ class TaskContract(Contract):
         return found
 
     def every_solved(self) -> dict[str, tuple[Raw, Mapping[str, Any]]]:
-        """Forms with what they set beside, where there is a solver."""
+        """Return the forms with their additional settings if there is a solver; else none."""
         if self.solve is None:
             return {}
         return {form: (raw, self.forms.get(form, {})) for form, raw in self.every_form().items()}
 
     def every_reseedable(self) -> dict[str, Raw]:
-        """Forms of which there can be other data."""
+        """Return the forms that can have other data."""
         seeded = SEED_FIELD in catalog.config_class("tasks", self.task).model_fields
         return self.every_form() if seeded or self.reseeded else {}
 
     def every_streamed(self) -> dict[str, Raw]:
-        """Forms whose training examples never end."""
+        """Return the forms with a streamed training split."""
         return {form: raw for form, raw in self.every_form().items() if is_streamed(raw)}
 
     def test_settings_survive_a_round_trip(self, form: Raw) -> None:
-        """A plan is kept as JSON and read again."""
+        """Check a round trip through JSON, the format of stored plans."""
         config = task_catalog.task_config(form)
         again = task_catalog.task_config(config.model_dump(mode="json"))
         check(again == config, f"settings written as JSON must be read as they were: {config!r}, {again!r}")
 
     def test_splits_have_roles_and_names_of_their_own(self, form: Raw) -> None:
-        """One is trained on, one steers the search, others are for tests."""
+        """Check that one split is for training, one for validation, and the others for tests."""
         try:
             task_catalog.splits(task_catalog.task_config(form))
         except ValueError as error:
             raise AssertionError(str(error)) from error
 
     def test_same_settings_same_bytes(self, form: Raw) -> None:
-        """Built again in this process, the last split first."""
+        """Check that splits built again in this process, the last one first, are identical."""
         for info, split in reversed([*stored(form).items()]):
             same = build(form, info.name).content_hash == split.content_hash
             check(same, f"{info.name} must be the same whenever it is built, whatever was built before")
 
     def test_same_bytes_in_another_process(self) -> None:
-        """Where sets have another order, and nothing was built before."""
+        """Check a process in which sets have another order and no split was built before."""
         there = self.contents_elsewhere()
         for form, raw in self.every_form().items():
             here = {info.name: split.content_hash for info, split in stored(raw).items()}
@@ -117,7 +120,7 @@ class TaskContract(Contract):
             check(not changed, message)
 
     def contents_elsewhere(self) -> dict[str, dict[str, str]]:
-        """Hashes of all splits by form, from a process of its own."""
+        """Return the hashes of all splits by form, from a separate process."""
         code = (
             "import json, sys; from trainables.testing.task import contents;"
             "print(json.dumps({form: contents(raw) for form, raw in json.load(sys.stdin).items()}))"
@@ -135,7 +138,7 @@ class TaskContract(Contract):
         return found
 
     def test_another_seed_gives_other_data(self, reseedable: Raw) -> None:
-        """In every split."""
+        """Check every split."""
         now = reseedable.get(SEED_FIELD, 0)
         other = reseedable | dict({SEED_FIELD: now + 1} if self.reseeded is None else self.reseeded)
         for info, split in stored(reseedable).items():
@@ -143,7 +146,7 @@ class TaskContract(Contract):
             check(differs, f"{info.name} must hold other data with another seed, got the same")
 
     def test_settings_of_training_alone_change_no_split_that_is_measured(self, form: Raw) -> None:
-        """Those that the task names in TRAINING_ONLY."""
+        """Check the fields that the task lists in TRAINING_ONLY."""
         config = task_catalog.task_config(form)
         for field in task_catalog.training_only(config):
             changed = {**form, field: (getattr(config, field) or 0) + 7}
@@ -152,7 +155,7 @@ class TaskContract(Contract):
                 check(same, f"{info.name} must not depend on {field}, which is for training alone")
 
     def test_settled_settings_make_the_same_data(self, form: Raw) -> None:
-        """What a task says is the same with what was left out written out."""
+        """Check the normalised settings of the task's function `settled`."""
         config = task_catalog.task_config(form)
         settled = task_catalog.settled(config)
         check(task_catalog.settled(settled) == settled, f"what is settled must stay so, got {settled!r}")
@@ -175,8 +178,10 @@ class TaskContract(Contract):
             check(same, f"training batches must be the same with settled settings, {settled!r}")
 
     def test_fields_change_the_splits_that_they_name(self) -> None:
-        """Numbers a fifth greater: a field marked by InSplits leaves other splits as they are, and one that
-        changes tests alone is marked."""
+        """Check that a field marked by InSplits leaves other splits unchanged.
+
+        Each number is increased by a fifth. A field that changes only tests must have a mark.
+        """
         form = self.every_form()["small"]
         config = task_catalog.task_config(form)
         tests = {info.name for info in task_catalog.splits(config) if info.role == "test"}
@@ -193,7 +198,7 @@ class TaskContract(Contract):
                 check(not strange, message)
 
     def test_no_example_is_in_two_splits(self, form: Raw) -> None:
-        """Where training never ends, test inputs are longer than all that is trained on."""
+        """Check stored splits; for streamed training, test inputs must be longer than training inputs."""
         if is_streamed(form):
             infos = task_catalog.splits(task_catalog.task_config(form))
             longest = max(info.length_max for info in infos if info.role != "test")
@@ -207,7 +212,7 @@ class TaskContract(Contract):
             check(not shared, f"{one} and {other} must share no example, got {shared}")
 
     def test_lengths_and_numbers_are_as_announced(self, form: Raw) -> None:
-        """By `splits`, without any data."""
+        """Check the declarations of `splits`, which need no data."""
         for info, split in stored(form).items():
             message = f"{info.name} must hold {info.examples or 'some'} examples, got {len(split)}"
             check(len(split) > 0 and info.examples in (None, len(split)), message)
@@ -216,7 +221,7 @@ class TaskContract(Contract):
             check(info.length_min <= least <= most <= info.length_max, f"{message}{least} to {most}")
 
     def test_shape_agrees_with_the_data(self, form: Raw) -> None:
-        """Ids of tokens and classes, and the longest input and answer that is trained on."""
+        """Check ids of tokens and classes, and the longest training input and answer."""
         shape = task_catalog.shape(task_catalog.task_config(form))
         allowed, classes = set(range(shape.vocabulary_size)) - {shape.pad_id}, set(range(shape.num_classes))
         for info, split in stored(form).items():
@@ -237,14 +242,14 @@ class TaskContract(Contract):
                 check(answer <= (shape.answer_length_max or 0), message)
 
     def test_batches_are_right_padded(self, form: Raw) -> None:
-        """Of stored splits; every input has a token."""
+        """Check batches of stored splits; every input must have a token."""
         config = task_catalog.task_config(form)
         for split in stored(form).values():
             few = np.arange(len(split))[:: max(1, len(split) // 16)]
             check_batch(split.batch(few), task_catalog.shape(config).pad_id)
 
     def test_labels_are_what_an_independent_solver_finds(self, solved: tuple[Raw, Mapping[str, Any]]) -> None:
-        """Every example of every stored split."""
+        """Check every example of every stored split, and streamed batches."""
         raw, set_ = solved
         assert self.solve is not None
         config = task_catalog.task_config(raw)
@@ -263,7 +268,7 @@ class TaskContract(Contract):
                 check(found == answer, f"drawn: the label of {text!r} must be {found}, got {answer}")
 
     def test_streamed_batches_are_a_function_of_seed_and_step(self, streamed: Raw) -> None:
-        """Their lengths are as announced, and `build` refuses their split."""
+        """Check that lengths are as declared, and that `build` refuses the streamed split."""
         config = task_catalog.task_config(streamed)
         info = next(info for info in task_catalog.splits(config) if info.streamed)
         shape = task_catalog.shape(config)
@@ -281,7 +286,7 @@ class TaskContract(Contract):
             check(info.length_min <= least <= most <= info.length_max, f"{message}{least} to {most}")
 
     def test_a_model_trains_on_it_from_beginning_to_end(self, form: Raw, tmp_path: Path) -> None:
-        """Two steps of a tiny model, validated, then measured on the first test split."""
+        """Train a tiny model for two steps, validate it, and evaluate it on the first test split."""
         config = task_catalog.task_config(form)
         test = tuple(info.name for info in task_catalog.splits(config) if info.role == "test")[:1]
         model = {"name": "universal", **TINY, "causal": task_catalog.shape(config).causal}
@@ -302,10 +307,16 @@ def task_contract(
     contract: type[TaskContract] = TaskContract,
     **attributes: Any,
 ) -> type[TaskContract]:
-    """A class of tests for the task `name`: its name, or that of its module with its dots.
+    """Return a class of tests for the task `name`.
 
-    `settings` are those of a small version, `attributes` further ones of `TaskContract`, or of a subclass of
-    it that is given as `contract`. Raises ImportError without pytest.
+    Args:
+        name: Name of the task, or dotted name of its module.
+        settings: Settings of a small version.
+        contract: Class to derive from: `TaskContract` or a subclass.
+        **attributes: Further attributes of the contract.
+
+    Raises:
+        ImportError: pytest is not installed.
     """
     if (solve := attributes.get("solve")) is not None:
         attributes["solve"] = staticmethod(solve)
@@ -313,7 +324,7 @@ def task_contract(
 
 
 def build(raw: Mapping[str, Any], split: str) -> Split:
-    """One stored split, built anew."""
+    """Return one stored split, newly built."""
     config = task_catalog.task_config(raw)
     module = task_catalog.task_module(str(raw["name"]))
     table, shape = module.build(config, split), module.shape(config)
@@ -321,7 +332,7 @@ def build(raw: Mapping[str, Any], split: str) -> Split:
 
 
 def stored(raw: Mapping[str, Any]) -> Mapping[SplitInfo, Split]:
-    """All splits that are not streamed, built once for all tests of a process."""
+    """Return all splits that are not streamed, built once for all tests of a process."""
     return _stored(json.dumps(raw, sort_keys=True))
 
 
@@ -333,13 +344,13 @@ def _stored(raw: str) -> Mapping[SplitInfo, Split]:
 
 
 def contents(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Hashes of all stored splits, each built anew, the last one first."""
+    """Return the hashes of all stored splits, each newly built, the last one first."""
     infos = [info for info in task_catalog.splits(task_catalog.task_config(raw)) if not info.streamed]
     return {info.name: build(raw, info.name).content_hash for info in reversed(infos)}
 
 
 def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
-    """Fields that are numbers, each with settings in which it is greater."""
+    """Yield the numeric fields, each with settings in which the field has a greater value."""
     written, settled = config.model_dump(mode="json"), task_catalog.settled(config)
     for field in type(config).model_fields:
         if type(value := getattr(settled, field)) is int:
@@ -354,9 +365,9 @@ def _not_among(mark: InSplits) -> Callable[[str], bool]:
 
 
 def touched_splits(before: Raw, after: Raw, among: Callable[[str], bool] = lambda _: True) -> Iterator[str]:
-    """Names of stored splits that hold something else, of those `among` all that either has.
+    """Yield the names of stored splits whose contents differ, out of the splits that `among` admits.
 
-    Tests come last, training before them: a split is built when its name is asked for.
+    Training comes before tests, because a split is built when it is compared.
     """
     old = {info.name: (info, split) for info, split in stored(before).items()}
     new = {
@@ -369,26 +380,26 @@ def touched_splits(before: Raw, after: Raw, among: Callable[[str], bool] = lambd
 
 
 def is_streamed(raw: Mapping[str, Any]) -> bool:
-    """Whether training examples never end."""
+    """Return whether the training split is streamed."""
     return any(info.streamed for info in task_catalog.splits(task_catalog.task_config(raw)))
 
 
 def drawn(config: Settings) -> dict[tuple[int, int], Batch]:
-    """Some streamed batches by seed and step; none of a task that is stored."""
+    """Return some streamed batches by seed and step; none for a stored task."""
     if not any(info.streamed for info in task_catalog.splits(config)):
         return {}
     return {(seed, step): task_catalog.stream(config, 6, seed, step) for seed, step in DRAWN}
 
 
 def rows(split: Split) -> list[Row]:
-    """Inputs without padding."""
+    """Return the inputs without padding."""
     batch = split.batch(np.arange(len(split)))
     lengths = split.lengths.tolist()
     return [tuple(row[:length]) for row, length in zip(batch.tokens.tolist(), lengths, strict=True)]
 
 
 def labels(config: Settings, split: Split) -> list[Any]:
-    """What a solver must find: labels, those of the tokens, or answers without their ends."""
+    """Return the expected results of a solver: labels, labels of tokens, or answers without end tokens."""
     found: list[Any] = split.batch(np.arange(len(split))).labels.tolist()
     head = task_catalog.shape(config).head
     if head == "positions":
@@ -399,7 +410,7 @@ def labels(config: Settings, split: Split) -> list[Any]:
 
 
 def check_batch(batch: Batch, pad_id: int) -> None:
-    """Fail unless rows are right-padded, with the padding's id, and hold a token each."""
+    """Fail unless rows are right-padded with the padding id and have at least one token."""
     lengths = batch.mask.sum(1)
     filled = torch.arange(batch.mask.shape[1]) < lengths[:, None]
     check(torch.equal(batch.mask, filled), f"masks must be right-padded, got {batch.mask}")

@@ -1,4 +1,4 @@
-"""The contract of training code: the same at a seed, resumed bit for bit, measured as declared."""
+"""Define the contract of training code: repeatable at a seed, resumed bit for bit, measured as declared."""
 
 import copy
 import math
@@ -22,27 +22,27 @@ Raw = dict[str, Any]
 
 
 class TrainableContract(Contract):
-    """All that is promised of a function `train(settings, trial)` or of a class with the Workload protocol.
+    """Tests of a function `train(settings, trial)` or of a class with the Workload protocol.
 
-    A subclass sets `trainable` and `settings` of a trial that ends within seconds, with two reports or more.
+    A subclass sets `trainable`, and `settings` of a trial that ends within seconds with at least two reports.
     It may set `arms`, `splits`, `seed` and `machine`.
     """
 
     trainable: ClassVar[str] = ""
-    """`module:name`, as in a spec."""
+    """Path `module:name`, as in a spec."""
     settings: ClassVar[Mapping[str, Any]] = {}
     """All settings of a short trial, as in the baseline of a spec."""
     arms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Further trials by name: what they set otherwise."""
+    """Further trials by name, as changes to `settings`."""
     splits: ClassVar[tuple[str, ...]] = ("test",)
-    """Test splits that confirmed trials measure; none if it knows none."""
+    """Test splits that confirmed trials measure; empty if the code has none."""
     seed: ClassVar[int] = 1
-    """Of all trials."""
+    """Seed of all trials."""
     machine: ClassVar[frozenset[str]] = frozenset()
-    """Metrics that measure the machine, such as a speed: these alone may differ."""
+    """Metrics that measure the machine, such as a speed; only these may differ between equal trials."""
 
     def every_trial(self) -> dict[str, Raw]:
-        """Settings by name."""
+        """Return the settings of each trial by name."""
         if not self.trainable:
             raise ValueError("a contract must name its trainable, got none; set `trainable` in the class")
         self.found()
@@ -51,11 +51,11 @@ class TrainableContract(Contract):
         }
 
     def found(self) -> Trainable:
-        """What stands at `trainable`. Raises ValueError if it cannot be used."""
+        """Return the trainable at `trainable`. Raises ValueError if it cannot be used."""
         return outside.load(self.trainable)
 
     def job(self, raw: Mapping[str, Any], tmp_path: Path, *, confirmed: bool = True) -> Job:
-        """A trial that reads the test splits, or one of a search."""
+        """Return a confirm trial, which evaluates the test splits, or a search trial."""
         data = tmp_path / "data"
         given = copy.deepcopy(dict(self._checked(raw)))
         if confirmed:
@@ -88,7 +88,7 @@ class TrainableContract(Contract):
         check(left == before, f"settings must be left as they are, got {left}")
 
     def test_metrics_are_as_declared(self, trial: Raw, tmp_path: Path) -> None:
-        """Each that is declared is measured, and stays in its range."""
+        """Check that each declared metric is measured and remains in its range."""
         found, _ = self._run(self.job(trial, tmp_path))
         for metric in self.found().metrics:
             values = _values(metric, found)
@@ -99,7 +99,7 @@ class TrainableContract(Contract):
             check(not wrong, message)
 
     def test_test_splits_are_measured_in_confirmed_trials_alone(self, trial: Raw, tmp_path: Path) -> None:
-        """At the last report; a search never sees them."""
+        """Check that only the last report of confirm trials contains test metrics."""
         for confirmed in (True, False):
             found, _ = self._run(self.job(trial, tmp_path, confirmed=confirmed))
             for split in self.splits:
@@ -110,7 +110,7 @@ class TrainableContract(Contract):
                 check(measured, f"{split} must be measured at the last report of a confirmed trial")
 
     def test_the_same_seed_gives_the_same_numbers(self, trial: Raw, tmp_path: Path) -> None:
-        """Global generators of Python, NumPy and PyTorch are seeded.
+        """Check repeatability. Global generators of Python, NumPy and PyTorch are seeded.
 
         The code has to seed any other generator.
         """
@@ -118,7 +118,7 @@ class TrainableContract(Contract):
         self._compare(other, one, "with the same seed")
 
     def test_stopped_at_every_report_it_ends_as_undisturbed(self, trial: Raw, tmp_path: Path) -> None:
-        """Saved, closed, and restored into a new one each time."""
+        """Check measurements of a trial that is saved, closed and restored into a new one each time."""
         job, saved = self.job(trial, tmp_path), tmp_path / "saved"
         saved.mkdir()
         expected, _ = self._run(job)
@@ -175,14 +175,20 @@ class TrainableContract(Contract):
 def trainable_contract(
     path: str, settings: Mapping[str, Any] | None = None, **attributes: Any
 ) -> type[TrainableContract]:
-    """A class of tests for the training code at `module:name`, on trials with these settings.
+    """Return a class of tests for the training code at `module:name`, on trials with these settings.
 
-    `attributes` are further ones of `TrainableContract`. Raises ImportError without pytest.
+    Args:
+        path: Path `module:name` of the training code.
+        settings: All settings of a short trial.
+        **attributes: Further attributes of `TrainableContract`.
+
+    Raises:
+        ImportError: pytest is not installed.
     """
     return made(TrainableContract, trainable=path, settings=settings or {}, **attributes)
 
 
 def _values(metric: Metric, found: list[Measurement]) -> list[float]:
-    """All that was measured of it, on every split."""
+    """Return all measured values of a metric, on every split."""
     rows = ((name, value) for each in found for name, value in each.metrics.items())
     return [value for name, value in rows if metric.name in (name, split_and_quantity(name)[1])]

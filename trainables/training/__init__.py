@@ -1,4 +1,4 @@
-"""One training loop for every model and task. Settings load without torch, `Training` on first use."""
+"""Train any model on any task. Settings load without torch; `Training` is imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,7 +6,9 @@ if TYPE_CHECKING:
     from trainables.training.workload import Training as Training
 
 NONDETERMINISTIC = frozenset({"train/tokens_per_s", "train/seconds_per_epoch"})
-"""Metrics that measure the machine. All others are equal, bit for bit, when a trial is repeated on a CPU."""
+"""Metrics that measure the machine. All other metrics are equal, bit for bit, when a trial is repeated on a
+CPU.
+"""
 
 
 def __getattr__(name: str) -> Any:

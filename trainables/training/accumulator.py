@@ -1,4 +1,4 @@
-"""Sums over the steps between two measurements, and the check that every step is finite."""
+"""Sum step results between two measurements and check that every step is finite."""
 
 import math
 from dataclasses import fields
@@ -12,7 +12,7 @@ from trainables.protocol import Diverged
 from trainables.training.step import StepResult
 
 STEPS_UNSEEN_ON_CUDA = 50
-"""Reading a result makes the host wait for the device: on CUDA, results are read in bundles of this size."""
+"""Number of step results per read on CUDA, because each read makes the host wait for the device."""
 metrics = (
     Metric("grad_norm", low=0.0, split="train", shown=()),
     Metric(
@@ -27,10 +27,10 @@ _NAMES = tuple(field.name for field in fields(StepResult))
 
 
 class Accumulator:
-    """Adds up step results in step order; reads them from the device as rarely as it may.
+    """Sums step results in step order, with as few reads from the device as possible.
 
-    With a scaled loss (`scaled`) a gradient that is not finite belongs to a step the scaler left out: it is
-    counted, not averaged, and is no divergence.
+    With a scaled loss (`scaled`) a gradient that is not finite marks a step that the scaler skipped. Such
+    steps are counted, excluded from the mean gradient norm, and not treated as divergence.
     """
 
     def __init__(self, *, device: torch.device, scaled: bool) -> None:
@@ -42,13 +42,13 @@ class Accumulator:
         self._skipped = 0
 
     def add(self, step: int, result: StepResult) -> None:
-        """Take the result of step number `step`. Raises `Diverged`, on CUDA up to a bundle late."""
+        """Add the result of step number `step`. Raises `Diverged`, on CUDA some steps late."""
         self._unseen.append((step, result.row()))
         if len(self._unseen) >= self._unseen_max:
             self.flush()
 
     def flush(self) -> None:
-        """Read what is still on the device. Raises `Diverged` for the first step that was not finite."""
+        """Read all pending results. Raises `Diverged` for the first step that was not finite."""
         if not self._unseen:
             return
         rows = torch.stack([row for _, row in self._unseen]).tolist()
@@ -62,7 +62,8 @@ class Accumulator:
             self._skipped += 1
             values["gradient_norm"] = 0.0
         if not all(map(math.isfinite, values.values())):
-            # Steps are counted from 0 inside, from 1 to the outside: "after step 1" is the first one's end.
+            # Steps count from 0 internally and from 1 in messages: "after step 1" is the end of the first
+            # step.
             raise Diverged(step + 1, values["loss"], values["gradient_norm"])
         for name, value in values.items():
             self._sums[name] += value
@@ -70,11 +71,11 @@ class Accumulator:
 
     @property
     def tokens(self) -> float:
-        """Real tokens trained on."""
+        """Return the number of real tokens trained on."""
         return self._sums["tokens"]
 
     def metrics(self) -> dict[str, float]:
-        """Means over all steps added."""
+        """Return means over all added steps."""
         assert not self._unseen, "flush before reading"
         assert self._steps, "at least one step must be added before metrics are read"
         scaled = {"train/skipped_steps": float(self._skipped)} if self._scaled else {}

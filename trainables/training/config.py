@@ -1,4 +1,4 @@
-"""What a spec can set under `train`. Loads no torch."""
+"""Define the settings under `train` in a spec, without importing torch."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -196,16 +196,16 @@ class LearningConfig(Settings):
         return self
 
     def batch_rows(self, length: int) -> int:
-        """Samples a step where all have `length` tokens."""
+        """Return the number of samples per step if all have `length` tokens."""
         return self.batch_size if self.batch_tokens is None else max(1, self.batch_tokens // length)
 
     def part_rows(self, length: int) -> int:
-        """Of these, most that are run at once."""
+        """Return the greatest number of samples that run at once if all have `length` tokens."""
         return ceil(self.batch_rows(length) / self.parts)
 
     @property
     def parts(self) -> int:
-        """That each batch is run in."""
+        """Return the number of parts into which each batch is divided."""
         return self.accumulate * self.ranks
 
 
@@ -214,5 +214,5 @@ class TrainConfig(DecodeConfig, LearningConfig):
 
 
 def train_config(raw: Mapping[str, Any]) -> TrainConfig:
-    """The mapping `train` of a spec, checked. Raises pydantic's ValidationError with all faults."""
+    """Return the validated mapping `train` of a spec. Raises pydantic's ValidationError with all faults."""
     return TrainConfig.model_validate(dict(raw))

@@ -1,4 +1,4 @@
-"""Metrics of a model on one split: loss, accuracy, depth, ponder cost, saved layers, floor."""
+"""Compute the metrics of a model on one split: loss, accuracy, depth, ponder cost, saved layers, floor."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,11 +13,13 @@ from trainables.training.step import Learner
 from trainables.types import NOT_ASKED, Batch, Encoded, Output
 
 PERCENTILES = (10, 50, 90)
-"""Of the halting depth over samples, reported as `depth_p10`, `depth_p50`, `depth_p90`."""
+"""Percentiles of the halting depth over samples, reported as `depth_p10`, `depth_p50`, `depth_p90`."""
 NUM_COMMON = 7
-"""Rows that every head gives, before those of `Output.shares`."""
+"""Number of rows that every head returns, before those of `Output.shares`."""
 SAVED = "saved"
-"""What a quantity moves with that goes by the layers that were run, whether their results are used or not."""
+"""Name of the metric, and value of `moves_with` for metrics that depend on executed layers, including layers
+whose results are discarded.
+"""
 quality = (
     Metric(
         "accuracy",
@@ -78,20 +80,30 @@ costs = (
 
 
 ForwardFlops = Callable[[np.ndarray, np.ndarray], float]
-"""From tokens of each sample and the share of layers run on it to mean FLOPs, as `Work.samples`."""
+"""Function from the tokens of each sample and its share of executed layers to mean FLOPs, as
+`Work.samples`.
+"""
 
 
 @torch.inference_mode()
 def evaluate(
     learner: Learner, batches: Iterable[Batch], forward_flops: ForwardFlops | None = None
 ) -> dict[str, float]:
-    """Metrics of a split, by name without the prefix of the split.
+    """Return the metrics of a split, by name without the prefix of the split.
 
-    `loss`, `ponder`, `depth` and `depth_bound`, the depth where nothing halts, are means over samples,
-    `accuracy` is over predictions, `saved` is the share of layer-steps not run of those bounds, `floor` is
-    the accuracy of always answering the split's commonest label, or whatever a head has in its place; the
-    further values of a head (`Output.shares`) are averaged over samples. With `forward_flops` there is
-    `flops`, the mean of a forward pass. How the split is cut into batches only matters for rounding.
+    Args:
+        learner: The model and its training settings.
+        batches: All samples of the split. Their division into batches affects only rounding.
+        forward_flops: Function for FLOPs; None omits the metric `flops`.
+
+    Returns:
+        `loss`, `ponder`, `depth` and `depth_bound` (the depth without halting): means over samples.
+            `accuracy`:
+        mean over predictions. `saved`: share of the layer-steps in these bounds that did not run. `floor`:
+        accuracy of always predicting the most common label of the split, or the value that a head defines
+        instead. Further values of a head (`Output.shares`): means over samples. `flops`: mean FLOPs of a
+            forward
+        pass.
     """
     names: tuple[str, ...] = ()
     rows: list[Tensor] = []
@@ -107,7 +119,7 @@ def evaluate(
             labels.append(batch.labels)
             lengths.append(batch.mask.sum(1))
     learner.model.train()
-    # One transfer for the whole split: nothing in the loop waits for the device.
+    # Transfer the results of the split at once, so that the loop never waits for the device.
     table = torch.cat(rows, dim=1).cpu().numpy()
     shares = {name: float(row.mean()) for name, row in zip(names, table[NUM_COMMON:], strict=True)}
     floor: Callable[[list[Tensor]], float] = getattr(learner.model, "floor", _floor)
@@ -147,7 +159,7 @@ def _metrics(rows: np.ndarray) -> dict[str, float]:
 
 
 def halting(encoded: Encoded) -> dict[str, float]:
-    """The quantities of one forward pass that only halting moves, means over its samples."""
+    """Return the means over samples of the quantities of one forward pass that only halting changes."""
     return {
         "depth": float(encoded.depth.mean()),
         "ponder": float(encoded.ponder.detach().mean()),

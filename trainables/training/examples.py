@@ -1,16 +1,16 @@
-"""What halting does on single examples: for each token and layer whether it still ran, with what weight.
+"""Record halting on single examples: for each token and layer whether the token was active, and its weight.
 
-A few fixed examples of one split, the same in every trial that reads it, looked at one by one at the end of a
-confirm trial. What is kept are JSON values of bounded size:
+A few fixed examples of one split, the same in every trial that evaluates it, are recorded one by one at the
+end of a confirm trial. The records are JSON values of bounded size:
 
-    split, number     which example of which split
-    target, answer    label and prediction in words, where there is one of each; else None
-    hits, counts      right predictions, and all that were asked for
-    depth             layers kept, the mean over tokens where they halt one by one
-    meaning           of the weights, see `trainables.recurrence.watching`
-    parts             of a pair its two sentences, else the input: `words` (START and END included where the
-                      model adds them), `length` before it was cut, and `running`: for each word a list over
-                      layers, the weight in percent, or -1 where the word had halted
+    split, number     split and index of the example
+    target, answer    label and prediction in words, if there is one of each; else None
+    hits, counts      number of correct predictions, and of predictions with a target
+    depth             number of layers retained, the mean over tokens if tokens halt individually
+    meaning           meaning of the weights, see `trainables.recurrence.watching`
+    parts             the two sentences of a pair, else the input: `words` (with START and END if the model
+                      adds them), `length` before truncation, and `running`: for each word a list over
+                      layers, the weight in percent, or -1 if the word had halted
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,23 +32,23 @@ from trainables.training.step import Learner
 from trainables.types import Batch, Output
 
 MOST_WORDS: Final = 64
-"""Of an input that are kept; more cannot be read side by side."""
+"""Greatest number of words recorded per input; more cannot be displayed side by side."""
 MOST_LAYERS: Final = 32
 MOST_LETTERS: Final = 24
-"""Of a word."""
+"""Greatest number of letters recorded per word."""
 _SEED: Final = 0
 
 
 def chosen(examples: int, count: int) -> np.ndarray:
-    """Which `count` of so many examples are looked at: drawn once, the same in every trial."""
-    # Sorting raw output is the same in every NumPy version, which `Generator.choice` does not promise.
+    """Return the indices of the `count` recorded examples, drawn once and identical in every trial."""
+    # Sorting raw output is the same in every NumPy version, unlike `Generator.choice`.
     keys = numpy_stream(_SEED, "halting-examples").bit_generator.random_raw(examples)
     return np.sort(np.argsort(keys, kind="stable")[:count])
 
 
 @torch.inference_mode()
 def seen_of(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
-    """What a forward pass on the one example of `batch` shows; empty for a model that never halts."""
+    """Return the record of a pass on the one example of `batch`; empty if the model never halts."""
     learner.model.eval()
     drawn = evaluation_stream(learner.model, learner.seed)
     with cpu_threads(learner.config.threads), learner.autocast(), drawn, watching() as watch:
@@ -75,7 +75,7 @@ def _answer(output: Output, watch: ForwardWatch, batch: Batch, task: Settings) -
 
 
 def _parts(seen: PassSeen, batch: Batch, task: Settings, model: nn.Module) -> Sequence[Mapping[str, Any]]:
-    """Row by row of the pass, as many as the example has sentences."""
+    """Return one record per row of the pass, i.e. per sentence of the example."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
     rows = sentences(tokens, getattr(model, "separator_id", None))
     percent, ends = _percent(seen.running()).tolist(), seen.packing.starts.tolist()
@@ -84,7 +84,7 @@ def _parts(seen: PassSeen, batch: Batch, task: Settings, model: nn.Module) -> Se
 
 
 def sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
-    """Both of a pair, else the whole input."""
+    """Return both sentences of a pair, else the full input."""
     if separator is None:
         return [tokens]
     middle = tokens.index(separator)
@@ -103,16 +103,16 @@ def _part(tokens: list[int], running: list[list[int]], task: Settings) -> dict[s
 
 
 def _percent(weights: Tensor) -> Tensor:
-    """Whole percent; -1 stays -1."""
+    """Return the weights in whole percent; -1 remains -1."""
     finite = torch.nan_to_num(weights.double().cpu(), nan=0.0)
     return torch.where(finite < 0, -1.0, (100 * finite).round()).to(torch.int64)
 
 
 def _word(task: Settings, token: int) -> str:
-    """One token as a person would write it; its number where a single one has no words."""
+    """Return one token as readable text; its number if the task cannot decode a single token."""
     if token == shape(task).pad_id:
         return ""
     try:
         return decode(task, [token])[:MOST_LETTERS] or str(token)
-    except Exception:  # a task of others may read whole inputs only; no trial ends for it
+    except Exception:  # a task of another package may decode only full inputs, and that must not end a trial
         return str(token)

@@ -1,9 +1,9 @@
-"""Forward and backward passes of training steps as graphs, one for each shape of filled batches.
+"""Capture forward and backward passes of training steps as graphs, one for each shape of filled batches.
 
-A GPU runs a small model faster than its host launches kernels one by one. So the kernels of a forward and a
-backward pass are captured once for each number of tokens (`Filler`), and replayed with other tokens,
-labels and dropout masks. Clipping and the optimiser stay outside. What a pass must keep to for that is in
-`layers.constant_shapes`; results are those of other passes up to rounding.
+A GPU runs a small model faster than its host launches the kernels one by one. Therefore the kernels of a
+forward and a backward pass are captured once for each number of tokens (`Filler`). They are replayed with
+other tokens, labels and dropout masks. Clipping and the optimiser are not captured. `layers.constant_shapes`
+defines the requirements on a captured pass. Results equal those of other passes up to rounding.
 """
 
 from collections.abc import Callable
@@ -26,37 +26,38 @@ from trainables.training.step import Learner, parts_of, weighted_objective
 from trainables.types import Batch, Output
 
 TOKEN_STEP = 128
-"""Numbers of tokens of filled batches are multiples of this, or of a multiple of it in large batches."""
+"""Divisor of the numbers of tokens in filled batches; large batches use a multiple of it."""
 MOST_SHAPES = 32
-"""Most numbers of tokens that filled batches of a training can have."""
+"""Greatest number of different token counts of the filled batches in one training."""
 
 
 @dataclass(frozen=True)
 class Filler:
-    """How batches are filled up with rows that nothing is learned from.
+    """Rule for padding batches with filler rows that do not affect the loss.
 
-    Filled batches of as many rows have the same width, the same number of rows, and as many tokens as some
-    multiple of `token_step`.
+    All filled batches with equal numbers of rows have the same width and the same number of filler rows.
+    Their number of tokens is a multiple of `token_step`.
     """
 
     width: int
-    """Columns of a filled batch."""
+    """Number of columns in a filled batch."""
     rows: int
-    """Filler rows of a batch."""
+    """Number of filler rows in a batch."""
     token_step: int
     pad_id: int
 
     @classmethod
     def of(cls, rows: int, length_max: int, pad_id: int) -> "Filler":
-        """The filler of batches with at most so many `rows` of at most `length_max` tokens."""
+        """Return the filler for batches with at most `rows` rows of at most `length_max` tokens."""
         width = max(2, length_max)
         step = TOKEN_STEP * ceil(rows * width / (TOKEN_STEP * MOST_SHAPES))
         return cls(width, ceil((step - 1) / (width - 1)), step, pad_id)
 
     def filled(self, batch: Batch) -> Batch:
-        """`batch` with filler rows after its own, of at least one token each.
+        """Return `batch` followed by filler rows with at least one token each.
 
-        Raises ValueError for a batch with longer rows than `length_max`.
+        Raises:
+            ValueError: A row of the batch is longer than `width`.
         """
         if batch.tokens.shape[1] > self.width:
             raise ValueError(
@@ -79,33 +80,35 @@ class Filler:
 
 
 WARM_UPS = 3
-"""Passes before a capture: libraries set themselves up in them, and masks are drawn alike from the second."""
+"""Number of passes before a capture. Libraries initialise themselves in these passes, and the order of
+dropout masks is fixed from the second pass.
+"""
 
 
 class Engine(Protocol):
-    """What captures and replays passes on a device."""
+    """Interface for capturing and replaying passes on a device."""
 
     def warm_up(self, run: Callable[[], Tensor]) -> None:
-        """Run a pass where captured passes run."""
+        """Run a pass in the environment of captured passes."""
 
     def capture(
         self, run: Callable[[], Tensor], known: Callable[[], list[Tensor]]
     ) -> tuple[Tensor, Callable[[], None]]:
-        """Capture a pass: its result, and what runs it again, which writes into the same tensor.
+        """Capture a pass and return its result tensor and a function that replays it into the same tensor.
 
-        `known` returns the tensors that the pass may read and does not make.
+        `known` returns the tensors that the pass may read but does not create.
         """
 
 
 class CudaEngine:
-    """CUDA graphs that share one pool of memory."""
+    """Captures passes as CUDA graphs that share one memory pool."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
 
     def warm_up(self, run: Callable[[], Tensor]) -> None:
-        """Run a pass on the stream of captures."""
+        """Run a pass on the stream that captures use."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             run()
@@ -131,11 +134,11 @@ class CapturedPass:
     shapes: ConstantShapes
     salts: Int[Tensor, " W"]
     sums: Float[Tensor, " 4"]
-    """What `step.compute_gradients` returns of the part, written by each replay."""
+    """Return value of `step.compute_gradients` for the part, overwritten by each replay."""
     replay: Callable[[], None]
 
     def read(self, batch: Batch, salts: Int[np.ndarray, " W"]) -> None:
-        """Have the next replay read another batch and other salts."""
+        """Copy another batch and other salts into the memory that the next replay reads."""
         into = self.batch.tokens, self.batch.mask, self.batch.labels, self.salts
         given = batch.tokens, batch.mask, batch.labels, torch.from_numpy(salts)
         for there, new in zip(into, given, strict=True):
@@ -143,7 +146,7 @@ class CapturedPass:
 
 
 class GraphedPasses:
-    """The forward and backward passes of a learner, captured when a batch of their shape first comes."""
+    """Forward and backward passes of a learner, captured when a batch of a new shape occurs."""
 
     def __init__(self, learner: Learner, filler: Filler, engine: Engine) -> None:
         self._learner = learner
@@ -151,20 +154,22 @@ class GraphedPasses:
         self._engine = engine
         self._weights = [each for each in learner.model.parameters() if each.requires_grad]
         self._gradients: dict[int, Tensor] = {}
-        """Where captured passes put gradients, by number of the weight; unused weights have none."""
+        """Output tensors for gradients of captured passes, by index of the weight; unused weights
+        have none.
+        """
         self._passes: dict[tuple[int, BatchPart], CapturedPass] = {}
 
     @property
     def captured(self) -> int:
-        """Number of captured passes."""
+        """Return the number of captured passes."""
         return len(self._passes)
 
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
-        """Do what `step.compute_gradients` does, for a batch on the host."""
+        """Compute what `step.compute_gradients` computes, for a batch on the host."""
         learner = self._learner
         parts = list(parts_of(batch, min(learner.config.parts, len(batch.labels))))
         given = [self._filler.filled(batch.rows(each.first, each.first + each.rows)) for each in parts]
-        # Passes before a capture write gradients too: capture all parts before the first is replayed.
+        # Passes before a capture also write gradients, so capture all parts before replaying the first.
         passes = [self._pass_of(*each, step) for each in zip(given, parts, strict=True)]
         sums = []
         for number, (found, filled) in enumerate(zip(passes, given, strict=True)):
@@ -212,7 +217,7 @@ class GraphedPasses:
         running = shapes.warming() if salts is None else shapes.capturing(salts)
         with running_on(filled_part), running, learner.autocast(caches=False):
             total, sums = weighted_objective(_of_first(learner.model(filled), part.rows), learner, share)
-        # Outside of the context, as CUDA runs backward passes in threads of its own.
+        # Run outside of the context, because CUDA runs backward passes in separate threads.
         found = torch.autograd.grad(total, self._weights, allow_unused=True)
         used = {number: each for number, each in enumerate(found) if each is not None}
         for number in used:
@@ -227,7 +232,7 @@ class GraphedPasses:
 
 
 def other_lengths(batch: Batch) -> Batch:
-    """A batch of the same shape and number of tokens whose rows have other lengths, where that can be."""
+    """Return a batch of the same shape and number of tokens with other row lengths, if possible."""
     lengths, width = batch.mask.sum(1), batch.mask.shape[1]
     longest, shortest = int(lengths.argmax()), int(lengths.argmin())
     if longest == shortest:
@@ -239,7 +244,7 @@ def other_lengths(batch: Batch) -> Batch:
 
 
 def _of_first(output: Output, rows: int) -> Output:
-    """What an objective reads of an output, of its first rows."""
+    """Return the first `rows` rows of an output, in the fields that an objective reads."""
     encoded, uniform = output.encoded, output.uniform
     auxiliary = None if encoded.auxiliary is None else encoded.auxiliary[:rows]
     return replace(

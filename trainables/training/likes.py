@@ -1,7 +1,8 @@
-"""For fields of training: which value would do the same in a trial. Used beside the fields in `config`.
+"""Normalise the values of training settings: values with equal effect in a trial have the same normal form.
 
-Each takes settings, whose other fields may stand as values that do the same already, and facts of the trial.
-Validations are counted from 1: the first is always the best so far, and nothing is trained after the last.
+Every function takes settings, whose other fields may already be in normal form, and facts of the trial. The
+fields in `config` refer to them. Validations count from 1: the first is always the best so far, and no
+training follows the last.
 """
 
 from math import ceil
@@ -10,30 +11,31 @@ from typing import Any
 from trainables.acting import TrialFacts, fewer
 
 UNSEEN = 2.0**-25
-"""A share of a float32 that is lost in rounding."""
+"""Relative change of a float32 that is lost in rounding."""
 RADAM_KNOWN = 5.0
-"""Length of the moving average of the second moment from which on RAdam divides by it."""
+"""Length of the moving average of the second moment from which RAdam divides by the second moment."""
 CLIP_NEVER = 1e6
-"""A gradient as long as this is that of a training that has diverged: a larger limit clips nothing."""
+"""Gradient norm that only diverged trainings reach: a larger limit clips nothing."""
 
 EPS_LEAST = 1e-16
-"""What is less is lost beside the root of any second moment but those of gradients too small to be noticed:
-of a thousand times as much no short training sees a bit."""
+"""Smallest effective `eps`. A smaller value is lost in rounding next to the root of the second moment, except
+for negligible gradients: even a value 1000 times as large does not change a bit of a short training.
+"""
 
 
 def validations(config: Any) -> int:
-    """How often a trial that is not ended early is measured."""
+    """Return the number of measurements of a trial that is not ended early."""
     steps, every = int(config.steps), int(config.report_every)
     return ceil(steps / every)
 
 
 def compares(config: Any) -> bool:
-    """Whether anything goes by which validation is the better one."""
+    """Return whether any setting compares validations with each other."""
     return bool(config.select == "best") or config.patience is not None or config.halve_after is not None
 
 
 def adapts(config: Any) -> bool:
-    """Whether the second moment ever divides a step: RAdam waits until enough of it is known, or for ever."""
+    """Return whether the second moment ever divides a step; RAdam first waits for enough steps."""
     if config.optimizer != "ranger":
         return True
     beta2, steps = config.betas[1], config.steps
@@ -42,15 +44,18 @@ def adapts(config: Any) -> bool:
 
 
 def batch_size(config: Any, trial: TrialFacts) -> Any:
-    """Samples a step do not count where tokens do, unless so many tokens are always as many samples."""
+    """Return None if tokens limit the batch, unless that always gives the same number of samples."""
     if config.batch_tokens is None:
         return config.batch_size
     return None if trial.length is None else max(1, config.batch_tokens // trial.length)
 
 
 def batch_tokens(config: Any, trial: TrialFacts) -> Any:
-    """Of inputs of one length as many tokens are as many samples, see `batch_size`; at least one sample,
-    and at most all there are."""
+    """Return the number of tokens per step, limited to the effective range.
+
+    It is None for inputs of equal length, since `batch_size` then returns the number of samples. It is at
+    least 1, which means one sample, and at most the number of all training tokens.
+    """
     if config.batch_tokens is None or trial.length is not None:
         return None
     if config.batch_tokens < 2 * trial.length_min:
@@ -59,12 +64,12 @@ def batch_tokens(config: Any, trial: TrialFacts) -> Any:
 
 
 def order(config: Any, trial: TrialFacts) -> Any:
-    """Inputs of one length are of like length in every order."""
+    """Return "random" for inputs of equal length, because bucketing has no effect on them."""
     return config.order if trial.length is None else "random"
 
 
 def accumulate(config: Any, trial: TrialFacts) -> Any:
-    """One part, unless a cost that is learned from is taken over each part."""
+    """Return 1 unless the training loss has a cost that is computed for each part."""
     if not (trial.batch_cost and config.auxiliary_weight):
         return 1
     parts = config.accumulate * config.ranks
@@ -72,58 +77,58 @@ def accumulate(config: Any, trial: TrialFacts) -> Any:
 
 
 def halve_after(config: Any, _: TrialFacts) -> Any:
-    """The last validation halves for nobody, nor does one that ends the training."""
+    """Return None if no halving can take effect before the last validation or the end by `patience`."""
     halve, patience = config.halve_after, config.patience
     late = halve is None or halve > validations(config) - 3
     return None if late or (patience is not None and halve >= patience) else halve
 
 
 def patience(config: Any, _: TrialFacts) -> Any:
-    """The last validation ends what ends anyway."""
+    """Return None if the training cannot end before its last validation."""
     late = config.patience is None or config.patience > validations(config) - 3
     return None if late else config.patience
 
 
 def clip(config: Any, _: TrialFacts) -> Any:
-    """A limit that no gradient reaches is none."""
+    """Return None for a limit that no gradient reaches."""
     return None if config.clip is None or config.clip >= CLIP_NEVER else config.clip
 
 
 def eps(config: Any, _: TrialFacts) -> Any:
-    """Where nothing is divided nothing is added to what divides, what is lost there is as less."""
+    """Return None if RAdam never divides by the second moment, else at least `EPS_LEAST`."""
     return max(config.eps, EPS_LEAST) if adapts(config) else None
 
 
 def weight_decay(config: Any, _: TrialFacts) -> Any:
-    """What is lost in rounding decays nothing."""
+    """Return 0 for a decay that is lost in rounding."""
     return 0.0 if config.lr * config.weight_decay < UNSEEN else config.weight_decay
 
 
 def ema(config: Any, _: TrialFacts) -> Any:
-    """An average that is the weights themselves, up to rounding, is none."""
+    """Return None for an average that equals the weights up to rounding."""
     return None if config.ema is None or config.ema < UNSEEN else config.ema
 
 
 def report_every(config: Any, _: TrialFacts) -> Any:
-    """The last step is always measured."""
+    """Return at most `steps`, because the last step is always measured."""
     return min(config.report_every, config.steps)
 
 
 def select(config: Any, trial: TrialFacts) -> Any:
-    """Of one validation, or where tests are never read, the last is the best."""
+    """Return "last" for a single validation or without tests, since both choices are then equal."""
     return config.select if trial.confirmed and validations(config) > 1 else "last"
 
 
 def select_by(config: Any, _: TrialFacts) -> Any:
-    """Asked only where validations are compared."""
+    """Return None if no validations are compared."""
     return config.select_by if compares(config) and validations(config) > 1 else None
 
 
 def average_best(config: Any, _: TrialFacts) -> Any:
-    """Of no more than there are."""
+    """Return at most the number of validations."""
     return min(config.average_best, validations(config)) if config.select == "best" else 1
 
 
 def valid_examples(config: Any, trial: TrialFacts) -> Any:
-    """All, where there are no more."""
+    """Return None if the limit is not less than the number of examples."""
     return fewer(config.valid_examples, trial.valid_examples)

@@ -1,4 +1,4 @@
-"""What a trial of the built-in trainable measures, gathered from the files that compute it."""
+"""Collect the metrics of the built-in trainable from the modules that compute them."""
 
 import importlib
 from collections.abc import Collection, Iterable
@@ -17,9 +17,11 @@ HEADLINE_PLACES: tuple[Place, ...] = ("table", "headline", "posthoc", "figure")
 def metrics_of(
     tasks: Iterable[str] = (), heads: Iterable[HeadKind] = get_args(HeadKind)
 ) -> tuple[Metric, ...]:
-    """All that is declared of tasks by their names and of heads, each once, most wanted first.
+    """Return the declared metrics of tasks (by name) and heads, each once, the most important first.
 
-    Raises `extensions.BadName` for a task that is none, ValueError for a declaration that is none.
+    Raises:
+        extensions.BadName: A name is not a task.
+        ValueError: A declaration is invalid.
     """
     kinds = set(heads)
     tasks = tuple(tasks)
@@ -40,7 +42,7 @@ def metrics_of(
 
 
 def _judged_first(metrics: Iterable[Metric], judged: Collection[str]) -> tuple[Metric, ...]:
-    """What the tasks themselves are judged by comes first and is shown as such."""
+    """Return the metrics with the main quantities of the tasks first, displayed as main quantities."""
     known = {each.name: replace(each, shown=HEADLINE_PLACES) for each in metrics if each.name in judged}
     first = [known[name] for name in judged if name in known]
     return (*first, *(each for each in metrics if each.name not in known))

@@ -1,10 +1,10 @@
-"""The optimisers that `train.optimizer` names.
+"""Define the optimisers that `train.optimizer` can select.
 
 Ranger is RAdam with Lookahead: every `LOOKAHEAD_STEPS` steps the weights return to their values after the
-last such step, moved `LOOKAHEAD_SHARE` of the way to the present ones. Sources: Liu et al., On the Variance
-of the Adaptive Learning Rate and Beyond; Zhang et al., Lookahead Optimizer; with the constants, and the
-decoupled weight decay, of the released code of Ray Chowdhury and Caragea, Modeling Hierarchical Structures
-with Continuous Recursive Neural Networks.
+previous such step, moved `LOOKAHEAD_SHARE` of the way to the present ones. Sources: Liu et al., On the
+Variance of the Adaptive Learning Rate and Beyond; Zhang et al., Lookahead Optimizer. The constants and the
+decoupled weight decay are from the released code of Ray Chowdhury and Caragea, Modeling Hierarchical
+Structures with Continuous Recursive Neural Networks.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,14 +20,14 @@ from trainables.training.schedule import learning_rate
 LOOKAHEAD_STEPS = 5
 LOOKAHEAD_SHARE = 0.8
 SLOW = "slow"
-"""Slot of the slow weights of Lookahead."""
+"""Key of Lookahead's slow weights in the optimiser state."""
 _RADAM_STEP = unwrap(torch.optim.RAdam.step)
 
 
 class _Uncompiled(torch.optim.Optimizer):
-    """PyTorch's methods without what marks them for its compiler, which would load it: two seconds a process.
+    """PyTorch's optimiser without compiler decorators, which import the compiler: two seconds per process.
 
-    Nothing here is compiled. What is marked does the same otherwise.
+    Nothing here is compiled, and the undecorated methods are otherwise identical.
     """
 
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
@@ -35,21 +35,21 @@ class _Uncompiled(torch.optim.Optimizer):
 
 
 class AdamW(_Uncompiled, torch.optim.AdamW):
-    """PyTorch's, step by step the same."""
+    """AdamW of PyTorch, identical in every step."""
 
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
 
 class Ranger(_Uncompiled, torch.optim.RAdam):
-    """RAdam with decoupled weight decay and Lookahead; its state is one tensor a slot and parameter."""
+    """RAdam with decoupled weight decay and Lookahead; its state is one tensor per slot and parameter."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], **keywords: Any) -> None:
         super().__init__(parameters, decoupled_weight_decay=True, **keywords)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of RAdam, and every `LOOKAHEAD_STEPS` steps one of the slow weights."""
-        # RAdam takes a parameter with any state for initialised: slow weights are added after its first step.
+        """Take one step of RAdam, and every `LOOKAHEAD_STEPS` steps one step of the slow weights."""
+        # RAdam treats a parameter with any state as initialised, so add slow weights after its first step.
         fresh = {each: each.clone() for each in self._moving() if not self.state[each]}
         loss: float | None = _RADAM_STEP(self, closure)
         for parameter in self._moving():
@@ -64,7 +64,7 @@ class Ranger(_Uncompiled, torch.optim.RAdam):
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimiser of `config`, over every parameter of `model`."""
+    """Return the optimiser of `config` over every parameter of `model`."""
     keywords: dict[str, Any] = {
         "lr": learning_rate(config, 0),
         "betas": config.betas,

@@ -1,8 +1,9 @@
-"""One of the processes that share the batches of a trial, not the first: see `trainables.training.ranks`.
+"""Run a further process that shares the batches of a trial: see `trainables.training.ranks`.
 
     python -m trainables.training.rank
 
-Standard input holds a line for what to train, then one for each step; where it ends, the process does.
+Standard input contains one line with the trial, then one line per step. The process ends when its standard
+input ends.
 """
 
 import json
@@ -25,7 +26,8 @@ from trainables.training.step import Learner, share_of_step
 
 def main() -> None:
     """Work until the trial ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the trial, which is saved first
+    # Ctrl-C must first let the trial save its state, which then ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), daemon=True).start()
     first = orders.get()
@@ -48,7 +50,7 @@ def main() -> None:
 
 
 def _listen(orders: "SimpleQueue[dict[str, Any]]") -> None:
-    """Hear what is to be done; end at once where nobody will say any more, whatever is under way."""
+    """Queue the orders from standard input; end the process at once when standard input ends."""
     for line in sys.stdin:
         orders.put(json.loads(line))
     os._exit(0)

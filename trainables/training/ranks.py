@@ -1,12 +1,13 @@
-"""Several processes that share the batches of one trial, on one machine.
+"""Share the batches of one trial among several processes on one machine.
 
-Rank 0 is the trial's own process: it alone updates weights, measures, reports and saves. The others are
-started by it and hold nothing of their own: for each step they get its number and the weights, work out the
-gradient of their share of the batch, and give it back to be added up. So whatever a trial is restored from,
-they need not be sent. PyTorch's DistributedDataParallel is not used: its means count all processes alike,
-where shares of a batch may differ by a sample, and experts that no token of a share chose have no gradient.
+Rank 0 is the trial's own process: only rank 0 updates weights, measures, reports and saves. It starts the
+other ranks, which have no persistent state. For each step they receive its number and the weights, compute
+the gradient of their share of the batch, and return it for summation. Restoring a trial therefore needs no
+transfer to them. PyTorch's DistributedDataParallel is not used for two reasons. Its means weight all
+processes equally, but shares of a batch may differ by a sample. Experts that no token of a share chose have
+no gradient.
 
-A rank ends when its standard input does: with the trial that started it, however that ended.
+A rank ends when its standard input does, and thus when the trial that started it ends for any reason.
 """
 
 import json
@@ -26,32 +27,32 @@ from torch import Tensor, nn
 from trainables.protocol import Job
 
 PATIENCE: Final = timedelta(minutes=10)
-"""Most time that one rank waits for another within a step."""
+"""Time limit for one rank waiting for another within a step."""
 ENDING_S: Final = 10.0
-"""A rank that has not ended by then is killed."""
+"""Seconds after which a rank that has not ended is killed."""
 MOST_SHOWN: Final = 2_000
-"""Characters of what a rank said at its end."""
+"""Number of characters of a rank's output in an error message."""
 
 
 class RankFailed(RuntimeError):
-    """A process that shared the batches of the trial has died."""
+    """A process that shared the batches of the trial has ended early."""
 
 
 class Exchange:
-    """Weights from rank 0 to all, and sums of gradients and other numbers back to it."""
+    """Transfers weights from rank 0 to all ranks, and sums of gradients and other numbers to rank 0."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = list(model.parameters())
 
     def spread_weights(self) -> None:
-        """Give the weights of rank 0 to all."""
+        """Send the weights of rank 0 to all ranks."""
         flat = torch.cat([each.detach().flatten() for each in self._parameters])
         dist.broadcast(flat, src=0)
         if dist.get_rank():
             _put(flat, [each.detach() for each in self._parameters])
 
     def gather(self, numbers: Tensor) -> Tensor:
-        """Add up gradients and `numbers`, on rank 0. A parameter that no rank has a gradient of has none."""
+        """Sum gradients and `numbers` on rank 0. A parameter without a gradient in any rank has none."""
         there = torch.tensor([each.grad is not None for each in self._parameters], device=numbers.device)
         there = there.to(torch.int64)
         dist.all_reduce(there)
@@ -67,13 +68,13 @@ class Exchange:
 
 
 def _put(flat: Tensor, where: Sequence[Tensor]) -> None:
-    """Numbers, one after the other, into tensors."""
+    """Copy consecutive parts of `flat` into tensors."""
     for each, part in zip(where, torch.split(flat, [each.numel() for each in where]), strict=True):
         each.copy_(part.view_as(each))
 
 
 class Ranks:
-    """The other ranks of a trial, seen from rank 0."""
+    """Manages the other ranks of a trial in rank 0."""
 
     def __init__(self, job: Job, model: nn.Module, count: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="haltsweep-ranks-", ignore_cleanup_errors=True)
@@ -118,7 +119,7 @@ class Ranks:
         )
 
     def _wait_until_ready(self) -> None:
-        """Raises RankFailed for one that ends instead."""
+        """Wait until all ranks are ready. Raises RankFailed if a rank ends instead."""
         for other in self._others:
             assert other.stdout is not None
             if not other.stdout.readline():
@@ -133,7 +134,7 @@ class Ranks:
             raise self._failure(error) from error
 
     def begin(self, step: int) -> None:
-        """Have all ranks begin with their shares of the batch of `step`. Raises RankFailed."""
+        """Start all ranks on their shares of the batch of `step`. Raises RankFailed."""
         for other in self._others:
             self._tell(other, {"step": step})
         try:
@@ -142,14 +143,14 @@ class Ranks:
             raise self._failure(error) from error
 
     def gather(self, numbers: Tensor) -> Tensor:
-        """As of `Exchange`. Raises RankFailed."""
+        """Return the sums of `Exchange.gather`. Raises RankFailed."""
         try:
             return self._exchange.gather(numbers)
         except RuntimeError as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Exception:
-        """What to raise for `error`, once it is known which rank died; itself if none did."""
+        """Return the error to raise for `error`: RankFailed if a rank has ended, else `error` itself."""
         for rank, (other, said) in enumerate(zip(self._others, self._said, strict=True), 1):
             try:
                 code = other.wait(ENDING_S)
@@ -189,9 +190,10 @@ class Ranks:
 
 
 def join(rank: int, count: int, store: Path, device: torch.device) -> None:
-    """Make this process number `rank` of those that meet at the file `store`.
+    """Join this process as number `rank` to the process group that uses the file `store`.
 
-    Raises ValueError where there are fewer GPUs than ranks.
+    Raises:
+        ValueError: There are fewer GPUs than ranks.
     """
     cuda = device.type == "cuda"
     if cuda and torch.cuda.device_count() < count:
@@ -200,7 +202,7 @@ def join(rank: int, count: int, store: Path, device: torch.device) -> None:
             "process sees: ask for as many with resources.gpus"
         )
     before = os.environ.get("GLOO_SOCKET_IFNAME")
-    os.environ["GLOO_SOCKET_IFNAME"] = before or "lo"  # all are on this machine
+    os.environ["GLOO_SOCKET_IFNAME"] = before or "lo"  # all ranks are on this machine
     try:
         dist.init_process_group(
             "nccl" if cuda else "gloo",

@@ -1,7 +1,7 @@
-"""Learning rate and beta1 of a step, as pure functions of the step: nothing to save, nothing to restore.
+"""Compute learning rate and beta1 of a step, as pure functions of the step without any state.
 
-Four schedules from the released code of Ray Chowdhury and Caragea, Investigating Recurrent Transformers
-with Dynamic Halt, and a constant one. Steps count from 0.
+Four schedules are from the released code of Ray Chowdhury and Caragea, Investigating Recurrent Transformers
+with Dynamic Halt; the fifth is constant. Steps count from 0.
 """
 
 import math
@@ -13,11 +13,11 @@ START_DIVISOR = 25.0
 FINAL_DIVISOR = 1e4
 """A one-cycle schedule ends at start / FINAL_DIVISOR."""
 BETA1_HIGH, BETA1_LOW = 0.95, 0.85
-"""Ends of the cycle of beta1, high where the learning rate is low."""
+"""Extremes of the cycle of beta1, which is high when the learning rate is low."""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
-    """Learning rate of the optimiser step number `step`, 0 <= step < config.steps."""
+    """Return the learning rate of optimiser step number `step`, 0 <= step < config.steps."""
     warmup, base = config.warmup_steps, config.lr
     if config.schedule == "linear":
         start = base / START_DIVISOR
@@ -26,7 +26,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     if config.schedule == "rsqrt":
         return base * rise / math.sqrt(max(step + 1, warmup))
     if config.schedule == "cosine":
-        # A warm-up as long as the training leaves no step to fall in.
+        # A warm-up as long as the training leaves no steps for the decrease.
         turn = warmup + config.hold_steps
         fallen = max(0, step - turn) / max(1, config.steps - turn)
         return base * rise * 0.5 * (1 + math.cos(math.pi * fallen))
@@ -34,14 +34,14 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def beta1(config: TrainConfig, step: int) -> float:
-    """AdamW's first beta at step number `step`."""
+    """Return AdamW's first beta at step number `step`."""
     if config.onecycle_beta1:
         return _cycle(config, step, BETA1_HIGH, BETA1_LOW, BETA1_HIGH)
     return config.betas[0]
 
 
 def _cycle(config: TrainConfig, step: int, first: float, middle: float, last: float) -> float:
-    """Straight from `first` to `middle` at the warm-up's end, and straight on to `last` at the last step."""
+    """Interpolate linearly from `first` to `middle` at the end of the warm-up, then to `last`."""
     turn, end = config.warmup_steps - 1, config.steps - 1
     if step < turn:
         return first + (middle - first) * step / turn

@@ -1,9 +1,9 @@
-"""Weights that are measured and reported: their moving average, and the best ones of a training.
+"""Compute the weights that are evaluated and reported: a moving average, and the best weights of a training.
 
-Where there is a moving average, it is measured in place of the weights. Of the best weights as many
-candidates are kept as are averaged at the end of the training. Averaging the last checkpoints: Vaswani et
-al., Attention Is All You Need, s. 6.1. Averaging the best ones: Tan et al., Sparse Universal Transformer, s.
-4.1, by negative log-likelihood, `select_by: loss` here.
+A moving average is evaluated in place of the weights. The number of stored candidates for the best weights is
+the number that is averaged at the end of the training. Averaging the last checkpoints: Vaswani et al.,
+Attention Is All You Need, s. 6.1. Averaging the best ones: Tan et al., Sparse Universal Transformer, s. 4.1,
+by negative log-likelihood, `select_by: loss` here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from trainables.checkpoint import load_weights, read_tensors, weights, write_ten
 
 
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same numbers in memory of their own."""
+    """Return copies of the tensors."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
@@ -35,7 +35,7 @@ def follow(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> Non
 
 @contextmanager
 def holding(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
-    """`tensors` for weights of `model`, and afterwards its own again; None leaves it as it is."""
+    """Replace the weights of `model` by `tensors` in the block; None changes nothing."""
     if tensors is None:
         yield
         return
@@ -50,20 +50,20 @@ class ScoredWeights:
     """Weights with the score of their validation."""
 
     score: float
-    """Score of the validation: more is better."""
+    """Score of the validation: higher is better."""
     step: int
     """Optimiser steps that led to the weights."""
     weights: Mapping[str, Tensor]
 
 
 def best(candidates: Iterable[ScoredWeights], count: int) -> list[ScoredWeights]:
-    """The `count` of highest score, ordered by step; among equal scores the earlier ones are taken."""
+    """Return the `count` candidates of highest score, ordered by step; equal scores prefer earlier steps."""
     chosen = sorted(candidates, key=lambda each: (-each.score, each.step))[:count]
     return sorted(chosen, key=lambda each: each.step)
 
 
 def mean(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
-    """The mean of every tensor, summed in 64 bits; tensors without a floating dtype are the last ones."""
+    """Return the mean of every tensor, summed in 64 bits; the last one if it is not floating."""
     found = dict(candidates[-1].weights)
     for name, last in found.items():
         if last.is_floating_point():
@@ -73,7 +73,7 @@ def mean(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
 
 
 def write_candidates(candidates: Iterable[ScoredWeights], folder: Path) -> list[tuple[float, int]]:
-    """Write the weights of each; scores and steps, by which `read_candidates` finds them again."""
+    """Write the weights of each candidate and return scores and steps, the input of `read_candidates`."""
     listed = []
     for each in candidates:
         write_tensors(_file(folder, each.step), each.weights)
@@ -84,12 +84,16 @@ def write_candidates(candidates: Iterable[ScoredWeights], folder: Path) -> list[
 def read_candidates(
     listed: Iterable[tuple[float, int]], folder: Path, device: torch.device
 ) -> list[ScoredWeights]:
-    """What `write_candidates` wrote, copied to `device`. Raises CheckpointError for damaged files."""
+    """Return the candidates that `write_candidates` wrote, copied to `device`.
+
+    Raises:
+        CheckpointError: A file is damaged.
+    """
     return [ScoredWeights(score, step, _copied(_file(folder, step), device)) for score, step in listed]
 
 
 def _copied(file: Path, device: torch.device) -> dict[str, Tensor]:
-    # Copied out of the mapped file, which may be deleted or replaced while training goes on.
+    # Copy out of the memory-mapped file, which may be deleted or replaced during training.
     return {name: tensor.to(device, copy=True) for name, tensor in read_tensors(file).items()}
 
 

@@ -1,4 +1,4 @@
-"""Where a trial's model and batches come from: on the trial's device, random by the trial's seed alone."""
+"""Provide the model and batches of a trial; all randomness depends on its seed alone."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,13 +29,13 @@ from trainables.training.work import Work
 from trainables.types import Batch
 
 VALID = "valid"
-"""What measurements call a task's split of role `valid`."""
+"""Name in metrics of a task's split with role `valid`."""
 VALID_SEED = 0
-"""Seed of the choice of `valid_examples`: fixed, so that all trials are compared on the same samples."""
+"""Seed of the choice of `valid_examples`; constant, so that all trials are compared on the same samples."""
 
 
 def misfit(task: Settings, config: TrainConfig) -> str | None:
-    """Why batches of `task` cannot have the order of `config`; None where they can."""
+    """Return why batches of `task` cannot have the order of `config`; None if they can."""
     if config.order == "bucketed" and any(info.streamed for info in splits(task)):
         return (
             "order 'bucketed' needs a stored training split, got a task that draws every batch anew: "
@@ -45,14 +45,14 @@ def misfit(task: Settings, config: TrainConfig) -> str | None:
 
 
 class Sources:
-    """Model and batches of one job. Splits are opened when first asked for, never before."""
+    """Model and batches of one job. Each split is opened on first use."""
 
     def __init__(self, job: Job, config: TrainConfig, device: torch.device) -> None:
         self._job = job
         self._config = config
         self.device = device
         self.train_device = device
-        """Device of training batches: the host where steps fill them up first (`training.graphed`)."""
+        """Device of training batches: the host if steps fill them up first (`training.graphed`)."""
         if device.type == "cuda":
             plan_no_shapes()
             torch.set_float32_matmul_precision("high" if config.precision == "tf32" else "highest")
@@ -62,20 +62,20 @@ class Sources:
         self._train_info = infos["train"]
         self._streamed = self._train_info.streamed
         self.digests: dict[str, str] = {}
-        """Digest of the samples of every split that was measured so far, by split."""
+        """Digest of the samples of every split measured so far, by split."""
         if (why := misfit(self._task, config)) is not None:
             raise ValueError(why)
 
     def model(self) -> nn.Module:
-        """The model with its seeded initial weights, in training mode."""
+        """Return the model with its seeded initial weights, in training mode."""
         return build_model(self._job.settings["model"], task_shape(self._task), self._job.seed, self.device)
 
     def work(self) -> Work:
-        """What training and evaluating the model costs."""
+        """Return the FLOPs calculator for training and evaluating the model."""
         return Work(model_config(self._job.settings["model"]), task_shape(self._task), self._config)
 
     def filler(self) -> Filler:
-        """Filler rows of training batches. Raises ValueError for a model or task whose steps need others."""
+        """Return the filler for training batches. Raises ValueError without support for graphs."""
         shape = task_shape(self._task)
         if (why := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
             raise ValueError(f"train.graph {why}")
@@ -83,30 +83,30 @@ class Sources:
         return Filler.of(rows, shape.length_max, shape.pad_id)
 
     def train_batch(self, step: int) -> Batch:
-        """The batch of optimiser step number `step`: a function of data, seed, batch size and step alone."""
+        """Return the batch of optimiser step `step`, which depends on data, settings and seed alone."""
         if self._streamed:
             return self._drawn(step).to(self.train_device)
         return self._train.batch(self._order(step)).to(self.train_device)
 
     @property
     def epoch(self) -> int | None:
-        """Examples of one pass over the training data; None where every batch is drawn anew."""
+        """Return the number of examples per epoch; None if every batch is newly drawn."""
         return None if self._streamed else len(self._train)
 
     def batches(self, split: str) -> Iterator[Batch]:
-        """All samples of `split` that are measured, once each."""
+        """Yield all measured samples of `split`, each once."""
         examples, chosen = self._measured(split)
         lengths, config = examples.lengths[chosen], self._config
         for part in evaluation_batches(lengths, config.eval_batch_size, config.eval_tokens):
             yield examples.batch(chosen[part]).to(self.device)
 
     def to_write(self, split: str) -> Iterator[Batch]:
-        """The samples of `split` that are decoded, once each; of validation no more than are asked for."""
+        """Yield the samples of `split` to decode, each once; in validation at most `decode_examples`."""
         examples, chosen = self._measured(split)
         config = self._config
         if split == VALID:
             chosen = _some(chosen, config.decode_examples)
-        # Each input is there as often as it has hypotheses.
+        # Each input occurs once per hypothesis.
         size, tokens = (
             max(1, most // config.beam_size) for most in (config.eval_batch_size, config.eval_tokens)
         )
@@ -114,13 +114,13 @@ class Sources:
             yield examples.batch(chosen[part]).to(self.device)
 
     def single(self, split: str, count: int) -> Iterator[tuple[int, Batch]]:
-        """Number and batch of each of `count` examples of `split`, the same ones in every trial."""
+        """Yield index and batch of each of `count` examples of `split`, the same examples in every trial."""
         examples = self._open(split)
         for number in chosen(len(examples), count).tolist():
             yield number, examples.batch(np.array([number])).to(self.device)
 
     def several(self, split: str, count: int) -> Iterator[Batch]:
-        """At most `count` examples of `split`, the same ones in every trial."""
+        """Yield batches of at most `count` examples of `split`, the same examples in every trial."""
         examples, config = self._open(split), self._config
         picked = chosen(len(examples), count)
         lengths = examples.lengths[picked]
@@ -129,7 +129,7 @@ class Sources:
 
     @property
     def task(self) -> Settings:
-        """Settings of the task."""
+        """Return the settings of the task."""
         return self._task
 
     @cached_property
@@ -143,11 +143,11 @@ class Sources:
             return TokenBatches(self._train.sizes, self._config.batch_tokens, seed).batch_indices
         if self._config.order == "bucketed":
             return Bucketed(self._train.lengths, size, seed).batch_indices
-        examples = len(self._train)  # not `self`: what refers to itself is freed late
+        examples = len(self._train)  # not `self`: a reference cycle would delay freeing the memory
         return lambda step: batch_indices(examples, size, seed, step)
 
     def _drawn(self, step: int) -> Batch:
-        """A streamed batch. Raises ValueError for one of a task of others that is not as announced."""
+        """Return a streamed batch. Raises ValueError if a custom task violates its declarations."""
         drawn = stream(self._task, self._config.batch_size, self._job.seed, step)
         if is_outside("tasks", task_name(self._task)):
             check_batch(drawn, task_shape(self._task), self._train_info)
@@ -157,7 +157,7 @@ class Sources:
         return open_split(self._task, self._names.get(split, split), self._job.data_dir)
 
     def _measured(self, split: str) -> tuple[Split, np.ndarray]:
-        """The split and which of its samples are measured."""
+        """Return the split and the indices of its measured samples."""
         examples = self._open(split)
         everything = np.arange(len(examples))
         chosen = _some(everything, self._config.valid_examples) if split == VALID else everything
@@ -165,10 +165,10 @@ class Sources:
         return examples, chosen
 
     def _digest(self, examples: Split, chosen: np.ndarray) -> str:
-        """Digest of the measured samples: their content, how many were chosen, and how they are written.
+        """Return a digest of the measured samples: content, number chosen, and form.
 
-        Samples that are written in another form than the usual one have another content. So the form follows
-        behind a space: digests with different forms say nothing about equality.
+        Samples in another form than the default have another content. The form is therefore appended after a
+        space: digests with different forms say nothing about equality.
         """
         some = "" if len(chosen) == len(examples) else f"/{len(chosen)}"
         fields = type(self._task).model_fields
@@ -181,9 +181,9 @@ class Sources:
 
 
 def _some(indices: np.ndarray, limit: int | None) -> np.ndarray:
-    """At most `limit` of `indices`, the same ones in every trial."""
+    """Return at most `limit` of `indices`, the same ones in every trial."""
     if limit is None or limit >= len(indices):
         return indices
-    # Sorting raw output is the same in every NumPy version, which `Generator.choice` does not promise.
+    # Sorting raw output is the same in every NumPy version, unlike `Generator.choice`.
     keys = numpy_stream(VALID_SEED, VALID).bit_generator.random_raw(len(indices))
     return np.sort(indices[np.argsort(keys, kind="stable")[:limit]])

@@ -1,7 +1,7 @@
-"""The complete state of a training, in memory and in a folder.
+"""Hold the complete state of a training, in memory and in a folder.
 
-Everything random is a function of (seed, step) and so is the position in the data; what is left to save is
-the weights, their moving average, the optimiser's moments, the best weights so far and a handful of numbers.
+All randomness and the position in the data are functions of (seed, step). The saved state consists of the
+weights, their moving average, the optimiser's moments, the best weights so far and a few numbers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,58 +25,59 @@ from trainables.training.selected_weights import ScoredWeights, read_candidates,
 from trainables.training.step import Learner
 
 FORMAT = 2
-"""Raised whenever older checkpoints can no longer be read."""
+"""Version of the format; increase it when older checkpoints can no longer be read."""
 MODEL, BEST, OPTIMIZER, STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
 AVERAGE = "average.safetensors"
 COUNT = "step"
-"""PyTorch's name for how many steps an optimiser has taken."""
+"""PyTorch's key for the number of steps that an optimiser has taken."""
 
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """How far a training has come."""
+    """Progress of a training."""
 
     step: int = 0
     """Optimiser steps taken."""
     seconds: float = 0.0
-    """Seconds of work, waiting not counted."""
+    """Seconds of work, without waiting time."""
     best_score: float | None = None
     """valid/accuracy, or minus valid/loss, of the best weights."""
     best_step: int = 0
-    """Step they were measured at."""
+    """Step at which the best weights were measured."""
     stale: int = 0
-    """Validations since then."""
+    """Number of validations since `best_step`."""
     halvings: int = 0
-    """How often the learning rate was halved."""
+    """Number of times the learning rate was halved."""
     finished: bool = False
 
     @property
     def rate_scale(self) -> float:
-        """Factor of the scheduled learning rate."""
+        """Return the factor of the scheduled learning rate."""
         return 0.5**self.halvings
 
 
 @dataclass(slots=True)
 class TrainingState:
-    """What `save` writes and `restore` reads."""
+    """State that `save` writes and `restore` reads."""
 
     learner: Learner
     identity: Mapping[str, Any]
-    """Settings and seed, JSON values: a checkpoint continues only under the same ones."""
+    """Settings and seed as JSON values; a checkpoint can be continued only with equal ones."""
     progress: TrainingProgress
     best: dict[str, Tensor] | None = None
-    """Copy of the best weights, or the mean of several; None before there are any, or where the last ones are
-    reported."""
+    """Copy of the best weights, or the mean of several; None before the first selection, or if the last
+    weights are reported.
+    """
     candidates: list[ScoredWeights] = field(default_factory=list)
-    """The best weights so far, where the mean of several is selected at the end."""
+    """The best weights so far, if the mean of several is selected at the end."""
 
     @property
     def selected(self) -> dict[str, Tensor] | None:
-        """What is reported of a finished training; None for its last weights as they are."""
+        """Return the weights that a finished training reports; None for its last weights."""
         return self.learner.average if self.best is None else self.best
 
     def save(self, folder: Path) -> None:
-        """Write everything into `folder`."""
+        """Write the complete state into `folder`."""
         write_tensors(folder / MODEL, weights(self.learner.model))
         if not self.progress.finished:  # a finished training takes no more steps
             write_tensors(folder / OPTIMIZER, _moments(self.learner))
@@ -94,7 +95,7 @@ class TrainingState:
         write_json(folder / STATE, scalars)
 
     def restore(self, folder: Path) -> None:
-        """Continue from what `save` wrote. Raises CheckpointError if it was saved under other settings."""
+        """Continue from the state that `save` wrote. Raises CheckpointError if its settings differ."""
         scalars = _scalars(folder)
         _must_match(scalars["identity"], self.identity, folder)
         load_weights(self.learner.model, read_tensors(folder / MODEL), folder / MODEL)
@@ -110,24 +111,24 @@ class TrainingState:
 
     @property
     def _follows(self) -> bool:
-        """Whether the moving average is still needed, to be continued or to be reported."""
+        """Return whether the moving average is still needed, to be continued or to be reported."""
         return self.learner.average is not None and not (self.progress.finished and self.best is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What a finished training leaves for re-evaluation."""
+    """Result of a finished training for re-evaluation."""
 
     weights: Mapping[str, Tensor]
-    """Those the test splits were read with."""
+    """Weights that were evaluated on the test splits."""
     step: int
-    """Optimiser steps behind them."""
+    """Number of optimiser steps that produced the weights."""
     last_step: int
-    """Optimiser steps of the whole training."""
+    """Number of optimiser steps of the complete training."""
 
 
 def read_selected(folder: Path) -> Selected:
-    """The chosen weights of a finished training. Raises CheckpointError if it has not ended."""
+    """Return the selected weights of a finished training. Raises CheckpointError if it has not ended."""
     progress = TrainingProgress(**_scalars(folder)["progress"])
     if not progress.finished:
         raise CheckpointError(
@@ -154,7 +155,7 @@ def _scalars(folder: Path) -> dict[str, Any]:
 
 
 def _listed(scalars: Mapping[str, Any]) -> Iterable[tuple[float, int]]:
-    """Scores and steps of the candidates; `shelf` is their key in checkpoints of earlier versions."""
+    """Return scores and steps of the candidates; their key in checkpoints of earlier versions is `shelf`."""
     listed: Iterable[tuple[float, int]] = scalars.get("candidates", scalars.get("shelf", ()))
     return listed
 
@@ -163,12 +164,12 @@ def _best(folder: Path, device: torch.device) -> dict[str, Tensor] | None:
     file = folder / BEST
     if not file.exists():
         return None
-    # Copied out of the mapped file, which may be deleted or replaced while training goes on.
+    # Copy out of the memory-mapped file, which may be deleted or replaced during training.
     return {name: tensor.to(device, copy=True) for name, tensor in read_tensors(file).items()}
 
 
 def _moments(learner: Learner) -> dict[str, Tensor]:
-    """The optimiser's state as `<slot>:<parameter>`; parameters that never had a gradient have none."""
+    """Return the optimiser's state as `<slot>:<parameter>`, without parameters that never had a gradient."""
     state = learner.optimizer.state
     return {
         f"{slot}:{name}": tensor
@@ -183,7 +184,7 @@ def _load_moments(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
     for key, tensor in tensors.items():
         slot, name = key.split(":", 1)
         parameter = parameters[name]
-        # Counts of steps lie on the host, where it reads them without waiting, unless a fused kernel does.
+        # Step counts are on the host, which then reads them without waiting, unless a fused kernel uses them.
         counts = slot == COUNT and not learner.optimizer.defaults.get("fused")
         device = torch.device("cpu") if counts else parameter.device
         learner.optimizer.state[parameter][slot] = tensor.to(device, copy=True)
@@ -210,7 +211,7 @@ def _must_match(saved: Mapping[str, Any], ours: Mapping[str, Any], folder: Path)
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Leaves by dotted path."""
+    """Return the leaves of nested mappings by dotted path."""
     if not isinstance(value, Mapping):
         return {path: value}
     return {

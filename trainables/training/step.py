@@ -1,4 +1,4 @@
-"""One optimiser step, shared by training loop, proofs of the planner and calibration of prices."""
+"""Run one optimiser step, for the training loop, the planner's ablation checks and cost estimates."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -27,37 +27,39 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step saw, before it changed the weights. Detached scalars on the model's device."""
+    """Results of one step from before its weight update, as detached scalars on the model's device."""
 
     loss: Float[Tensor, ""]
     """Mean main loss, without the ponder cost."""
     ponder: Float[Tensor, ""]
     """Mean ponder cost in layers, unweighted."""
     gradient_norm: Float[Tensor, ""]
-    """Euclidean norm of the whole gradient before clipping."""
+    """Euclidean norm of the full gradient before clipping."""
     hits: Float[Tensor, ""]
     counts: Float[Tensor, ""]
     tokens: Int[Tensor, ""]
-    """Real tokens of the batch."""
+    """Number of real tokens in the batch."""
 
     def row(self) -> Float[Tensor, " 6"]:
-        """All values as one float64 tensor, in the order of the fields: a single transfer to the host."""
+        """Return all values as one float64 tensor, in field order, for a single transfer to the host."""
         values = (self.loss, self.ponder, self.gradient_norm, self.hits, self.counts, self.tokens)
         return torch.stack([value.double() for value in values])
 
 
 class CapturedPasses(Protocol):
-    """Forward and backward passes that were captured before: `training.graphed`."""
+    """Interface of captured forward and backward passes: `training.graphed`."""
 
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
-        """Do what `compute_gradients` does."""
+        """Compute what `compute_gradients` computes."""
         raise NotImplementedError
 
 
 class Learner:
-    """A model with its optimiser: all that a step changes.
+    """A model with its optimiser: the state that a step changes.
 
-    Raises ValueError if `precision` needs a CUDA device and the model is on none, or for what `misfit` says.
+    Raises:
+        ValueError: `precision` needs a CUDA device and the model is on another device, or `misfit` returns a
+            reason.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig, *, seed: int) -> None:
@@ -75,27 +77,27 @@ class Learner:
         if config.checkpoint_activations:
             recompute(model)
         self.ranks: Ranks | None = None
-        """The other processes that share its batches, where there are any."""
+        """The other processes that share the batches; None without them."""
         self.graphs: CapturedPasses | None = None
-        """Captured forward and backward passes, where steps replay them."""
+        """Captured forward and backward passes; None if steps do not replay graphs."""
         self.rate_scale = 1.0
         """Factor of the scheduled learning rate, lowered when validations stop improving."""
         self.average = None if config.ema is None else copied(weights(model))
-        """What is measured in place of the weights, if a moving average is asked for."""
+        """Moving average of the weights, evaluated in their place; None without an average."""
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler("cuda", enabled=config.precision == "fp16")
 
     def autocast(self, *, caches: bool = True) -> AbstractContextManager[None]:
-        """Where forward passes run in 16 bits, where that was asked for.
+        """Return a context in which forward passes run in the configured precision.
 
-        `caches`: a weight is cast once for all its uses.
+        `caches` states whether each weight is cast once for all its uses.
         """
         dtype = _AUTOCAST.get(self.config.precision)
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None, cache_enabled=caches)
 
 
 def misfit(model: nn.Module, config: TrainConfig) -> str | None:
-    """Why steps of `config` cannot be taken with `model`, as `must ..., got ...`; None where they can."""
+    """Return why steps of `config` cannot be taken with `model`, as `must ..., got ...`; None if they can."""
     if config.checkpoint_activations and not can_recompute(model):
         return (
             "checkpoint_activations must be false for a model without layers that can be run again in the "
@@ -111,11 +113,11 @@ def misfit(model: nn.Module, config: TrainConfig) -> str | None:
 
 
 def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
-    """What is minimised: the mean main loss plus the weighted means of ponder cost and auxiliary cost.
+    """Return the training loss: the mean main loss plus the weighted means of ponder cost and auxiliary cost.
 
-    Of the main loss, `label_smoothing` is taken against all classes alike. Ray Chowdhury and Caragea,
-    Investigating Recurrent Transformers with Dynamic Halt, Eq. 8; the weight is applied and the mean over the
-    batch taken as in the released code, while training only.
+    A share `label_smoothing` of the main loss treats all classes equally. Source: Ray Chowdhury and Caragea,
+    Investigating Recurrent Transformers with Dynamic Halt, Eq. 8. The weight and the mean over the batch
+    follow the released code and are applied in training only.
     """
     main, smoothing = output.loss.mean(), config.label_smoothing
     if smoothing:
@@ -127,27 +129,30 @@ def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
 
 
 def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
-    """Forward, backward, clip and update on `batch` as optimiser step number `step`, counted from 0.
+    """Run forward, backward, clip and update on `batch` as optimiser step number `step`, counted from 0.
 
-    The rate, beta1 and dropout depend on `step` alone, so a step can be repeated anywhere. Nothing is checked
-    and nothing waits for the device: whether the result is finite is for the caller to see. The gradients, as
-    clipped, stay on the parameters until the next step.
+    The rate, beta1 and dropout depend on `step` alone, so a step can be repeated anywhere. The step checks
+    nothing and does not wait for the device; the caller must check that the result is finite. The clipped
+    gradients remain on the parameters until the next step.
     """
     with cpu_threads(learner.config.threads):
         loss, ponder, hits, counts = compute_gradients(learner, batch, step)
         norm = _update(learner, step)
         if learner.average is not None and learner.config.ema is not None:
             follow(learner.average, learner.model, learner.config.ema)
-    # Graphed passes take batches from the host.
+    # Graphed passes take batches on the host.
     tokens = batch.mask.sum().to(learner.device, non_blocking=True)
     return StepResult(loss, ponder, norm, hits, counts, tokens)
 
 
 def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
-    """Gradients of the objective, scaled in fp16, are put on the parameters.
+    """Store gradients of the objective, scaled in fp16, on the parameters, and return sums over the batch.
 
-    Mean loss, mean ponder cost, hits and predictions of the batch. It is run in as many parts as are asked
-    for, or as it has rows if these are fewer; the means of each part count by its share of the rows.
+    The batch runs in `parts` parts, or one part per row if it has fewer rows. The means of each part are
+    weighted by its share of the rows.
+
+    Returns:
+        Mean loss, mean ponder cost, number of correct predictions, and number of predictions of the batch.
     """
     learner.optimizer.zero_grad(set_to_none=True)
     if learner.ranks is not None:
@@ -162,7 +167,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
 
 
 def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
-    """What rank number `rank` does of a step: gradients of its parts of the batch, and the sums above."""
+    """Compute the share of rank number `rank` in a step: gradients of its parts, and their sums."""
     with cpu_threads(learner.config.threads):
         learner.optimizer.zero_grad(set_to_none=True)
         return _share(learner, batch, step, rank)
@@ -174,7 +179,7 @@ def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor
 
 
 def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
-    """The sums of `compute_gradients` over parts of these `numbers`, of which there may be none."""
+    """Return the sums of `compute_gradients` over the parts with these `numbers`; zeros if none exists."""
     whole = len(batch.labels)
     found = torch.zeros(4, dtype=torch.float64, device=learner.device)
     for number, part in enumerate(parts_of(batch, min(learner.config.parts, whole))):
@@ -187,7 +192,7 @@ def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range
 
 
 def parts_of(batch: Batch, parts: int) -> Iterator[BatchPart]:
-    """As even as can be, the larger ones first."""
+    """Yield parts of the batch that differ by at most one row, the larger ones first."""
     whole, first = len(batch.labels), 0
     asked = batch.labels != NOT_ASKED
     for number in range(parts):
@@ -199,7 +204,7 @@ def parts_of(batch: Batch, parts: int) -> Iterator[BatchPart]:
 def _backward_of_part(
     learner: Learner, rows: Batch, step: int, number: int = 0, share: float = 1.0
 ) -> tuple[Tensor, ...]:
-    """The same of part `number` of a batch, `share` of its rows; its means are weighted by that."""
+    """Run a backward pass on part `number` of a batch with the `share` of its rows as weight of its means."""
     set_dropout_context(learner.model, learner.seed, step, number)
     with learner.autocast():
         output: Output = learner.model(rows)
@@ -209,7 +214,7 @@ def _backward_of_part(
 
 
 def weighted_objective(output: Output, learner: Learner, share: float) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return what a backward pass begins at, scaled in fp16, and detached what `compute_gradients` returns.
+    """Return the loss to differentiate, scaled in fp16, and the sums of `compute_gradients`.
 
     Means of a part of a batch are weighted by its `share` of the rows.
     """
@@ -222,7 +227,7 @@ def weighted_objective(output: Output, learner: Learner, share: float) -> tuple[
 
 
 def _update(learner: Learner, step: int) -> Float[Tensor, ""]:
-    """Clip and step; the norm of the gradient before."""
+    """Clip the gradient, update the weights and return the norm of the gradient before clipping."""
     config, optimizer, scaler = learner.config, learner.optimizer, learner.scaler
     for group in optimizer.param_groups:
         group["lr"] = learner.rate_scale * learning_rate(config, step)
@@ -235,7 +240,7 @@ def _update(learner: Learner, step: int) -> Float[Tensor, ""]:
 
 
 def _clip(model: nn.Module, clip: float | None) -> Float[Tensor, ""]:
-    """Scale the gradient down to norm `clip` if it is longer; the norm it had."""
+    """Scale the gradient down to norm `clip` if it is longer, and return its original norm."""
     parameters = list(model.parameters())
     if clip is not None:
         return nn.utils.clip_grad_norm_(parameters, clip)

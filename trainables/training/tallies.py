@@ -1,17 +1,20 @@
-"""What halting and experts do on many examples together: depth by length and by operators, use of experts.
+"""Tally halting and experts over many examples: depth by length and by operators, use of experts.
 
-Of a fixed part of the test splits, the same in every trial, at the end of a confirm trial. Operators need a
-task that says of which class its tokens are (`task_catalog.token_classes`); in other tasks all tokens are of
-one class. What is kept are JSON values:
+The examples are a fixed part of the test splits, the same in every trial, at the end of a confirm trial.
+Tallies of operators need a task with token classes (`task_catalog.token_classes`); in other tasks all tokens
+have one class. The records are JSON values:
 
-    kind "lengths"    `split`, and bins of its examples by tokens, each about as many: fewest and most tokens,
-                      examples, mean, 10th and 90th percentile of the depth, right answers, answers asked
-                      for, mean depth where nothing halts
-    kind "operators"  the same by number of operators, in bins that are the same for all splits
-    kind "experts"    mixtures, of all splits together: by `name`, `classes` and for each of them `uses`, how
-                      often each expert was chosen, over all layers that a token kept; `layers`: for each
-                      layer how often each expert was chosen there, over all classes; and `words`: for each
-                      expert the words that chose it most often, each with how often, over all layers
+    kind "lengths"    `split`, and bins of its examples by tokens, of about equal size: fewest and most
+        tokens,
+                      examples, mean, 10th and 90th percentile of the depth, correct answers, answers with a
+                      target, mean depth without halting
+    kind "operators"  the same by number of operators, in bins that are identical for all splits
+    kind "experts"    mixtures, over all splits: `name`; `classes`; `uses`, for each class how often each
+        expert
+                      was chosen, over all layers that a token retained; `layers`, for each layer how often
+                          each
+                      expert was chosen there, over all classes; and `words`, for each expert the words that
+                      chose it most often, each with its count, over all layers
 """
 
 from collections import Counter
@@ -37,31 +40,31 @@ from trainables.training.step import Learner
 from trainables.types import Batch, Output
 
 MOST_EXAMPLES: Final = 256
-"""Of each split."""
+"""Greatest number of examples of each split."""
 OPERATOR: Final = "operator"
 BOUNDARY: Final = "START, END"
 WORD: Final = "word"
-"""Class of all tokens in a task that knows no classes."""
+"""Class of all tokens in a task without token classes."""
 TOP_WORDS: Final = 5
-"""Of each expert, as in Tan et al., Sparse Universal Transformer, Table 3."""
+"""Number of recorded words per expert, as in Tan et al., Sparse Universal Transformer, Table 3."""
 MIXTURES: Final = ("attention", "feed-forward")
 LENGTH_BINS: Final = 8
-"""Of a split at most."""
+"""Greatest number of bins of a split."""
 LEAST_IN_BIN: Final = 8
-"""Examples of a bin of lengths, about; fewer bins are made of a small split."""
+"""Approximate least number of examples in a bin of lengths; small splits have fewer bins."""
 MOST_LAYERS: Final = 64
-"""Whose experts are told apart; deeper ones are counted with the last of them."""
+"""Greatest number of layers whose experts are counted separately; deeper layers are added to the last."""
 NO_WORD: Final = -1
 """Token id of START and END."""
 _ENDS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
-"""Where bins of operators begin: one a number up to 12, then ever wider."""
+"""Starts of the bins of operators: one bin per number up to 12, then increasingly wide bins."""
 
 
 @torch.inference_mode()
 def tallied(
     learner: Learner, splits: Mapping[str, Iterable[Batch]], task: Settings
 ) -> Iterator[dict[str, Any]]:
-    """What is kept of all batches of `splits`, by name."""
+    """Yield the records for all batches of `splits`, which maps names to batches."""
     classes = token_classes(task)
     separator = getattr(learner.model, "separator_id", None)
     experts = _Experts(classes or (WORD,) * shape(task).vocabulary_size, separator)
@@ -73,7 +76,7 @@ def tallied(
                 for batch in batches:
                     with watching() as watch:
                         output = learner.model(batch)
-                    # One transfer a batch: reading row by row would wait for the device at each.
+                    # Transfer each batch once; reading row by row would wait for the device at each row.
                     table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
                     rows = [row[mask].tolist() for row, mask in table]
                     depths.add(rows, output)
@@ -87,16 +90,16 @@ def tallied(
 
 @dataclass
 class _Depths:
-    """Of the examples of one split."""
+    """Depths of the examples of one split."""
 
     classes: tuple[str, ...]
-    """By token id; empty where the task knows none."""
+    """Class of each token id; empty if the task has no token classes."""
     separator: int | None
     rows: list[tuple[int, int, float, float, float, float]] = field(default_factory=list)
-    """Of every example tokens, operators, depth, its bound, right answers, answers asked for."""
+    """Tokens, operators, depth, its bound, correct answers and answers with a target, for every example."""
 
     def add(self, rows: Sequence[list[int]], output: Output) -> None:
-        """One more batch, whose tokens are `rows`."""
+        """Add a batch whose tokens are `rows`."""
         lengths = map(len, rows)
         operators = [max(map(self._operators, sentences(row, self.separator))) for row in rows]
         columns = (output.encoded.depth, output.encoded.bound, output.hits, output.counts)
@@ -107,7 +110,7 @@ class _Depths:
         return sum(self.classes[token] == OPERATOR for token in tokens) if self.classes else 0
 
     def kept(self, split: str) -> Iterator[dict[str, Any]]:
-        """By tokens and, where there are such, by operators."""
+        """Yield the records by tokens and, if the task has operators, by operators."""
         table = np.array(self.rows, dtype=np.float64).reshape(-1, 6)
         lengths, operators, values = table[:, 0], table[:, 1], table[:, 2:]
         yield {"kind": "lengths", "split": split, "bins": [*_bins(lengths, values, _quantiles(lengths))]}
@@ -116,7 +119,7 @@ class _Depths:
 
 
 def _quantiles(values: np.ndarray) -> list[int]:
-    """Where bins begin that hold about equally many of the whole numbers `values`, and behind the last."""
+    """Return starts of bins with about equal shares of the integers `values`, and the end of the last bin."""
     if not len(values):
         return []
     bins = min(LENGTH_BINS, max(1, len(values) // LEAST_IN_BIN))
@@ -125,7 +128,10 @@ def _quantiles(values: np.ndarray) -> list[int]:
 
 
 def _bins(by: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[list[float]]:
-    """As far as there are examples. `values`: depth, its bound, right answers, answers asked for."""
+    """Yield one row per bin that contains examples.
+
+    Columns of `values`: depth, its bound, correct answers, answers with a target.
+    """
     for low, end in pairwise(ends):
         inside = (by >= low) & (by < end)
         if inside.any():
@@ -139,27 +145,27 @@ def _bins(by: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator[l
 
 @dataclass
 class _Experts:
-    """Sums over the batches of all splits."""
+    """Uses of experts, summed over the batches of all splits."""
 
     classes: tuple[str, ...]
     separator: int | None
     examples: int = 0
     uses: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
-    """By mixture, then layer from 1: times of every class and expert."""
+    """By mixture, then layer from 1: number of uses per class and expert."""
     choices: dict[int, Counter[tuple[int, int]]] = field(default_factory=dict)
-    """By mixture: how often a token id chose an expert, over all layers."""
+    """By mixture: number of times that a token id chose an expert, over all layers."""
 
     @property
     def names(self) -> list[str]:
-        """Every class once, and that of START and END."""
+        """Return every class once, and the class of START and END."""
         return [*dict.fromkeys(self.classes), BOUNDARY]
 
     def add(self, rows: Sequence[list[int]], seen: PassSeen) -> None:
-        """One more batch, whose tokens are `rows`."""
+        """Add a batch whose tokens are `rows`."""
         self.examples += len(rows)
         if not any(each.side for each in seen.layers):
             return
-        # Of pairs all first sentences are encoded before the second ones.
+        # For pairs, all first sentences are encoded before the second ones.
         parts = zip(*(sentences(row, self.separator) for row in rows), strict=True)
         encoded = [sentence for which in parts for sentence in which]
         classes, ids = self._packed(encoded, seen)
@@ -178,7 +184,7 @@ class _Experts:
                     self._count(number, word, chosen[layer.keeps])
 
     def _count(self, mixture: int, words: Int[Tensor, "K A"], experts: Int[Tensor, "K A"]) -> None:
-        """Count which token ids chose which experts; START and END, which are no words, are left out."""
+        """Count which token ids chose which experts, without START and END."""
         pairs = torch.stack((words, experts), dim=-1)[words != NO_WORD]
         pairs, counts = torch.unique(pairs, dim=0, return_counts=True)
         own = self.choices.setdefault(mixture, Counter())
@@ -187,7 +193,7 @@ class _Experts:
         )
 
     def _packed(self, rows: list[list[int]], seen: PassSeen) -> tuple[list[int], list[int]]:
-        """Class by packed position, as numbers in `names`, and token id."""
+        """Return class (as index in `names`) and token id of each packed position."""
         number = {name: place for place, name in enumerate(self.names)}
         starts, classes, ids = seen.packing.starts.tolist(), list[int](), list[int]()
         for tokens, (start, end) in zip(rows, pairwise(starts), strict=True):
@@ -198,7 +204,7 @@ class _Experts:
         return classes, ids
 
     def _words(self, mixture: int, experts: int, task: Settings) -> Iterator[list[list[Any]]]:
-        """Yield the words of each expert that chose it most often, of equals the lower token id first."""
+        """Yield for each expert the words that chose it most often; ties prefer the lower token id."""
         found: list[list[tuple[int, int]]] = [[] for _ in range(experts)]
         for (word, expert), times in self.choices.get(mixture, Counter()).items():
             found[expert].append((-times, word))
@@ -206,7 +212,7 @@ class _Experts:
             yield [[decode(task, [word])[:MOST_LETTERS], -times] for times, word in nsmallest(TOP_WORDS, own)]
 
     def mixtures(self, task: Settings) -> Iterator[dict[str, Any]]:
-        """Uses of each, of the classes that occurred and the layers that some token kept."""
+        """Yield the uses of each mixture, for classes that occurred and layers that some token retained."""
         for number, layers in sorted(self.uses.items()):
             tables = {
                 layer: uses.reshape(len(self.names), -1)

@@ -1,8 +1,9 @@
-"""FLOPs of a trial's training and evaluation, by the formulas that a plan prices it with.
+"""Compute FLOPs of a trial's training and evaluation, by the formulas of a plan's cost estimate.
 
-Two for each multiply-add of a matrix product and nothing else (`layers.block_costs`). Those of training take
-all inputs to be as long as the task's longest and nothing to halt, as the price of a plan does; those of
-an evaluation are of the samples' own lengths and of the layers that were run on each.
+Each multiply-add of a matrix product counts as two FLOPs; other operations are not counted
+(`layers.block_costs`). FLOPs of training assume that all inputs have the greatest length and that nothing
+halts, as the cost estimate of a plan does. FLOPs of an evaluation use the actual lengths of the samples and
+the number of executed layers.
 """
 
 from functools import cache
@@ -29,7 +30,7 @@ metrics = (
 
 
 class Work:
-    """What one step of training and the evaluation of samples cost a model on a task."""
+    """Cost of training steps and evaluations of a model on a task, in FLOPs."""
 
     def __init__(self, model: Settings, shape: TaskShape, train: TrainConfig) -> None:
         longest = max(shape.length_max, shape.answer_length_max or 0)
@@ -39,15 +40,18 @@ class Work:
 
     @property
     def step(self) -> float:
-        """FLOPs of an optimiser step at most."""
+        """Return the greatest FLOPs of an optimiser step."""
         length = self._shape.length_max
         return self._passes * self._rows * flops(self._model, self._shape, length, self._most(length))
 
     def samples(self, lengths: np.ndarray, shares: np.ndarray) -> float:
-        """Mean FLOPs of a forward pass on one sample.
+        """Return the mean FLOPs of a forward pass on one sample.
 
-        `lengths` (N): tokens of each; `shares` (N): which share of the layers it costs without halting were
-        run on it. FLOPs grow evenly with the layers.
+        FLOPs are assumed to be linear in the number of layers.
+
+        Args:
+            lengths: Tokens of each sample, shape (N).
+            shares: Executed layers of each sample as a share of its layers without halting, shape (N).
         """
 
         @cache

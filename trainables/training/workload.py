@@ -1,4 +1,4 @@
-"""Training and re-evaluating one trial, from one report to the next."""
+"""Train or re-evaluate one trial, from one report to the next."""
 
 import json
 import logging
@@ -32,9 +32,9 @@ from trainables.training.writing import measure_writing
 LOG = logging.getLogger(__name__)
 
 MIN_IMPROVEMENT = 1e-4
-"""What is compared must get better by more than this (released code of Ray Chowdhury and Caragea)."""
+"""Least improvement of a validation score that counts (released code of Ray Chowdhury and Caragea)."""
 EPOCH_SECONDS = "train/seconds_per_epoch"
-"""Measured where the training data are finite: what draws every batch anew has no epochs."""
+"""Metric of tasks with finite training data; tasks that draw every batch have no epochs."""
 metrics = (
     Metric(
         "lr",
@@ -64,15 +64,18 @@ metrics = (
         shown=("table",),
     ),
 )
-"""Of the steps between the last two measurements: where halting is to save time, the speed shows it."""
+"""Metrics of the steps between the last two measurements; the speed shows whether halting saves time."""
 
 
 class Training:
-    """The workload of every trial: a model on a task, trained, measured, saved and restored.
+    """Built-in workload: a model that is trained on a task, measured, saved and restored.
 
-    In phase `posthoc` nothing is trained: the weights chosen by the training in `job.source` are measured
-    once, under the settings of `job`. Test splits are opened after the last step only.
-    Raises ValueError for settings that cannot be built, CheckpointError for a source that does not fit.
+    In phase `posthoc` no training happens: the weights selected by the training in `job.source` are measured
+    once, with the settings of `job`. Test splits are opened after the last step only.
+
+    Raises:
+        ValueError: The settings cannot be built.
+        CheckpointError: The source does not fit the settings.
     """
 
     def __init__(self, job: Job) -> None:
@@ -97,29 +100,30 @@ class Training:
             self._sources.train_device = torch.device("cpu")
 
     def _opened(self, job: Job, config: TrainConfig) -> Sources:
-        """Where model and batches come from, on the device that trains."""
+        """Return the model and batches of the job, on the training device."""
         return Sources(job, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
     def _engine(self) -> Engine:
-        """What captures passes of training steps. Raises ValueError without a CUDA device."""
+        """Return the engine that captures passes. Raises ValueError without a CUDA device."""
         if self._device.type != "cuda":
             raise ValueError("train.graph: true needs a CUDA device, got none: drop it, or train on a GPU")
         return CudaEngine(self._device)
 
     @property
     def model(self) -> torch.nn.Module:
-        """What is trained, with its present weights."""
+        """Return the model with its present weights."""
         return self._state.learner.model
 
     @property
     def finished(self) -> bool:
-        """Whether the last measurement has been made."""
+        """Return whether the last measurement has been returned."""
         return self._state.progress.finished
 
     def advance(self) -> Measurement:
-        """Train until the next report and measure; after the last step, read the test splits too.
+        """Train until the next report and measure; after the last step, evaluate the test splits too.
 
-        Raises Diverged if a loss or a gradient is not finite.
+        Raises:
+            Diverged: A loss or a gradient is not finite.
         """
         assert not self.finished, "a finished workload does not advance"
         begin, progress = perf_counter(), self._state.progress
@@ -129,7 +133,7 @@ class Training:
         return Measurement(progress.step, progress.seconds, metrics, self._examples, self._digests())
 
     def _digests(self) -> dict[str, str]:
-        """Return the digests of all splits that the trial was measured on, at its end; none in a search."""
+        """Return the digests of all measured splits, at the end of a trial; empty in a search."""
         if not self.finished or self._job.phase == "search":
             return {}
         return {metric_name(split, DIGEST): text for split, text in self._sources.digests.items()}
@@ -139,11 +143,11 @@ class Training:
         self._state.save(folder)
 
     def restore(self, folder: Path) -> None:
-        """Continue, bit for bit on a CPU, from what `save` wrote. Raises CheckpointError."""
+        """Continue from the state that `save` wrote, bit for bit on a CPU. Raises CheckpointError."""
         self._state.restore(folder)
 
     def close(self) -> None:
-        """Free the model and the data, device memory included, and end other ranks."""
+        """Free the model and the data, including device memory, and end other ranks."""
         if self._state.learner.ranks is not None:
             self._state.learner.ranks.close()
         del self._state, self._sources
@@ -168,7 +172,7 @@ class Training:
         return metrics
 
     def _steps(self, until: int) -> dict[str, float]:
-        """Optimiser steps up to number `until`, and what they add up to."""
+        """Run optimiser steps up to number `until` and return their metrics."""
         learner, progress = self._state.learner, self._state.progress
         accumulator = Accumulator(device=self._device, scaled=learner.scaler.is_enabled())
         begin, examples = perf_counter(), 0
@@ -188,7 +192,7 @@ class Training:
         return found if epoch is None else found | {EPOCH_SECONDS: seconds * epoch / examples}
 
     def _measure(self, split: str) -> dict[str, float]:
-        """Metrics of `split` under the present weights."""
+        """Return the metrics of `split` with the present weights."""
         learner, sources = self._state.learner, self._sources
         found = evaluate(learner, sources.batches(split), self._work.samples)
         if isinstance(learner.model, SequenceModel):
@@ -205,7 +209,7 @@ class Training:
         return metrics
 
     def _look_at_examples(self) -> Iterator[dict[str, Any]]:
-        """What halting does on single examples of the first test split, and halting and experts on many."""
+        """Yield records of single examples of the first test split, and tallies over many examples."""
         if not self._job.halting_examples:
             return
         split = self._job.splits[0] if self._job.splits else VALID
@@ -218,16 +222,16 @@ class Training:
             }
             yield from tallied(self._state.learner, several, self._sources.task)
         except Exception as error:
-            # Models and tasks of others may be built otherwise; what was measured must not be lost for it.
+            # Models and tasks of other packages may differ in structure; that must not lose measurements.
             LOG.warning("halting of single examples could not be looked at: %r", error)
 
     def _score(self, metrics: dict[str, float]) -> float:
-        """How good a validation was: more is better."""
+        """Return the score of a validation: higher is better."""
         by_loss = self._config.select_by == "loss"
         return -metrics[f"{VALID}/loss"] if by_loss else metrics[f"{VALID}/accuracy"]
 
     def _choose(self, score: float) -> None:
-        """Remember the weights if they are the best so far, or among the best that are averaged."""
+        """Store the weights if they are the best so far, or among the best that are averaged."""
         progress = self._state.progress
         if self._config.average_best > 1 and self._job.phase == "confirm":
             self._keep_if_best(ScoredWeights(score, progress.step, weights(self._state.learner.model)))
@@ -245,14 +249,14 @@ class Training:
         return config.select == "best" and config.average_best == 1 and self._job.phase == "confirm"
 
     def _keep_if_best(self, new: ScoredWeights) -> None:
-        """Keep a copy of the weights while they are among the best."""
+        """Store a copy of the weights while they are among the best."""
         state = self._state
         state.candidates = best([*state.candidates, new], self._config.average_best)
         if new in state.candidates:
             state.candidates[-1] = replace(new, weights=copied(new.weights))
 
     def _average_best(self) -> None:
-        """Select the mean of the best weights, if several were kept."""
+        """Select the mean of the best weights, if several are stored."""
         state = self._state
         if state.candidates:
             state.best, state.progress.best_step = mean(state.candidates), state.candidates[-1].step
@@ -274,7 +278,7 @@ class Training:
             raise ValueError("a posthoc job must name the checkpoint it reads, got source=None")
         selected = read_selected(self._job.source)
         load_weights(self._state.learner.model, selected.weights, self._job.source)
-        # Its one measurement stands where the training that made the weights ended; its seconds are its own.
+        # The measurement has the step at which the source training ended, but its own seconds.
         self._state.progress.step = selected.last_step
         self._state.progress.best_step = selected.step
 

@@ -1,4 +1,4 @@
-"""Measures decoded answers: exact match, its floor, length, and the scores of the task."""
+"""Measure decoded answers: exact match, its floor, length, and the scores of the task."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ metrics = (
 
 @torch.inference_mode()
 def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) -> dict[str, float]:
-    """What `scores` makes of the answers to all inputs in `batches`."""
+    """Return the `scores` of the decoded answers to all inputs in `batches`."""
     hypotheses: list[list[int]] = []
     references: list[list[int]] = []
     model = cast(SequenceModel, learner.model)
@@ -58,17 +58,17 @@ def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) 
 
 
 def right_answers(batch: Batch) -> list[list[int]]:
-    """The answers in the labels of `batch`, without their ends."""
+    """Return the answers in the labels of `batch`, without their end tokens."""
     rows = batch.labels.tolist()
     return [[token for token in row if token != NOT_ASKED][:-1] for row in rows]
 
 
 def scores(task: Settings, hypotheses: Answers, references: Answers) -> dict[str, float]:
-    """How good `hypotheses` are, one for each of `references`; both without ends.
+    """Return the quality of `hypotheses`, one for each of `references`; both without end tokens.
 
-    `exact_match` is the share that is right to the last token, `exact_match_floor` what always giving the
-    commonest right answer would score, `answer_length` the mean number of tokens. A task's own
-    `score(config, hypotheses, references)` adds what else is usual there, e.g. BLEU.
+    `exact_match` is the share of answers that are correct to the last token. `exact_match_floor` is the score
+    of always giving the most common reference. `answer_length` is the mean number of tokens. The task's
+    function `score(config, hypotheses, references)` adds further measures, e.g. BLEU.
     """
     pairs = [(tuple(ours), tuple(right)) for ours, right in zip(hypotheses, references, strict=True)]
     commonest = max(Counter(right for _, right in pairs).values())
