@@ -56,7 +56,7 @@ def test_a_spec_of_published_files_runs_to_its_report(
     assert launched.code == 0, launched.err
     arms = ("baseline", *spec.arms)
     assert f"trials: {len(arms)} finished" in launched.out
-    report = (SweepFolder(shell.folder / "runs" / name).report / "report.md").read_text()
+    report = (SweepFolder(shell.folder / "runs" / spec.name).report / "report.md").read_text()
     assert "| floor (most common label) | 0." in report
     for arm in arms:
         assert re.search(rf"^\| {arm} \| [01]\.\d\d\d \(1\) \|", report, re.MULTILINE), report
