@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -14,10 +13,10 @@ from orchestrator.files.abandoned import short_folder
 from orchestrator.spec.section import Resources
 
 
-@cache
 def _environment() -> Mapping[str, str]:
-    """The same token each time, since Ray reads it once a process."""
-    return ray_environment(private=True)
+    """Return variables for a Ray without a token, since test modules import Ray before any token is set."""
+    with patch.dict(os.environ, {"RAY_AUTH_MODE": "disabled"}):
+        return {**ray_environment(private=True), "RAY_AUTH_MODE": "disabled"}
 
 
 @contextmanager
