@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.code_counts import code_lines
 from tests.architecture.source import calls, found, imported, packaged, parsed, text, tracked, with_tests
 from trainables import catalog
 from trainables.training.measured import metrics_of
 
-LONGEST_FILE = 500
+LONGEST_FILE = 420
 LONGEST_FUNCTION = 60
+"""Lines without docstrings; those of a file also without blank lines and comments."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 UNSAFE_FORMATS = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 RESTRICTED_READER = "trainables/readers/cifar.py"
@@ -24,6 +26,7 @@ SHARED_RANDOMNESS = re.compile(
 WORDS_NOT_METRICS = {
     "orchestrator/cli/display/data_views.py": {"floor"},
     "orchestrator/cli/hours.py": {"lr"},
+    "orchestrator/cli/script_spec.py": {"loss"},
     "orchestrator/conductor/attempts.py": {"saved"},
     "orchestrator/conductor/report_judge.py": {"loss"},
     "orchestrator/ledger/events.py": {"saved"},
@@ -122,7 +125,7 @@ def test_nothing_is_swallowed_in_silence():
 
 
 def test_files_stay_small():
-    lengths = {str(path): len(text(path).splitlines()) for path in with_tests()}
+    lengths = {str(path): code_lines(text(path).encode()) for path in with_tests()}
     assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
 
 
@@ -137,10 +140,18 @@ def test_a_class_has_a_name_of_its_own():
 
 def test_functions_stay_small():
     lengths = {
-        f"{place} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        f"{place} {node.name}": _length(node) - sum(_length(each) for each in node.body[:1] if _is_text(each))
         for place, node in found(*FUNCTIONS, among=with_tests())
     }
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
+
+
+def _length(node):
+    return (node.end_lineno or 0) - node.lineno + 1
+
+
+def _is_text(node):
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 @pytest.mark.parametrize("subject", NOT_SAID)
