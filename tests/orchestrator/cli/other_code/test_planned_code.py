@@ -54,7 +54,7 @@ def test_the_line_of_code_is_named_whose_import_ends_the_command(tmp_path):
     (shell.folder / "own.yaml").write_text(SPEC)
     shown = shell.run_fresh("plan", "own.yaml")
     assert shown.code == -signal.SIGABRT
-    assert f'"{shell.folder / "crashing.py"}", line 3' in shown.err
+    assert '/crashing.py", line 3' in shown.err
 
 
 @pytest.mark.slow
