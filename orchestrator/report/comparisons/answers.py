@@ -258,12 +258,6 @@ def _with_reason(
     if lacking.failed and not lacking.unmeasured and not own:
         # All seeds of the arm finished, so the text must name the reference whose seeds failed.
         said = replace(said, text=f"{said.text} in {contrast.reference}")
-    bounds = difference_bounds(contrast.pairs, metric, readings)
-    why = (
-        withheld_words(bounds, metric, MOST_MISSING)
-        if lacking.spoiled and not lacking.waiting and bounds != {}
-        else ""
-    )
     why = ""
     if lacking.spoiled and not lacking.waiting and not few:
         bounds = difference_bounds(contrast.pairs, metric, readings)
