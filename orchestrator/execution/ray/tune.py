@@ -19,7 +19,6 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.exceptions import RayTaskError
 from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -35,8 +34,12 @@ from orchestrator.trials import DeathCause, OutcomeKind
 REASON_CHARACTERS = 500
 LOW_MEMORY = "running low on memory"
 """Part of Ray's message for an actor that Ray killed because memory had run out."""
-_NOISE = re.compile(r"^\s*((class_name|actor_id|namespace|pid|ip)\b.*|[\^~ ]+)$|\x1b\[[0-9;]*m", re.MULTILINE)
-"""Lines with names that Ray assigns, marks below lines of code, and colour codes."""
+INSIDE = "ray::"
+"""Part of the message of an exception that code inside an actor raised: the name of Ray's task."""
+_NOISE = re.compile(
+    r"^\s*(Failure #.*|(class_name|actor_id|namespace|pid|ip)\b.*|[\^~ ]+)$|\x1b\[[0-9;]*m", re.MULTILINE
+)
+"""Headings of Tune, lines with names that Ray assigns, marks below lines of code, and colour codes."""
 
 
 @dataclass(slots=True)
@@ -220,7 +223,7 @@ class SessionScheduler(FIFOScheduler):
             if UNFIT in why:
                 session.refused(trial.trial_id)
             else:
-                session.lost(trial.trial_id, why, _cause(trial, why))
+                session.lost(trial.trial_id, why, _cause(why))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Update the session at every turn of Tune's loop; Tune itself starts pending runs."""
@@ -237,18 +240,24 @@ class SessionScheduler(FIFOScheduler):
         return None
 
 
-def _cause(run: Run, reason: str) -> DeathCause:
+def _cause(reason: str) -> DeathCause:
     """Return why an actor died. An exception inside the actor would recur on another machine."""
     if LOW_MEMORY in reason:
         return DeathCause.MEMORY
-    return DeathCause.TRIAL if isinstance(run.get_pickled_error(), RayTaskError) else DeathCause.OUTSIDE
+    return DeathCause.TRIAL if INSIDE in reason else DeathCause.OUTSIDE
 
 
 def _reason(run: Run) -> str:
-    """Return the error of a run on one line, shortened in the middle if it is long."""
-    if (error := run.get_pickled_error()) is None:
+    """Return the error of a run on one line, shortened in the middle if it is long.
+
+    Tune writes `error_file` before it calls the scheduler. Its `get_pickled_error` would look for a copy that
+    Tune makes later.
+    """
+    try:
+        written = Path(run.error_file or "").read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return "Ray gave no reason"
-    text = redact(" ".join(_NOISE.sub("", str(error)).partition("Some common causes include")[0].split()))
+    text = redact(" ".join(_NOISE.sub("", written).partition("Some common causes include")[0].split()))
     if UNFIT in text:
         return UNFIT
     if len(text) <= REASON_CHARACTERS:
