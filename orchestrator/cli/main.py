@@ -1,12 +1,9 @@
 """Start `haltsweep`; importing this module loads no torch, Ray, MLflow or Optuna, so that help is fast."""
 
-import atexit
 import errno
 import faulthandler
 import os
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -48,10 +45,6 @@ REFUSED: type[Exception] = next(
     each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
 )
 """Base class of Typer's errors for a command line, which Typer does not export."""
-
-
-THREADS_S = 5.0
-"""Seconds that remaining threads have to end after the command."""
 
 
 class _Interrupted(HaltsweepError):
@@ -152,12 +145,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         faulthandler.enable()  # print the Python line if native code crashes the process
         look_seldom()
     with redacted_stderr():
-        try:
-            _run(arguments)
-        except SystemExit as ending:
-            if own:
-                _end_soon(ending.code)
-            raise
+        _run(arguments)
 
 
 def _open_streams() -> None:
@@ -173,25 +161,6 @@ def _open_streams() -> None:
         except OSError:  # `os.open` returns the lowest free number, which is this one
             os.open(os.devnull, os.O_RDWR)
         setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until exit
-
-
-def _end_soon(code: Any) -> None:
-    """End this process after `THREADS_S` seconds if threads of custom code are still running."""
-    if all(each.daemon for each in threading.enumerate() if each is not threading.main_thread()):
-        return
-
-    def end() -> None:
-        time.sleep(THREADS_S)
-        mine = threading.main_thread()
-        names = [each.name for each in threading.enumerate() if not each.daemon and each is not mine]
-        if not names:  # Python is about to exit this process
-            return
-        complain(f"the command is over, and is not kept for threads that still run: {', '.join(names)}")
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        os._exit(code if isinstance(code, int) else 0 if code is None else 1)
-
-    threading.Thread(target=end, name="end-soon", daemon=True).start()
 
 
 def _run(arguments: Sequence[str] | None) -> None:

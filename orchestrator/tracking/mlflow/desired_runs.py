@@ -40,6 +40,7 @@ from orchestrator.tracking.mlflow.points import (
 )
 from orchestrator.tracking.mlflow.running_time import RunningTime
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial, numbered
+from search_spaces.dimensions import Fixed
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
 from trainables.protocol import Measurement
@@ -87,6 +88,7 @@ class DesiredRuns:
         self._differing = _differing(plan.arms)
         self._trials: dict[str, Trial] = {}
         self._confirmed: dict[str, dict[str, OutcomeKind]] = {}
+        """Outcomes of ended confirm trials, by arm and trial."""
         self._curves = {arm.name: ArmCurves() for arm in plan.arms}
         self._counted: dict[str, CountedReports] = {}
         self._running = {arm.name: RunningTime() for arm in plan.arms}
@@ -215,7 +217,20 @@ class DesiredRuns:
             reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
             if not finished:
                 status, outcome = "FAILED", failed.most_common(1)[0][0]
+        # MLflow cannot change the value of a parameter, so the existing params are retained.
+        self.runs[key].params = self._chosen_params(arm) | self.runs[key].params
         self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
+
+    def _chosen_params(self, arm: str) -> dict[str, str]:
+        """Return the values that were confirmed for every searched field, e.g. `0.5, 0.7` of two repeats."""
+        outcomes = self._confirmed.get(arm, {}).items()
+        trials = [self._trials[trial_id] for trial_id, kind in outcomes if kind is OutcomeKind.FINISHED]
+        trials.sort(key=lambda trial: (trial.planned.repeat, trial.planned.rank))
+        chosen = {
+            path: dict.fromkeys(_text(trial.assignment[path]) for trial in trials if path in trial.assignment)
+            for path in (dimension.path for dimension in self._plan.arm(arm).space.dimensions)
+        }
+        return as_params({path: ", ".join(texts) for path, texts in chosen.items() if texts})
 
     def _retry(self, event: Event) -> None:
         """Reopen the run of a retried trial."""
@@ -315,6 +330,7 @@ class DesiredRuns:
         ]
         text = "\n".join([markdown_text(_cut(arm.why, MAX_TEXT)), *changes]).strip()
         tags = self._tags("arm", arm=arm.name) | self._source
+        searched = {dimension.path for dimension in arm.space.dimensions}
         if text:
             tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
         return DesiredRun(
@@ -323,7 +339,9 @@ class DesiredRuns:
             arm.name,
             start_ms,
             tags=tags,
-            params=as_params(dict(leaves(arm.settings))),
+            params=as_params(
+                {path: value for path, value in leaves(arm.settings) if path not in searched}
+            ),
             inputs=inputs_for(self._inputs, arm.settings),
         )
 
@@ -351,6 +369,12 @@ class DesiredRuns:
             params=as_params({**settings, **trial.assignment, **planned.overrides, **own}),
             inputs=inputs_for(self._inputs, trial.settings, planned.phase, trial.splits),
         )
+
+
+def searched_fields(plan: Plan) -> tuple[str, ...]:
+    """Return the paths of the fields that some arm searches, in the order of the spaces."""
+    dimensions = (each for arm in plan.arms for each in arm.space.dimensions)
+    return tuple(dict.fromkeys(each.path for each in dimensions if not isinstance(each.domain, Fixed)))
 
 
 def status_of(kind: OutcomeKind) -> Status:

@@ -187,13 +187,14 @@ def _refuse_foreign_file(file: Path) -> None:
 class RunStore:
     """The runs of one experiment in MLflow."""
 
-    def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
+    def __init__(self, uri: str, experiment: str, artifacts: Path, view: str = "") -> None:
         """Connect, and create the experiment unless it exists.
 
         Args:
             uri: MLflow's URI of the store.
             experiment: Name of the experiment.
             artifacts: Folder for artifacts of runs in a database. A server stores artifacts itself.
+            view: View of the arms, as `arms_view` returns it; empty for none.
 
         Raises:
             InputError: `check_uri` refuses the URI.
@@ -207,7 +208,7 @@ class RunStore:
             follow_move(uri, artifacts)
             self._client: Any = open_client(uri, artifacts, mode & 0o666)
             folder = None if is_server(uri) else artifacts.resolve() / experiment
-            self.experiment_id = self._open_experiment(experiment, folder, mode)
+            self.experiment_id = self._open_experiment(experiment, folder, mode, view)
 
     def search(self, ledger_uid: str) -> dict[str, Stored]:
         """Return the runs of a ledger, by their key.
@@ -293,7 +294,7 @@ class RunStore:
         if not is_server(self._uri):  # another user's experiment in a shared database may contain any address
             require_known(stored.artifact_uri, "--tracking")
 
-    def _open_experiment(self, name: str, folder: Path | None, mode: int) -> str:
+    def _open_experiment(self, name: str, folder: Path | None, mode: int, view: str) -> str:
         """Return the id of the experiment; a new one stores artifacts in `folder`, created with `mode`."""
         from mlflow.exceptions import MlflowException
 
@@ -312,7 +313,8 @@ class RunStore:
             found = client.get_experiment_by_name(name)
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
-        for key, value in view_tags(str(found.experiment_id), found.tags).items():
+        tags = view_tags(str(found.experiment_id), found.tags, view) if view else {}
+        for key, value in tags.items():
             with suppress(MlflowException):  # another sweep may have set it at the same time
                 client.set_experiment_tag(found.experiment_id, key, value)
         return str(found.experiment_id)
