@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.plan.types import Arm, Plan
 
 
-def smoke(plan: "Plan", data_dir: Path) -> None:
+def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
     """Run every arm of `plan` to its first report, and print the result of each.
 
     Raises:

@@ -75,10 +75,6 @@ MEASUREMENTS = pa.schema(
 
 A retried trial may have several rows for a step: the newest `at` counts.
 """
-_MOST_SURPLUS = 64 * 1024
-"""Maximum unpacked bytes of a file beyond twice the size of the expected file."""
-_BATCH = 1000
-"""Number of rows that are compared at once, which bounds the memory for repeated long texts."""
 _LONG = frozenset({"packages", "code_diff"})
 _JSON = ("assignment", "overrides", "settings", "provenance")
 
@@ -266,38 +262,19 @@ def _no_file_of_ours(file: Path, error: Exception) -> StoreError:
     )
 
 
-def _says(content: bytes, made: Made) -> bool:
-    """Return whether a file contains the table from the ledger, with little more memory than that table.
+def _has_table(content: bytes, made: Made) -> bool:
+    """Return whether a file contains the table from the ledger.
 
-    A few kilobytes may unpack to gigabytes, so the declared size of a file is compared before it is unpacked.
+    The bytes may differ, since other versions of pyarrow encode tables in another way.
     """
-    own = made.encoded()
-    if content == own:
+    if content == made.encoded():
         return True
-    theirs, ours = _opened(made.file, content), _opened(made.file, own)
-    if theirs.metadata.num_rows != len(made.table) or _unpacked(theirs) > 2 * _unpacked(ours) + _MOST_SURPLUS:
-        return False
-    done = 0
     try:
-        for batch in theirs.iter_batches(_BATCH):
-            found = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-            if not _same(made.table.slice(done, len(batch)).replace_schema_metadata(None), found):
-                return False
-            done += len(batch)
+        table = pq.read_table(pa.BufferReader(content)).replace_schema_metadata(None)
     except (OSError, pa.ArrowInvalid):
         return False
-    return done == len(made.table)
-
-
-def _unpacked(opened: pq.ParquetFile) -> int:
-    """Return the unpacked size of a file's pages in bytes, as declared in its footer."""
-    groups = opened.metadata
-    return sum(groups.row_group(each).total_byte_size for each in range(groups.num_row_groups))
-
-
-def _same(one: pa.Table, other: pa.Table) -> bool:
     # pyarrow treats NaN as unequal to NaN.
-    return bool(one.equals(other)) or repr(one.to_pylist()) == repr(other.to_pylist())
+    return bool(table.equals(made.table)) or repr(table.to_pylist()) == repr(made.table.to_pylist())
 
 
 def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, str]:
@@ -314,7 +291,7 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
             contents[file] = int(_opened(file, content).metadata.metadata[POSITION]), content
         except StoreError as error:
             found[file] = str(error)
-    found |= dict.fromkeys(contents, "it says what is nowhere in the ledger")
+    found |= dict.fromkeys(contents, "it has rows that are not in the ledger")
     due = sorted({position for position, _ in contents.values()}, reverse=True)
     expected = Tables(folder, plan)
 
@@ -322,8 +299,8 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
         for made in (expected.measurements(), expected.records()):
             if made is None or made.file not in contents or contents[made.file][0] != expected.heard:
                 continue
-            same = _says(contents[made.file][1], made)
-            found[made.file] = "" if same else "it says something else than the ledger"
+            same = _has_table(contents[made.file][1], made)
+            found[made.file] = "" if same else "its rows differ from the ledger"
 
     for event in ledger.events():
         while due and event.seq is not None and due[-1] < event.seq:

@@ -25,14 +25,15 @@ OF_ONE_ARM = ("seeds", "splits", "resample_data", "halting_examples")
 
 def best(
     name: SweepName,
-    arm: Annotated[str | None, typer.Option(help="The best of this arm alone.", metavar="ARM")] = None,
+    arm: Annotated[str | None, typer.Option(help="Best config of this arm only.", metavar="ARM")] = None,
     context: Annotated[
-        str | None, typer.Option(help="The best of this context alone, e.g. dataset=hard.", metavar="CONTEXT")
+        str | None,
+        typer.Option(help="Best config of this context only, e.g. dataset=hard.", metavar="CONTEXT"),
     ] = None,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
-    """Write a spec of the best system to standard output; its first lines say what it was chosen by."""
+    """Print a runnable spec of the best config; its first lines state how it was chosen."""
     from orchestrator.cli.reading import opened
     from orchestrator.files.file_digests import read_sound
     from orchestrator.report.results.summary import summarise
@@ -58,19 +59,20 @@ def _state(found: "Winner", report: "Report") -> Iterator[str]:
     from orchestrator.report.caveats.notices import notices
 
     if report.left:
-        yield f"{amount(report.left, 'trial')} of the sweep had not ended: it may be another one at the end."
+        left = amount(report.left, "trial")
+        yield f"{left} of the sweep had not ended, so the best config may still change."
     if found.by == "confirm" and (verdict := report.verdict(found.arm)) is not None:
-        yield f"The report says{_said_of(found, report)}: {verdict.line}"
+        yield f"Verdict in the report{_scope_of_verdict(found, report)}: {verdict.line}"
         yield from notices(report, of_verdicts=True)
 
 
-def _said_of(found: "Winner", report: "Report") -> str:
+def _scope_of_verdict(found: "Winner", report: "Report") -> str:
     """Return the scope of the verdict if several sets of params of the arm were confirmed."""
     if report.assignments == 1:
         return ""
     if not report.points:
-        return f", of the mean over all assignments of {found.arm} that were confirmed and not of this one"
-    return ", of point 1 of its front and not of this one" if found.records[0].rank else ""
+        return f", on the mean over all confirmed params of {found.arm}, not on these params"
+    return ", on point 1 of its front, not on these params" if found.records[0].rank else ""
 
 
 def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
@@ -80,7 +82,7 @@ def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
     from orchestrator.identity import checkpoint_name
 
     if found.by == "search":
-        yield "Search trials keep no checkpoint."
+        yield "Search trials store no checkpoint."
         return
     elsewhere = read_setup(sweep.folder).checkpoints
     for each in found.records:
@@ -91,7 +93,7 @@ def _checkpoints(found: "Winner", sweep: "Opened") -> Iterator[str]:
         elif (place := sweep.folder.checkpoint(each.trial_id).resolve() / step).is_dir():
             yield f"Checkpoint of seed {each.seed}: {place}"
         else:
-            yield f"Checkpoint of seed {each.seed}: none is kept"
+            yield f"Checkpoint of seed {each.seed}: none is stored"
 
 
 def _content(spec: "Spec", found: "Winner", arm: "Arm") -> dict[str, Any]:
@@ -144,7 +146,7 @@ def _left_out(asked: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[
             gone += [f"{section}.also of {', '.join(lost)}"] if lost and "also" in kept else []
     if gone:
         message = "; ".join(gone)
-        yield f"Left out of the spec of the sweep, as this is one arm with what was chosen: {message}."
+        yield f"Left out of the sweep's spec, since this spec has one arm with fixed params: {message}."
 
 
 def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
@@ -154,8 +156,8 @@ def _goal_left_out(found: "Winner", report: "Report") -> Iterator[str]:
     _, quantity = split_and_quantity(found.metric)
     end = {"min": "lowest", "max": "highest"}[found.goal]
     yield (
-        f"search.objectives, which are left out, said that the {end} {found.metric} is best: declare "
-        f"`better` of {quantity} beside the training code, or arms that you add can only be lower or higher."
+        f"Left out with search.objectives: the {end} {found.metric} is best. Declare `better` of {quantity} "
+        "next to the training code; otherwise verdicts on arms that you add can only be lower or higher."
     )
 
 

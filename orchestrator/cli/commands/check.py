@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli.display.console import complain, emit_json, out, say
 from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecPath
 from orchestrator.cli.planning import left_out, planned
+from orchestrator.cli.smoke import run_smoke_test
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
 from trainables.custom.source_files import names_file
@@ -49,9 +50,7 @@ def check(
     if failed:
         raise typer.Exit(2)
     for path in files if run else ():
-        from orchestrator.cli.smoke import smoke
-
-        smoke(planned(path)[1], data_root(data))
+        run_smoke_test(planned(path)[1], data_root(data))
 
 
 def _new_probe() -> "Probe":

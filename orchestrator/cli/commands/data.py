@@ -29,7 +29,8 @@ Changes = Annotated[
     ),
 ]
 Splits = Annotated[
-    list[str] | None, typer.Option("--split", help="Only this split; may be given again.", metavar="NAME")
+    list[str] | None,
+    typer.Option("--split", help="Only this split; repeat the option for several splits.", metavar="NAME"),
 ]
 
 
@@ -37,7 +38,7 @@ Splits = Annotated[
 def build(
     what: What, changes: Changes = None, profile: Profile = None, split: Splits = None, data: Data = None
 ) -> None:
-    """Build the data of a task, or all that a spec needs, unless they are there."""
+    """Build the data of a task or of a spec; splits that exist are not built again."""
     from orchestrator.cli.subjects import subjects
 
     root = data_root(data)
@@ -55,8 +56,8 @@ def _refuse_streamed(chosen: "list[Subject]", asked: list[str] | tuple[str, ...]
         for info in subject.splits:
             if info.streamed and info.name in asked:
                 raise InputError(
-                    f"the split {info.name} of {subject.name} is drawn anew for every batch, so it cannot be "
-                    "built; `haltsweep data show` shows a batch of it"
+                    f"--split {info.name}: {subject.name} draws new examples for every batch, so nothing "
+                    "can be built. `haltsweep data show` shows a batch."
                 )
 
 
@@ -68,7 +69,7 @@ def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
     there, _ = open_sealed(path)
     begin = time.monotonic()
     made = _opened(subject, split, root, bars)
-    how = f"built in {time.monotonic() - begin:.1f} s" if there is None else "already there"
+    how = f"built in {time.monotonic() - begin:.1f} s" if there is None else "exists"
     size = split_path(subject.config, split, root).stat().st_size
     say(f"{subject.name}/{split}: {how}: {len(made):,} examples, {size:,} bytes, {made.content_hash}, {path}")
 
@@ -80,7 +81,7 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
     try:
         return split_path(subject.config, split, root)
     except ValueError as error:
-        raise InputError(f"the split {split} of {subject.name} cannot be made: {error}") from error
+        raise InputError(f"the split {split} of {subject.name} cannot be built: {error}") from error
 
 
 def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
@@ -101,14 +102,15 @@ def show(
     changes: Changes = None,
     profile: Profile = None,
     split: Splits = None,
-    examples: Annotated[int, typer.Option(min=0, help="Examples of each split.")] = 2,
+    examples: Annotated[int, typer.Option(min=0, help="Number of examples of each split.")] = 2,
     figure: Annotated[
-        Path | None, typer.Option(help="Write histograms of lengths and labels here.", metavar="FILE.png")
+        Path | None,
+        typer.Option(help="Write histograms of lengths and labels to this file.", metavar="FILE.png"),
     ] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Show examples with their answers, lengths, labels, floors and padding; builds what is not there."""
+    """Show examples with answers, lengths, labels, floors and padding; missing data are built."""
     from orchestrator.cli.display.data_views import Shown, as_plain, render, shown
     from orchestrator.cli.subjects import subjects
 
@@ -135,7 +137,7 @@ def show(
 def _check_figure(figure: Path | None) -> None:
     if figure is not None and not (figure.suffix == ".png" and figure.absolute().parent.is_dir()):
         raise InputError(
-            f"--figure must be a .png file in a folder that is there, got {figure}; choose another"
+            f"--figure must be a .png file in an existing folder, got {figure}. Choose another file."
         )
 
 
@@ -146,18 +148,18 @@ def verify(
         typer.Argument(help="Folder of all datasets; else $HALTSWEEP_DATA, else ./data.", metavar="DIR"),
     ] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Delete what is damaged, unsealed or stale.")
+        bool, typer.Option("--remove", help="Delete files that are damaged, unsealed or stale.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Read all data again and compare them with their seals; exit code 1 if something is damaged."""
+    """Compare all data with their seals; exit code 1 if a file is damaged."""
     from orchestrator.cli.display.data_views import found_as_plain, line_of
     from trainables.data.inventory import REMOVABLE, inspect
 
     root = data_root(folder)
     if not root.is_dir():
         raise InputError(
-            f"the datasets must be in a folder, and {root} is not there; build some or name another"
+            f"DIR: the folder of datasets {root} does not exist. Build data first, or name another folder."
         )
     with Bars() as bars, bars.part(str(root)):
         found = list(inspect(root))

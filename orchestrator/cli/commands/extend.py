@@ -83,8 +83,6 @@ def extend(
         profile = None
     changes += [*_options(old, known, seeds, trials), *_repeat_options(old, known, repeats)]
     changes += _split_options(old, splits)
-    if path is None:
-        _refuse_unplanned(folder, old, changes, profile, _begun(old, known))
     spec, new = _planned(folder, path, changes, profile, runs)
     on_fenced = tell_fenced if take_over else None
     made = _extended(
@@ -176,22 +174,6 @@ def _split_options(plan: "Plan", splits: str | None) -> list[str]:
             f"and {plan.name} {why}"
         )
     return [render("confirm.splits", [*known, *dict.fromkeys(more)])]
-
-
-def _refuse_unplanned(
-    folder: SweepFolder, old: "Plan", changes: Sequence[str], profile: str | None, begun: "Begun"
-) -> None:
-    """Raise `InputError` for forbidden changes of the sweep's own spec, before the slow planning.
-
-    Another spec can only be checked after planning, which adds results of other sweeps to it.
-    """
-    from orchestrator.plan.extension.extending import changes_allowed
-    from orchestrator.spec.load import load_spec
-
-    read_kept(folder.spec, "restore it from a backup")
-    kept = kept_file(folder.spec)
-    before, after = load_spec(kept).content(), load_spec(kept, changes, profile).content()
-    changes_allowed(old.name, before, after, begun)
 
 
 def _planned(

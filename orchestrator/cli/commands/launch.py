@@ -33,6 +33,7 @@ from orchestrator.cli.options import (
     TakeOver,
 )
 from orchestrator.cli.planning import left_out, planned
+from orchestrator.cli.smoke import run_smoke_test
 from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.files.file_digests import damaged_files, read_manifest
 from orchestrator.files.redact import redact_url
@@ -140,16 +141,10 @@ def launch(
     clear_unbegun(folder, on_fenced)
     refuse_existing(made, folder)
     if smoke:
-        _smoke(made, setup.data_dir)
+        run_smoke_test(made, setup.data_dir)
     _tell_beginning(read, made, folder, chosen)
     start = partial(run_sweep, made, folder, setup, to_yaml(read.spec), on_fenced=on_fenced)
     _run(made, folder, partial(start, driver=chosen.value, address=address, debug=debug), debug=debug)
-
-
-def _smoke(made: "Plan", data_dir: Path) -> None:
-    from orchestrator.cli.smoke import smoke
-
-    smoke(made, data_dir)
 
 
 def resume(

@@ -42,14 +42,14 @@ class Row:
 
 
 def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = False) -> None:
-    """List every sweep: state, trials, failures, when it was last heard of."""
+    """List all sweeps with their state, trials, failures and the time of the last event."""
     root = runs_root(runs)
     rows = list(found_in(root, storage))
     if as_json:
         emit_json([asdict(row) for row in rows])
         return
     if not rows:
-        say(f"no sweeps in {root}; start one with `haltsweep launch SPEC`")
+        say(f"no sweeps in {root}; `haltsweep launch SPEC` starts one")
         return
     _print(rows)
 
@@ -73,7 +73,7 @@ def folders(root: Path) -> list[SweepFolder]:
         names = sorted(root.iterdir()) if root.is_dir() else []
     except OSError as error:
         raise StoreError(
-            f"the folder of the sweeps must be readable, got {error}; correct that or choose another --runs"
+            f"--runs: the folder of sweeps cannot be read: {error}. Make it readable, or choose another one."
         ) from error
     return [SweepFolder(path) for path in names if not path.name.startswith(".") and _may_be_sweep(path)]
 
@@ -108,7 +108,7 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
 
     plan = read_plan(folder)
     if plan.name != folder.name:
-        raise StoreError(f"the folder must bear the name of its sweep, which is {plan.name!r}")
+        raise StoreError(f"the folder must have the name of its sweep, {plan.name!r}; rename the folder")
     setup = read_setup(folder)
     gone = "" if setup.storage is not None else never_made(folder.ledger)
     summary = known.get(plan.name)
@@ -116,7 +116,7 @@ def _sound(folder: SweepFolder, known: "dict[str, Summary]") -> Row:
         with readable(setup.ledger_url(folder), folder) as url:
             (summary,) = summaries(url, plan.name)
     if summary is None and folder.has_traces:
-        raise StoreError(f"the ledger {folder.ledger} must be there, for the sweep has begun, and {gone}")
+        raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing: {gone}")
     planned = len(plan.trials)
     ended, failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
     held = summary is not None and summary.held
@@ -145,7 +145,7 @@ def _elsewhere(summary: "Summary") -> Row:
         planned=ended if summary.done else None,
         failed=failed,
         heard_at=summary.heard_at,
-        why="its folder is not here",
+        why="its folder is on another machine",
     )
 
 
@@ -154,7 +154,7 @@ def _print(rows: list[Row]) -> None:
     from rich.text import Text
 
     made = Table("sweep", "state")
-    for header in ("arms", "done", "failed", "last heard"):
+    for header in ("arms", "done", "failed", "last event"):
         made.add_column(header, justify="right")
     made.add_column("question")
     now = time.time()

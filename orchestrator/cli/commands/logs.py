@@ -44,13 +44,15 @@ def logs(
     name: SweepName,
     trial: Annotated[
         str | None,
-        typer.Argument(help="Id of a trial, its beginning, or ARM/PHASE/NUMBER.", metavar="TRIAL"),
+        typer.Argument(
+            help="Id of a trial, the first characters of an id, or ARM/PHASE/NUMBER.", metavar="TRIAL"
+        ),
     ] = None,
     runs: Runs = None,
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Show the whole output and traceback of a trial; without TRIAL, list those that failed."""
+    """Show the whole output and traceback of a trial; without TRIAL, list the failed trials."""
     from orchestrator.cli.reading import opened
 
     with opened(name, runs_root(runs), storage) as sweep:
@@ -84,36 +86,28 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
         return found[0]
     if found:
         ids = ", ".join(each.trial_id for each in found[:LISTED])
-        raise InputError(f"a trial must be named without doubt, and {text!r} begins {len(found)} ids: {ids}")
+        raise InputError(
+            f"TRIAL {text!r}: {len(found)} trial ids begin with it: {ids}. Give more characters."
+        )
     known = [*by_name, *by_id] if "/" not in text else list(by_name)
     near = hint(text, known)
     if len(known) > LISTED:
         near = near.partition("Known:")[0].rstrip() or f"`haltsweep status --trials` lists all {len(trials)}"
-    raise InputError(f"no trial {text!r} in the plan; they are named by id or ARM/PHASE/NUMBER. {near}")
+    raise InputError(f"TRIAL must be the id of a trial or ARM/PHASE/NUMBER, got {text!r}. {near}")
 
 
 def _list(sweep: "Opened", *, as_json: bool) -> None:
     failed = [each for each in sweep.records() if each.outcome is not None and each.outcome.failed]
     if as_json:
-        emit_json(
-            [
-                {
-                    **_identity(each),
-                    "outcome": str(each.outcome),
-                    "reason": each.reason,
-                    "attempts": each.attempts,
-                }
-                for each in failed
-            ]
-        )
+        emit_json([_identity(record) | _end(record) for record in failed])
         return
-    for each in failed:
-        say(f"{each.trial_id}  {each.place}  {each.outcome}: {printable(shortened(each.reason))}")
+    for record in failed:
+        say(f"{record.trial_id}  {record.place}  {record.outcome}: {printable(shortened(record.reason))}")
     if failed:
-        say(f"all that one of them printed: {command('logs', sweep.folder, failed[0].trial_id)}")
+        say(f"show the whole output of one: {command('logs', sweep.folder, failed[0].trial_id)}")
     else:
         any_trial = shlex.quote(sweep.plan.trials[0].place)
-        say(f"no trial has failed; all that any printed: {command('logs', sweep.folder, any_trial)}")
+        say(f"no trial has failed; show the output of any: {command('logs', sweep.folder, any_trial)}")
 
 
 def _end(record: Record) -> dict[str, object]:
@@ -153,14 +147,14 @@ def _attempts(sweep: "Opened", trial_id: str) -> list[AttemptLog]:
 def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None:
     say(f"{trial.trial_id}  {trial.place}  seed {trial.seed}")
     if not attempts:
-        say("it has not been started")
+        say("not started yet")
     for each in attempts:
         end = "has not ended" if each.ended_at is None else f"{each.outcome} {_moment(each.ended_at)}"
         say(f"--- attempt {each.number}, started {_moment(each.started_at)}, {end}")
         if each.output is None:
             for line in each.reason.splitlines():
                 say(printable(line))
-            say(f"(nothing that it printed is kept in {Path(each.file).parent})")
+            say(f"(its output is not stored in {Path(each.file).parent})")
             continue
         first = printable(each.reason.partition("\n")[0])
         if first:

@@ -31,21 +31,24 @@ def stop(
     name: SweepName,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Give running trials up where they are; resume redoes their last steps."),
+        typer.Option("--now", help="End running trials at once; `resume` repeats their last steps."),
     ] = False,
-    wait: Annotated[bool, typer.Option(help="Wait until the sweep has been let go of.")] = True,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.", min=0.0)] = WAIT_S,
+    wait: Annotated[bool, typer.Option(help="Wait until the sweep has stopped.")] = True,
+    timeout: Annotated[float, typer.Option(help="Maximum number of seconds to wait.", min=0.0)] = WAIT_S,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
-    """Stop a running sweep from elsewhere: its trials are saved at their next report, and resume goes on."""
+    """Stop a running sweep from any machine; `resume` continues it.
+
+    Each trial stores a checkpoint at its next report and ends.
+    """
     with _found(name, runs_root(runs), storage) as (ledger, again):
         lease = ledger.ask_to_stop(_who(), at_once=now)
         if lease is None:
-            say(f"{ledger.sweep}: {silence_of(ledger) or 'nobody runs it'}; continue with: {again}")
+            say(f"{ledger.sweep}: {silence_of(ledger) or 'no process runs it'}; continue with: {again}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
-        how = "at once" if now else "when its trials have been saved at their next report"
+        how = "at once" if now else "after each trial has stored a checkpoint at its next report"
         say(f"{ledger.sweep}: {holder} was asked to stop {how}")
         if wait:
             _wait(ledger, lease, timeout)
@@ -85,13 +88,11 @@ def _wait(ledger: "Ledger", asked: "Lease", timeout_s: float) -> None:
         now = time.monotonic()
         if now - began >= timeout_s:
             raise StoreError(
-                f"sweep {ledger.sweep!r} must be let go of within {timeout_s:g} s, and process "
-                f"{asked.holder.pid} on {asked.holder.host} still holds it; it stays asked to stop: wait, "
-                f"ask again with --now, or end that process (kill {asked.holder.pid})"
+                f"--timeout: sweep {ledger.sweep!r} has not stopped within {timeout_s:g} s. Process "
+                f"{asked.holder.pid} on {asked.holder.host} still has the request to stop: wait, "
+                f"repeat with --now, or end that process (kill {asked.holder.pid})"
             )
         if now - shown_at >= REPEATED_EVERY_S:
             shown_at = now
-            say(
-                f"waiting for its trials to report, {now - began:.0f} s so far; --now would not wait for them"
-            )
+            say(f"waiting {now - began:.0f} s for the next report of its trials; --now does not wait for it")
         time.sleep(POLL_S)

@@ -227,7 +227,9 @@ class DesiredRuns:
         trials = [self._trials[trial_id] for trial_id, kind in outcomes if kind is OutcomeKind.FINISHED]
         trials.sort(key=lambda trial: (trial.planned.repeat, trial.planned.rank))
         chosen = {
-            path: dict.fromkeys(_text(trial.assignment[path]) for trial in trials if path in trial.assignment)
+            path: dict.fromkeys(
+                _short_text(trial.assignment[path]) for trial in trials if path in trial.assignment
+            )
             for path in (dimension.path for dimension in self._plan.arm(arm).space.dimensions)
         }
         return as_params({path: ", ".join(texts) for path, texts in chosen.items() if texts})
@@ -339,9 +341,7 @@ class DesiredRuns:
             arm.name,
             start_ms,
             tags=tags,
-            params=as_params(
-                {path: value for path, value in leaves(arm.settings) if path not in searched}
-            ),
+            params=as_params({path: value for path, value in leaves(arm.settings) if path not in searched}),
             inputs=inputs_for(self._inputs, arm.settings),
         )
 
@@ -412,6 +412,10 @@ def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _short_text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else _text(value)
 
 
 def _change_text(value: Any) -> str:

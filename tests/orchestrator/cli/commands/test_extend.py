@@ -179,7 +179,6 @@ def test_a_count_of_seeds_is_not_drawn_again_while_those_before_have_not_run(
         raise InputError("this far")
 
     monkeypatch.setattr("orchestrator.cli.commands.extend._planned", planned)
-    monkeypatch.setattr("orchestrator.cli.commands.extend._refuse_unplanned", lambda *_: None)
     assert haltsweep("extend", "synthetic", "--seeds", "[7]").err == "this far\n"
     with_spec(finished(tmp_path / "elsewhere", plan))
     shown = haltsweep("extend", "synthetic", "--seeds", "1", "--runs", str(tmp_path / "elsewhere" / "runs"))
